@@ -260,6 +260,24 @@ ebb_status ebb_random_key(ebb_edit *e, ebb_value *key)
     return ebb_graph_bind(g, *key, next);
 }
 
+void ebb_with_draw(ebb_build *b, ebb_node n)
+{
+    const ebb_attrs attrs = ebb_node_attrs(b->g, n);
+    const int64_t run = ebb_attr_int(&attrs, "run", 0);
+    ebb_with_float(b, "ratio", ebb_attr_float(&attrs, "ratio", 0.5));
+    ebb_with_int(b, "stream", ebb_attr_int(&attrs, "stream", 0));
+    if (run != 0)
+        ebb_with_int(b, "run", run);
+}
+
+bool ebb_same_draw(const ebb_graph *g, ebb_node a, ebb_node b)
+{
+    const ebb_attrs x = ebb_node_attrs(g, a), y = ebb_node_attrs(g, b);
+    return ebb_attr_int(&x, "stream", 0) == ebb_attr_int(&y, "stream", 0) &&
+           ebb_attr_int(&x, "run", 0) == ebb_attr_int(&y, "run", 0) &&
+           ebb_attr_float(&x, "ratio", 0.5) == ebb_attr_float(&y, "ratio", 0.5);
+}
+
 int64_t ebb_random_stream(const ebb_graph *g, const char *name)
 {
     int64_t stream = ebb_hash31(name);

@@ -91,6 +91,11 @@ ebb_status ebb_random_key(ebb_edit *e, ebb_value *key);
  * next one that is free. */
 int64_t ebb_random_stream(const ebb_graph *g, const char *name);
 
+/* The next node draws as dropout n does, by the same key. */
+void ebb_with_draw(ebb_build *b, ebb_node n);
+/* Whether dropouts, or what draws their masks again, draw the same for the same key. */
+bool ebb_same_draw(const ebb_graph *g, ebb_node a, ebb_node b);
+
 /* What one word of Philox4x32-10 takes in operations of the roofline's machine: 2.5 ns on one core,
  * measured; its multiplications are of integers. */
 enum { EBB_FLOPS_PER_DRAW = 125 };

@@ -1,6 +1,7 @@
 /* attention.c: shapes, strides and attributes of attention, and which probabilities are dropped. */
 #include "kernels/call/attention.h"
 
+#include "kernels/draws.h"
 #include "kernels/parallel.h"
 #include "kernels/math/philox.h"
 
@@ -169,8 +170,9 @@ const char *ebb_attention_read(ebb_attention *a, const ebb_call *call)
         a->ratio = ebb_attr_float(attrs, "ratio", 0.0);
         if (!(a->ratio >= 0.0 && a->ratio < 1.0))
             return "ratio is outside of [0, 1)";
-        if (key->type.dtype != EBB_I64 || ebb_elements(&key->type) != 2)
-            return "the key is not int64[2]";
+        if (!ebb_is_draws_key(key))
+            return "the key is not int64[2] or int64[4]";
+        a->run = ebb_draws_run(call, key, a->heads * a->s * a->t);
         a->threshold = ebb_dropout_threshold(a->ratio);
         a->stream = (uint32_t)ebb_attr_int(attrs, "stream", 0);
         a->drops = a->threshold > 0;
@@ -194,24 +196,20 @@ int64_t ebb_attention_row(const ebb_attention *a, const ebb_attention_mask *m, i
 void ebb_attention_kept(uint8_t *kept, const ebb_attention *a, const int64_t *key, int64_t first,
                         int64_t count)
 {
-    enum { BLOCKS = 64 };
-    const uint64_t seed = (uint64_t)key[0], step = (uint64_t)key[1];
-    const uint32_t stream = a->stream, threshold = a->threshold;
-    for (int64_t from = first / 4 * 4; from < first + count; from += BLOCKS * 4) {
-        uint32_t words[BLOCKS * 4];
-        const uint64_t block = (uint64_t)from / 4;
+    enum { PIECE = 256 };
+    const uint32_t threshold = a->threshold;
+    const ebb_draws d = {.seed = (uint64_t)key[0],
+                         .step = (uint64_t)key[1],
+                         .stream = a->stream,
+                         .part = a->run > 0 ? key[2] : 0,
+                         .parts = a->run > 0 ? key[3] : 1,
+                         .run = a->run};
+    for (int64_t from = 0, n; from < count; from += n) {
+        uint32_t words[PIECE];
+        n = count - from < PIECE ? count - from : PIECE;
+        ebb_draw(words, &d, first + from, n);
         EBB_SIMD
-        for (uint32_t b = 0; b < BLOCKS; b++) {
-            ebb_philox p = ebb_philox_block(seed, step, stream, block + b);
-            words[b * 4] = p.word[0];
-            words[b * 4 + 1] = p.word[1];
-            words[b * 4 + 2] = p.word[2];
-            words[b * 4 + 3] = p.word[3];
-        }
-        int64_t begin = from < first ? first : from;
-        int64_t end = from + BLOCKS * 4 < first + count ? from + BLOCKS * 4 : first + count;
-        EBB_SIMD
-        for (int64_t i = begin; i < end; i++)
-            kept[i - first] = words[i - from] >= threshold;
+        for (int64_t i = 0; i < n; i++)
+            kept[from + i] = words[i] >= threshold;
     }
 }

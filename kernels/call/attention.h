@@ -29,6 +29,7 @@ typedef struct ebb_attention {
     double scale, fill, ratio;
     bool causal, replace, guard, drops;
     uint32_t threshold, stream, key; /* of dropout; key: the input that is it */
+    int64_t run;                     /* of what it draws: kernels/draws.h */
     uint32_t y;                      /* of a gradient: the input that is the output; 0: none */
     ebb_attention_mask keep, bias;
     ebb_attention_mask result; /* y by the axes of the scores, of which it has all but the last */

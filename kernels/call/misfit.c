@@ -1,6 +1,8 @@
 /* misfit.c: see misfit.h. */
 #include "kernels/call/misfit.h"
 
+#include "kernels/draws.h"
+
 #include <float.h>
 #include <math.h>
 
@@ -66,9 +68,8 @@ const char *ebb_dropout_misfit(const ebb_call *c)
                                  ebb_elements(&c->out[1].type) != (packed ? (n + 7) / 8 : n)))
         return packed ? "the mask is not one bit an element"
                       : "the mask is not one bool an element";
-    if (keyed && (!ebb_call_has(c, 1) || c->in[1].type.dtype != EBB_I64 ||
-                  ebb_elements(&c->in[1].type) != 2))
-        return "the key is not int64[2]";
+    if (keyed && (!ebb_call_has(c, 1) || !ebb_is_draws_key(&c->in[1])))
+        return "the key is not int64[2] or int64[4]";
     if (c->op == EBB_OP_DROPOUT_GRAD && (!ebb_call_has(c, 1) || c->in[1].type.dtype != EBB_BOOL ||
                                          ebb_elements(&c->in[1].type) != n))
         return "the mask is not one bool an element";

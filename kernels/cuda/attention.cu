@@ -84,12 +84,16 @@ EBB_GPU_INLINE uint32_t kept_of(const attention_args *a, const place *at)
     uint32_t bits = 0;
     for (uint32_t q = 0; a->p.drops && q < PER; q++) {
         const int64_t first = (at->head * a->p.s + query_at(at, q, q)) * a->p.t + key_at(at, 0, 0);
+        const int64_t run = a->p.run, part = run == 0 ? 0 : a->key[2],
+                      parts = run == 0 ? 1 : a->key[3];
         ebb_philox p = {{0, 0, 0, 0}};
+        uint64_t last = 0;
         for (uint32_t u = 0; u < PER; u++) {
-            const uint64_t element = (uint64_t)(first + u);
-            if (u == 0 || element % 4 == 0)
+            const uint64_t element = ebb_philox_place(first + u, part, parts, run);
+            if (u == 0 || element / 4 != last)
                 p = ebb_philox_block((uint64_t)a->key[0], (uint64_t)a->key[1], a->p.stream,
                                      element / 4);
+            last = element / 4;
             if (p.word[element % 4] >= a->p.threshold)
                 bits |= 1u << (at->turned ? u * PER + q : q * PER + u);
         }

@@ -5,16 +5,18 @@
  */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/floats.h"
+#include "kernels/draws.h"
 #include "kernels/call/misfit.h"
 #include "kernels/math/philox.h"
 
 enum { LOT = 8 }; /* elements a thread */
 
 typedef struct source {
-    const int64_t *key;        /* {seed, step}; or NULL: */
+    const int64_t *key;        /* as kernels/draws.h has it; or NULL: */
     const ebb_cuda_step *step; /* the queue's, with: */
     uint64_t seed;
     uint32_t stream;
+    int64_t run; /* draws.h */
 } source;
 
 typedef struct dropout_args {
@@ -49,10 +51,19 @@ EBB_GPU_INLINE void draw(uint32_t words[LOT], const source *s, int64_t first)
 {
     uint64_t seed = s->key != NULL ? (uint64_t)s->key[0] : s->seed;
     uint64_t step = s->key != NULL ? (uint64_t)s->key[1] : s->step->step;
-    for (int b = 0; b < 2; b++) {
+    for (int b = 0; s->run == 0 && b < 2; b++) {
         ebb_philox p = ebb_philox_block(seed, step, s->stream, (uint64_t)first / 4 + (uint64_t)b);
         for (int i = 0; i < 4; i++)
             words[4 * b + i] = p.word[i];
+    }
+    ebb_philox p = {{0, 0, 0, 0}};
+    uint64_t last = 0;
+    for (int i = 0; s->run != 0 && i < LOT; i++) { // what lies together here may not in the whole
+        const uint64_t at = ebb_philox_place(first + i, s->key[2], s->key[3], s->run);
+        if (i == 0 || at / 4 != last)
+            p = ebb_philox_block(seed, step, s->stream, at / 4);
+        last = at / 4;
+        words[i] = p.word[at % 4];
     }
 }
 
@@ -90,7 +101,7 @@ static ebb_status check_ratio(const ebb_call *c, double ratio)
 static source source_of(const ebb_call *c)
 {
     source s = {NULL, ebb_cuda_queue_of(c)->step, c->seed,
-                (uint32_t)(c->stream ^ (c->stream >> 32))};
+                (uint32_t)(c->stream ^ (c->stream >> 32)), 0};
     const ebb_attr *seed = ebb_attr_find(&c->attrs, "seed");
     if (seed != NULL && seed->type == EBB_ATTR_INT)
         s.seed = (uint64_t)seed->i;
@@ -150,7 +161,8 @@ static ebb_status run_keyed(const ebb_call *c)
 {
     double ratio = ebb_attr_float(&c->attrs, "ratio", 0.0);
     source s = {(const int64_t *)c->in[1].data, NULL, 0,
-                (uint32_t)ebb_attr_int(&c->attrs, "stream", 0)};
+                (uint32_t)ebb_attr_int(&c->attrs, "stream", 0),
+                ebb_draws_run(c, &c->in[1], ebb_elements(&c->in[0].type))};
     EBB_TRY(check_ratio(c, ratio));
     return drop(c, s, ratio, 0, c->op != EBB_OP_EBB_DROPOUT_SEED_GRAD && ebb_call_wants(c, 1));
 }

@@ -42,6 +42,16 @@ EBB_BOTH uint32_t ebb_dropout_threshold(double ratio)
     return t >= 4294967295.0 ? 0xFFFFFFFFu : t <= 0.0 ? 0u : (uint32_t)t;
 }
 
+/* Where element i of a part lies in the whole (kernels/draws.h); run 0: it is the whole. A key may be
+ * anything, so products wrap around. */
+EBB_BOTH uint64_t ebb_philox_place(int64_t i, int64_t part, int64_t parts, int64_t run)
+{
+    if (run == 0)
+        return (uint64_t)i;
+    return ((uint64_t)(i / run) * (uint64_t)parts + (uint64_t)part) * (uint64_t)run +
+           (uint64_t)(i % run);
+}
+
 /* [0, 1) with 24 bits. */
 EBB_BOTH float ebb_philox_uniform(uint32_t word)
 {

@@ -18,7 +18,7 @@
  *
  * Rounding: sums over the batch are made part by part.
  *
- * Dropout draws by a key made of the step's and of the rank, as the parts of micro-batch do.
+ * Dropout draws for a row of the batch what it would draw in one process (kernels/draws.h).
  *
  * Declines, naming the node, what micro-batch declines: batch norm that takes the batch's statistics
  * where sync is not asked for, say; and what draws without a key of the step, which would be the same in all processes.

@@ -33,12 +33,13 @@ static const struct {
     {"onnx/file", {"onnx/words/", "onnx/tables/", "onnx/graph/", "ebb.h"}},
     {"onnx/text", {"onnx/words/", "onnx/tables/", "onnx/graph/", "onnx/file/file.h"}},
     /* the arithmetic: of graphs it knows words, operators and what a tile is */
-    {"kernels", {"kernels/nested/", WORDS, "ebb.h"}},
+    {"kernels", {"kernels/nested/", "kernels/math/philox.h", WORDS, "ebb.h"}},
     {"kernels/math", {NULL}},
     {"kernels/call", {"kernels/.", "kernels/math/", WORDS}},
     {"kernels/nested", {"kernels/plain/plain.h", "kernels/.", "kernels/call/", WORDS}},
     {"kernels/plain", {"kernels/.", "kernels/math/", "kernels/call/", "kernels/plain/.", WORDS}},
     {"kernels/fast", {"kernels/.", "kernels/math/", "kernels/call/", "kernels/plain/", WORDS}},
+    {"kernels/mpi", {"kernels/."}},
     {"kernels/cuda", {"kernels/.", "kernels/math/", "kernels/call/", "kernels/cuda/", WORDS}},
     /* how a graph is changed */
     {"rewrite", {"onnx/", "ebb.h"}},

@@ -66,7 +66,7 @@ done:
     return most;
 }
 
-static void check(recorded *r, const char *pass)
+static void check(recorded *r, const char *dropout, const char *pass)
 {
     ebb_model *models[2] = {NULL, NULL};
     ebb_program *programs[2] = {NULL, NULL};
@@ -74,7 +74,7 @@ static void check(recorded *r, const char *pass)
     for (int k = 0; k < 2; k++) {
         ebb_named inputs[MOST_INPUTS];
         size_t count;
-        MUST(recorded_program(r, "off", "none", k == 0 ? "" : pass, &models[k], &programs[k],
+        MUST(recorded_program(r, dropout, "none", k == 0 ? "" : pass, &models[k], &programs[k],
                               inputs, &count));
         const ebb_batch batch = {inputs, count};
         MUST(ebb_program_step(programs[k], &batch));
@@ -82,7 +82,7 @@ static void check(recorded *r, const char *pass)
     ebb_program_facts f = ebb_program_measure(programs[1]);
     double ratio = compare(r, programs[0], programs[1], worst);
     bool right = ratio <= 1 && f.planned_arena_bytes == f.measured_arena_bytes;
-    print_message("%-19s %-12s %-20s %8.3f  %s\n", r->model, r->file, pass, ratio,
+    print_message("%-19s %-12s %-8s %-20s %8.3f  %s\n", r->model, r->file, dropout, pass, ratio,
                   right ? "ok" : worst);
     r->failures += !right;
 done:
@@ -92,7 +92,7 @@ done:
     }
 }
 
-static void on_every_small_model(const char *pass)
+static void on_every_small_model(const char *dropout, const char *pass)
 {
     int failures = 0;
     for (size_t m = 0; m < sizeof small_models / sizeof small_models[0]; m++)
@@ -102,7 +102,7 @@ static void on_every_small_model(const char *pass)
                 print_message("SKIP: no recorded models beside the repository\n");
                 skip();
             }
-            check(&r, pass);
+            check(&r, dropout, pass);
             failures += r.failures;
             recorded_close(&r);
         }
@@ -112,14 +112,22 @@ static void on_every_small_model(const char *pass)
 static void losses_by_blocks_are_those_of_the_whole(void **state)
 {
     (void)state;
-    on_every_small_model("chunk-loss:rows=3");
+    on_every_small_model("off", "chunk-loss:rows=3");
 }
 
 static void gradients_of_parts_of_the_batch_add_up_to_those_of_the_whole(void **state)
 {
     (void)state;
-    on_every_small_model("micro-batch:2");
-    on_every_small_model("micro-batch:4");
+    on_every_small_model("off", "micro-batch:2");
+    on_every_small_model("off", "micro-batch:4");
+}
+
+/* They draw what the whole draws, in whichever axis the batch is. */
+static void dropout_of_parts_is_that_of_the_whole(void **state)
+{
+    (void)state;
+    on_every_small_model("on", "micro-batch:2");
+    on_every_small_model("on", "dropout-seed,micro-batch:4");
 }
 
 int main(void)
@@ -129,6 +137,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(losses_by_blocks_are_those_of_the_whole),
         cmocka_unit_test(gradients_of_parts_of_the_batch_add_up_to_those_of_the_whole),
+        cmocka_unit_test(dropout_of_parts_is_that_of_the_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

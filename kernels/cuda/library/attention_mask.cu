@@ -274,22 +274,35 @@ typedef struct kept_args {
     uint16_t *to; /* 8-byte aligned */
     const int64_t *key;
     int64_t first, n; /* elements of the scores, in the order in which they are drawn */
+    int64_t run;      /* kernels/draws.h */
     uint32_t stream, threshold;
     uint16_t one;
 } kept_args;
 
-/* A thread a block of Philox: four scores. */
+/* Of four elements, which lie together in the whole where the tensor is the whole. */
+EBB_GPU_INLINE uint64_t kept_four(const kept_args *a, int64_t first)
+{
+    const int64_t part = a->run == 0 ? 0 : a->key[2], parts = a->run == 0 ? 1 : a->key[3];
+    ebb_philox p = {{0, 0, 0, 0}};
+    uint64_t four = 0, last = 0;
+    for (int w = 0; w < 4; w++) {
+        const uint64_t at = ebb_philox_place(first + w, part, parts, a->run);
+        if (w == 0 || at / 4 != last)
+            p = ebb_philox_block((uint64_t)a->key[0], (uint64_t)a->key[1], a->stream, at / 4);
+        last = at / 4;
+        four |= (uint64_t)(p.word[at % 4] >= a->threshold ? a->one : 0) << 16 * w;
+    }
+    return four;
+}
+
+/* A thread four scores. */
 EBB_GLOBAL(draw_kept, kept_args)
 {
     const int64_t block = a.first / 4, blocks = (a.first + a.n + 3) / 4 - block;
     EBB_GRID_LOOP(i, blocks)
     {
-        const ebb_philox p = ebb_philox_block((uint64_t)a.key[0], (uint64_t)a.key[1], a.stream,
-                                              (uint64_t)(block + i));
         const int64_t at = (block + i) * 4 - a.first;
-        uint64_t four = 0;
-        for (int w = 0; w < 4; w++)
-            four |= (uint64_t)(p.word[w] >= a.threshold ? a.one : 0) << 16 * w;
+        const uint64_t four = kept_four(&a, (block + i) * 4);
         if (at % 4 == 0 && at + 4 <= a.n) {
             *(uint64_t *)(a.to + at) = four;
         } else {
@@ -304,13 +317,10 @@ ebb_status ebb_cuda_masking_kept(const ebb_call *c, const ebb_attention *a, cons
                                  ebb_dtype dtype, int64_t first, int64_t count, void *to)
 {
     const int64_t head = a->s * a->t;
-    kept_args args = {(uint16_t *)to,
-                      (const int64_t *)key,
-                      first * head,
-                      count * head,
-                      a->stream,
-                      a->threshold,
-                      (uint16_t)(dtype == EBB_F16 ? 0x3C00 : 0x3F80)};
+    kept_args args = {(uint16_t *)to, (const int64_t *)key,
+                      first * head,   count * head,
+                      a->run,         a->stream,
+                      a->threshold,   (uint16_t)(dtype == EBB_F16 ? 0x3C00 : 0x3F80)};
     if (args.n == 0)
         return NULL;
     return EBB_LAUNCH(c, draw_kept, ebb_cuda_grid(args.n / 4 + 2), EBB_CUDA_BLOCK, 0, args);

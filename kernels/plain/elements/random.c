@@ -3,6 +3,7 @@
  * What is drawn for element i depends on seed, step, stream and i alone: the same mask comes back
  * in recompute, and however elements are dealt out to threads.
  */
+#include "kernels/draws.h"
 #include "kernels/call/misfit.h"
 #include "kernels/halves.h"
 #include "kernels/math/philox.h"
@@ -13,29 +14,9 @@
 
 enum { PIECE = 1024 }; /* elements a job; a multiple of 4 */
 
-typedef struct source {
-    uint64_t seed, step;
-    uint32_t stream;
-} source;
-
 static int64_t least(int64_t a, int64_t b)
 {
     return a < b ? a : b;
-}
-
-/* The words of elements first .. first + PIECE - 1; first is a multiple of 4. */
-static void draw(uint32_t words[PIECE], const source *s, int64_t first)
-{
-    const uint64_t seed = s->seed, step = s->step, block = (uint64_t)first / 4;
-    const uint32_t stream = s->stream;
-    EBB_SIMD
-    for (uint32_t b = 0; b < PIECE / 4; b++) {
-        ebb_philox p = ebb_philox_block(seed, step, stream, block + b);
-        words[b * 4] = p.word[0];
-        words[b * 4 + 1] = p.word[1];
-        words[b * 4 + 2] = p.word[2];
-        words[b * 4 + 3] = p.word[3];
-    }
 }
 
 /* ---- dropout ---- */
@@ -59,7 +40,7 @@ typedef struct dropping {
 } dropping;
 
 #define DEFINE_DROPOUT(T, suffix)                                                             \
-    static void dropout_##suffix(const dropping *d, const source *s)                          \
+    static void dropout_##suffix(const dropping *d, const ebb_draws *s)                       \
     {                                                                                         \
         const ebb_dtype from = (ebb_dtype)d->x->type.dtype, to = (ebb_dtype)d->y->type.dtype; \
         const int64_t n = ebb_elements(&d->x->type);                                          \
@@ -72,7 +53,7 @@ typedef struct dropping {
             int64_t count = least(n - first, PIECE);                                          \
             const T *x = ebb_look_##suffix(d->x->data, from, first, count, buffer);           \
             T *y = ebb_place_##suffix(d->y->data, to, first, buffer);                         \
-            draw(words, s, first);                                                            \
+            ebb_draw(words, s, first, count);                                                 \
             EBB_SIMD                                                                          \
             for (int64_t i = 0; i < count; i++)                                               \
                 y[i] = words[i] >= threshold ? x[i] * scale : 0;                              \
@@ -109,7 +90,7 @@ typedef struct dropping {
 DEFINE_DROPOUT(float, f32)
 DEFINE_DROPOUT(double, f64)
 
-static ebb_status drop(const ebb_call *c, const source *s, double ratio, bool wants_mask)
+static ebb_status drop(const ebb_call *c, const ebb_draws *s, double ratio, bool wants_mask)
 {
     const bool packed = c->op == EBB_OP_EBB_DROPOUT_PACKED;
     const dropping d = {.x = &c->in[0],
@@ -133,22 +114,15 @@ static ebb_status check_ratio(const ebb_call *c, double ratio)
 }
 
 /* The call's own source: a seed attribute, where there is one, takes the seed's place. */
-static source source_of(const ebb_call *c)
+static ebb_draws source_of(const ebb_call *c)
 {
-    source s = {c->seed, c->step, (uint32_t)(c->stream ^ (c->stream >> 32))};
+    ebb_draws s = {
+        .seed = c->seed, .step = c->step, .stream = (uint32_t)(c->stream ^ (c->stream >> 32))};
     const ebb_attr *seed = ebb_attr_find(&c->attrs, "seed");
     if (seed != NULL && seed->type == EBB_ATTR_INT)
         s.seed = (uint64_t)seed->i;
     else if (seed != NULL && seed->type == EBB_ATTR_FLOAT)
         memcpy(&s.seed, &seed->f, sizeof s.seed);
-    return s;
-}
-
-/* {seed, step} from an int64[2]. */
-static source source_of_key(const ebb_call *c)
-{
-    const int64_t *key = c->in[1].data;
-    source s = {(uint64_t)key[0], (uint64_t)key[1], (uint32_t)ebb_attr_int(&c->attrs, "stream", 0)};
     return s;
 }
 
@@ -171,7 +145,7 @@ static ebb_status run_dropout(const ebb_call *c)
         return NULL;
     }
     EBB_TRY(check_ratio(c, ratio));
-    source s = source_of(c);
+    const ebb_draws s = source_of(c);
     return drop(c, &s, ratio, mask);
 }
 
@@ -199,7 +173,7 @@ static ebb_status run_keyed(const ebb_call *c)
 {
     double ratio = ebb_attr_float(&c->attrs, "ratio", 0.0);
     EBB_TRY(check_ratio(c, ratio));
-    source s = source_of_key(c);
+    const ebb_draws s = ebb_draws_of(c, &c->in[1], ebb_elements(&c->in[0].type));
     return drop(c, &s, ratio, c->op != EBB_OP_EBB_DROPOUT_SEED_GRAD && ebb_call_wants(c, 1));
 }
 
@@ -213,10 +187,10 @@ static const char *misfit_dropout(const ebb_call *c)
 /* ---- normal and uniform ---- */
 
 /* Two words make a pair of normals (Box and Muller); element i takes number i % 4 of its block. */
-static void normals(double z[PIECE], const uint32_t words[PIECE])
+static void normals(double z[PIECE], const uint32_t words[PIECE], int64_t count)
 {
     const double unit = 1.0 / 4294967296.0, turn = 6.283185307179586476925287;
-    for (int i = 0; i < PIECE; i += 2) {
+    for (int64_t i = 0; i < count; i += 2) {
         double r = sqrt(-2.0 * log(((double)words[i] + 1.0) * unit));
         double t = turn * ((double)words[i + 1] * unit);
         z[i] = r * cos(t);
@@ -246,18 +220,18 @@ static void put(const ebb_operand *y, int64_t first, const double *z, int64_t co
 static ebb_status run_random(const ebb_call *c)
 {
     const ebb_drawing d = ebb_drawing_read(c);
-    source s = source_of(c);
+    const ebb_draws s = source_of(c);
     int64_t n = ebb_elements(&c->out[0].type);
     EBB_PARALLEL_FOR(n)
     for (int64_t first = 0; first < n; first += PIECE) {
         uint32_t words[PIECE];
         double z[PIECE];
         int64_t count = least(n - first, PIECE);
-        draw(words, &s, first);
+        ebb_draw(words, &s, first, (count + 3) / 4 * 4); // normals come in pairs
         if (d.is_normal)
-            normals(z, words);
+            normals(z, words, count);
         else
-            for (int i = 0; i < PIECE; i++)
+            for (int64_t i = 0; i < count; i++)
                 z[i] = (double)ebb_philox_uniform(words[i]);
         for (int64_t i = 0; i < count; i++) {
             z[i] = d.base + d.width * z[i];

@@ -34,15 +34,18 @@ ebb_status ebb_infer_dropout(ebb_infer *c)
     return NULL;
 }
 
-/* (X, key int64[2]) {ratio, stream} -> Y, mask?; DropoutPacked's mask is uint8[ceil(n / 8)]. */
+/* (X, key int64[2 or 4]) {ratio, stream, run} -> Y, mask?; DropoutPacked's mask is uint8[ceil(n / 8)]. */
 ebb_status ebb_infer_ebb_dropout(ebb_infer *c)
 {
     EBB_TRY(ebb_infer_need(c, 2));
     EBB_TRY(ebb_infer_vector(c, 1, -1, ""));
     const ebb_type *key = ebb_infer_type(c, 1);
-    if (key != NULL && ((key->dtype != EBB_NONE && key->dtype != EBB_I64) ||
-                        (key->rank == 1 && key->dims[0] >= 0 && key->dims[0] != 2)))
-        return ebb_infer_error(c, "the key is not int64[2]");
+    if (key != NULL &&
+        ((key->dtype != EBB_NONE && key->dtype != EBB_I64) ||
+         (key->rank == 1 && key->dims[0] >= 0 && key->dims[0] != 2 && key->dims[0] != 4)))
+        return ebb_infer_error(c, "the key is not int64[2] or int64[4]");
+    if (ebb_attr_int(&c->attrs, "run", 0) < 0)
+        return ebb_infer_error(c, "run is below 0");
     double ratio = ebb_attr_float(&c->attrs, "ratio", -1.0);
     if (!(ratio >= 0.0 && ratio < 1.0))
         return ebb_infer_error(c, "ratio is missing or outside of [0, 1)");

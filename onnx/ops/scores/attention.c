@@ -76,8 +76,10 @@ static ebb_status check_dtypes(const ebb_infer *c, uint32_t q)
         return NULL;
     const ebb_type *key = ebb_infer_type(c, q == 0 ? KEY : KEY_OF_GRAD);
     if (key != NULL && ((key->dtype != EBB_NONE && key->dtype != EBB_I64) || key->rank > 1 ||
-                        (key->rank == 1 && differs(key->dims[0], 2))))
-        return ebb_infer_error(c, "the key is not int64[2]");
+                        (key->rank == 1 && differs(key->dims[0], 2) && differs(key->dims[0], 4))))
+        return ebb_infer_error(c, "the key is not int64[2] or int64[4]");
+    if (ebb_attr_int(&c->attrs, "run", 0) < 0)
+        return ebb_infer_error(c, "run is below 0");
     double ratio = ebb_attr_float(&c->attrs, "ratio", -1.0);
     if (!(ratio >= 0.0 && ratio < 1.0))
         return ebb_infer_error(c, "ratio is missing or outside of [0, 1)");

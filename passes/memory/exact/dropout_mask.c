@@ -78,7 +78,6 @@ static ebb_status make_bits(ebb_edit *e, ebb_value mask, ebb_value *bits)
 {
     ebb_graph *g = e->g;
     ebb_node forward = ebb_value_of(g, mask)->producer;
-    ebb_attrs attrs = ebb_node_attrs(g, forward);
     bool keyed = ebb_node_of(g, forward)->op == EBB_OP_EBB_DROPOUT;
     ebb_build b = ebb_edit_build(e, keyed ? forward : ebb_next(g, forward), EBB_FORWARD);
     ebb_value y = ebb_out(g, forward, 0), made[2];
@@ -87,8 +86,7 @@ static ebb_status make_bits(ebb_edit *e, ebb_value mask, ebb_value *bits)
         *bits = ebb_emit(&b, EBB_OP_PACK_BITS, mask);
         return b.status;
     }
-    ebb_with_float(&b, "ratio", ebb_attr_float(&attrs, "ratio", 0.5));
-    ebb_with_int(&b, "stream", ebb_attr_int(&attrs, "stream", 0));
+    ebb_with_draw(&b, forward);
     ebb_emit_node(&b, EBB_OP_EBB_DROPOUT_PACKED,
                   (ebb_value[]){ebb_in(g, forward, 0), ebb_in(g, forward, 1)}, 2, made, 2, 3);
     EBB_TRY(b.status);

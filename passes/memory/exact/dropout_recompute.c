@@ -103,14 +103,6 @@ static ebb_node mask_reader(const ebb_graph *g, ebb_node n, ebb_value mask, int 
     return EBB_NO_NODE;
 }
 
-static bool same_draw(const ebb_graph *g, ebb_node a, ebb_node b)
-{
-    ebb_attrs x = ebb_node_attrs(g, a), y = ebb_node_attrs(g, b);
-    return ebb_same_value(ebb_in(g, a, 1), ebb_in(g, b, 1)) &&
-           ebb_attr_int(&x, "stream", 0) == ebb_attr_int(&y, "stream", 0) &&
-           ebb_attr_float(&x, "ratio", 0.5) == ebb_attr_float(&y, "ratio", 0.5);
-}
-
 /* The node of the backward that draws the mask of dropout n again. */
 static ebb_node seed_reader(const ebb_graph *g, ebb_node n)
 {
@@ -118,7 +110,7 @@ static ebb_node seed_reader(const ebb_graph *g, ebb_node n)
     for (size_t i = 0; i < key->use_count; i++) {
         ebb_node m = key->uses[i].node;
         if (ebb_node_of(g, m)->op == EBB_OP_EBB_DROPOUT_SEED_GRAD && ebb_is_backward(g, m) &&
-            same_draw(g, m, n))
+            ebb_same_value(ebb_in(g, m, 1), ebb_in(g, n, 1)) && ebb_same_draw(g, m, n))
             return m;
     }
     return EBB_NO_NODE;

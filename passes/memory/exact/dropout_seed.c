@@ -19,10 +19,8 @@ static ebb_status reseed(ebb_edit *e, ebb_node n, ebb_node forward)
 {
     ebb_graph *g = e->g;
     ebb_build b = ebb_edit_build(e, n, EBB_PHASE_NONE);
-    ebb_attrs attrs = ebb_node_attrs(g, forward);
     b.name = ebb_text(g, ebb_node_of(g, n)->name);
-    ebb_with_float(&b, "ratio", ebb_attr_float(&attrs, "ratio", 0.5));
-    ebb_with_int(&b, "stream", ebb_attr_int(&attrs, "stream", 0));
+    ebb_with_draw(&b, forward);
     ebb_value dx =
         ebb_emit(&b, EBB_OP_EBB_DROPOUT_SEED_GRAD, ebb_in(g, n, 0), ebb_in(g, forward, 1));
     EBB_TRY(b.status);

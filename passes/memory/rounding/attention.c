@@ -94,11 +94,8 @@ static void set_attributes(ebb_build *b, const site *s, const ebb_graph *g)
         ebb_with_int(b, "replace", 1);
     if (s->guard.i != 0)
         ebb_with_int(b, "guard", 1);
-    if (s->dropout.i != 0) {
-        ebb_attrs attrs = ebb_node_attrs(g, s->dropout);
-        ebb_with_float(b, "ratio", ebb_attr_float(&attrs, "ratio", 0.0));
-        ebb_with_int(b, "stream", ebb_attr_int(&attrs, "stream", 0));
-    }
+    if (s->dropout.i != 0)
+        ebb_with_draw(b, s->dropout);
 }
 
 /* The keys as rows, where nobody else reads what a Transpose made of them. */

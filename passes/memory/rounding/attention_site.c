@@ -261,8 +261,7 @@ static bool undoes_dropout(const site *s, const ebb_graph *g, ebb_node n)
                (float)ebb_attr_float(&backward, "scale", 1.0) == (float)(1.0 / (1.0 - ratio));
     case EBB_OP_EBB_DROPOUT_SEED_GRAD:
         return ebb_same_value(ebb_in(g, n, 1), ebb_in(g, s->dropout, 1)) &&
-               ebb_attr_float(&backward, "ratio", -1.0) == ratio &&
-               ebb_attr_int(&backward, "stream", 0) == ebb_attr_int(&forward, "stream", 0);
+               ebb_same_draw(g, n, s->dropout);
     default:
         return false;
     }

@@ -212,26 +212,43 @@ static ebb_status get_total(splitting *s, ebb_node n, uint32_t labels_at, ebb_va
 
 /* ---- one node of one part ---- */
 
-/* The process's own, or of part i: {seed, step} with another seed for each part, and for part 0 the
- * key as it is. Forward and backward share it. */
+/* {seed, step, part, parts} of part i, or of the process (kernels/draws.h): what it draws is what its rows
+ * draw in the whole. A key that is of a part already is of a part of that. Forward and backward share it. */
 static ebb_status get_key(splitting *s, ebb_value key, int64_t i, ebb_value *own)
 {
-    static const int64_t apart[2] = {INT64_C(0x9E3779B97F4A7C1), 0}; // seeds that nobody names
     ebb_build *b = &s->b;
-    *own = key;
-    if (!s->spread && i == 0)
-        return NULL;
     if (s->key.i != 0 && s->key_part == i && ebb_same_value(s->key_of, key))
         return *own = s->key, NULL;
-    int64_t by[2] = {(int64_t)((uint64_t)apart[0] * (uint64_t)i), 0};
-    ebb_value more = ebb_const_ints(b, s->spread ? apart : by, 2);
-    if (s->spread)
-        more = ebb_emit(b, EBB_OP_MUL, rank_of(s), more);
+    ebb_value part = ebb_const_ints(b, &i, 1);
     b->name = ebb_value_name(s->g, key);
-    s->key = *own = ebb_emit(b, EBB_OP_ADD, key, more);
+    if (s->spread)
+        part = ebb_emit_reshape(b, rank_of(s), (int64_t[]){1}, 1);
+    ebb_with_int(b, "axis", 0);
+    if (ebb_build_type(b, key)->dims[0] == 4) {
+        const ebb_value none = ebb_const_ints(b, (int64_t[]){0, 0}, 2);
+        const ebb_value zero = ebb_const_ints(b, (int64_t[]){0}, 1);
+        const ebb_value more = ebb_emit(b, EBB_OP_CONCAT, none, part, zero);
+        const ebb_value times = ebb_const_ints(b, (int64_t[]){1, 1, s->parts, s->parts}, 4);
+        s->key = ebb_emit(b, EBB_OP_ADD, ebb_emit(b, EBB_OP_MUL, key, times), more);
+    } else {
+        s->key = ebb_emit(b, EBB_OP_CONCAT, key, part, ebb_const_ints(b, &s->parts, 1));
+    }
+    *own = s->key;
     s->key_part = i;
     s->key_of = key;
     return b->status;
+}
+
+/* Elements of a part that lie together in the whole: `run` of what draws for it; 0: all of them do. */
+static int64_t run_of(const splitting *s, ebb_node n)
+{
+    const form f = s->rule[n.i]->out[0];
+    const ebb_value v = ebb_out(s->g, n, 0);
+    const ebb_type t = part_type(s, v, f.axis);
+    int64_t run = t.dims[f.axis] / f.outer, all = 0;
+    for (int d = f.axis + 1; d < t.rank; d++)
+        run *= t.dims[d];
+    return ebb_type_elements(&t, &all) && run == all ? 0 : run;
 }
 
 /* The stream of part i: that of the node for part 0, so that few names change. */
@@ -251,6 +268,11 @@ static ebb_status fit_attributes(splitting *s, ebb_node n, ebb_node made, int64_
     const ebb_batch_node *b = s->rule[n.i];
     ebb_attrs attrs = ebb_node_attrs(g, n);
     switch (ebb_node_of(g, n)->op) {
+    case EBB_OP_EBB_DROPOUT:
+    case EBB_OP_EBB_DROPOUT_SEED_GRAD:
+        return run_of(s, n) != 0 || ebb_attr_find(&attrs, "run") != NULL
+                   ? ebb_node_set_int(g, made, "run", run_of(s, n))
+                   : NULL;
     case EBB_OP_DROPOUT:
     case EBB_OP_RANDOM_NORMAL_LIKE:
     case EBB_OP_RANDOM_UNIFORM_LIKE:

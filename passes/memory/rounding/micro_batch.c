@@ -17,9 +17,8 @@
  * depend on the batch is computed once, and sliced where a part needs it. Graph outputs with a batch
  * axis are put together again.
  *
- * Dropout: the parts are different samples and draw different bits. Part 0 keeps the key, part i has
- * one made of it and i; forward and backward agree. So with dropout on
- * the step is one of the same distribution, not of the same bits.
+ * Dropout draws for a sample what it draws in the whole batch, whatever the parts: their keys say which part
+ * it is, and of how many (kernels/draws.h).
  *
  * Batch norm takes its statistics over what it sees, so it is refused; batch-norm=per-part allows
  * the statistics of each part, and the running ones go from part to part. That is another step, as
