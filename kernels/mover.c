@@ -1,4 +1,4 @@
-/* mover.c: two threads with a bounded queue each, and one file.
+/* mover.c: three threads with a bounded queue each, and one file.
  *
  *     step thread     store a   store b   wait a        fetch a   wait a'
  *     writer                [a........][b........]
@@ -29,13 +29,15 @@
 
 enum { DEPTH = 64, PIECE = 1 << 20 };
 
-typedef enum direction { WRITER, READER, DIRECTIONS } direction;
+typedef enum direction { WRITER, READER, EXCHANGER, DIRECTIONS } direction;
 
 typedef struct move {
     uint32_t spot;
     void *memory;
     size_t bytes;
     const char *node;
+    ebb_status (*run)(const struct ebb_call *); /* of an exchange, with: */
+    const struct ebb_call *call;
 } move;
 
 typedef struct queue { /* moves first .. next - 1 are under way, move i in list[i % DEPTH] */
@@ -119,6 +121,8 @@ static ebb_status move_on_disk(ebb_mover *m, const move *v, direction way)
 
 static ebb_status carry_out(ebb_mover *m, const move *v, direction way)
 {
+    if (way == EXCHANGER)
+        return v->run(v->call);
     const ebb_spot *spot = &m->spots[v->spot];
     if (spot->on_disk)
         return move_on_disk(m, v, way);
@@ -146,7 +150,8 @@ static void *work(void *context)
         (void)pthread_mutex_lock(&m->lock);
         if (status != NULL && m->failed == NULL)
             m->failed = status;
-        *(q->way == WRITER ? &m->facts.stored_bytes : &m->facts.fetched_bytes) += v.bytes;
+        if (q->way != EXCHANGER)
+            *(q->way == WRITER ? &m->facts.stored_bytes : &m->facts.fetched_bytes) += v.bytes;
         q->first++;
         (void)pthread_cond_broadcast(&m->changed);
     }
@@ -163,7 +168,7 @@ static ebb_status start_thread(queue *q)
     q->runs = pthread_create(&q->thread, NULL, work, q) == 0;
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     return q->runs ? NULL
-                   : ebb_error(EBB_RUNTIME, "no thread can be started that moves values to disk");
+                   : ebb_error(EBB_RUNTIME, "no thread can be started that works beside the step");
 }
 
 static int64_t now_ns(void)
@@ -184,7 +189,7 @@ static ebb_status start(ebb_mover *m, direction way, const move *v)
         m->facts.waited_ns += now_ns() - began;
     }
     ebb_status status = m->failed;
-    if (status == NULL && v->bytes > 0)
+    if (status == NULL && (v->bytes > 0 || way == EXCHANGER))
         q->list[q->next++ % DEPTH] = *v;
     (void)pthread_cond_broadcast(&m->changed);
     (void)pthread_mutex_unlock(&m->lock);
@@ -194,13 +199,30 @@ static ebb_status start(ebb_mover *m, direction way, const move *v)
 ebb_status ebb_mover_store(ebb_mover *mover, uint32_t spot, void *memory, size_t bytes,
                            const char *node)
 {
-    return start(mover, WRITER, &(move){spot, memory, bytes, node});
+    return start(mover, WRITER, &(move){spot, memory, bytes, node, NULL, NULL});
 }
 
 ebb_status ebb_mover_fetch(ebb_mover *mover, uint32_t spot, void *memory, size_t bytes,
                            const char *node)
 {
-    return start(mover, READER, &(move){spot, memory, bytes, node});
+    return start(mover, READER, &(move){spot, memory, bytes, node, NULL, NULL});
+}
+
+ebb_status ebb_mover_exchange(ebb_mover *mover, ebb_status (*run)(const struct ebb_call *),
+                              const struct ebb_call *call, void *memory)
+{
+    return start(mover, EXCHANGER, &(move){.memory = memory, .run = run, .call = call});
+}
+
+ebb_status ebb_mover_quiet(ebb_mover *mover)
+{
+    const queue *q = &mover->queues[EXCHANGER];
+    (void)pthread_mutex_lock(&mover->lock);
+    while (q->first != q->next)
+        (void)pthread_cond_wait(&mover->changed, &mover->lock);
+    ebb_status status = mover->failed;
+    (void)pthread_mutex_unlock(&mover->lock);
+    return status;
 }
 
 /* memory NULL: of anything. */

@@ -1,8 +1,9 @@
-/* mover.h: moves tensors to other places and back, while the step goes on.
+/* mover.h: moves tensors to other places and back, and exchanges them with other processes, while the step
+ * goes on.
  *
- * A program whose step stores has a mover. Two threads do what nodes start, one writing and one reading, each
- * in the order in which it was started; so a step that waits for each move at once computes the same bits as
- * one that waits late. What lies on disk is in one file without a name, as long as was planned, which the
+ * A program whose step starts such work has a mover. Three threads do what nodes start, one writing, one
+ * reading and one exchanging, each in the order in which it was started; so a step that waits for all at once
+ * computes the same bits as one that waits late. What lies on disk is in one file without a name, as long as was planned, which the
  * system takes back however the process ends.
  *
  * A move that fails is said by the next start, wait or settle: EBB_IO, with the node and the folder.
@@ -50,7 +51,14 @@ ebb_status ebb_mover_store(ebb_mover *mover, uint32_t spot, void *memory, size_t
                            const char *node);
 ebb_status ebb_mover_fetch(ebb_mover *mover, uint32_t spot, void *memory, size_t bytes,
                            const char *node);
-/* Until no move of what lies at `memory` is under way. */
+/* Runs run(call) beside the step, behind all exchanges that were started before. memory: what it makes, to
+ * be waited for. The call stays until then. */
+struct ebb_call;
+ebb_status ebb_mover_exchange(ebb_mover *mover, ebb_status (*run)(const struct ebb_call *),
+                              const struct ebb_call *call, void *memory);
+/* Until no exchange is under way: whoever exchanges beside the mover comes behind all that was started. */
+ebb_status ebb_mover_quiet(ebb_mover *mover);
+/* Until no work on what lies at `memory` is under way. */
 ebb_status ebb_mover_wait(ebb_mover *mover, const void *memory);
 /* The bytes of a tensor in its place, to be read until the next step. name: for errors. */
 ebb_status ebb_mover_look(ebb_mover *mover, const void **data, uint32_t spot, size_t bytes,

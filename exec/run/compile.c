@@ -256,7 +256,10 @@ const char *ebb_spill_folder(const char *asked)
 static ebb_status open_mover(ebb_program *p, const ebb_compile_options *o, ebb_arena *scratch)
 {
     const ebb_memory *m = &p->plan.memory;
-    if (m->away_count == 0)
+    bool starts = m->away_count > 0;
+    for (uint32_t k = 0; k < p->plan.count; k++)
+        starts = starts || ebb_op_has(p->plan.calls[k].op, EBB_STARTS);
+    if (!starts)
         return NULL;
     ebb_spot *spots = EBB_NEW(scratch, ebb_spot, m->away_count);
     if (spots == NULL)

@@ -316,6 +316,19 @@ static ebb_status take_groups(ruler *r, ebb_memory *m)
     return NULL;
 }
 
+/* Where the work of a node at p is over: by the Wait for what it starts. */
+static uint32_t ends_at(const ruler *r, ebb_node n, uint32_t p)
+{
+    const ebb_value made = ebb_out(r->g, n, 0);
+    if (!ebb_op_has(ebb_node_of(r->g, n)->op, EBB_STARTS) || made.i == 0 ||
+        ebb_value_of(r->g, made)->use_count == 0)
+        return p;
+    const ebb_node wait = ebb_value_of(r->g, made)->uses[0].node;
+    for (; n.i != 0 && !ebb_same_node(n, wait); n = ebb_next(r->g, n))
+        p++;
+    return p;
+}
+
 static ebb_status take_workspaces(const ruler *r, ebb_memory *m, const size_t *workspace_bytes)
 {
     uint32_t p = 0;
@@ -327,7 +340,7 @@ static ebb_status take_workspaces(const ruler *r, ebb_memory *m, const size_t *w
                                  ebb_node_label(r->g, n), workspace_bytes[n.i]);
             const bool together = ebb_op_has(ebb_node_of(r->g, n)->op, EBB_TOGETHER);
             const ebb_memory_tensor t = {.birth = p,
-                                         .death = p,
+                                         .death = ends_at(r, n, p),
                                          .bytes = bytes,
                                          .category = together ? EBB_COMM : EBB_WORKSPACE,
                                          .node = n};

@@ -61,6 +61,8 @@ ebb_move_time ebb_move_time_by(const ebb_rates *rates, const ebb_graph *g, ebb_n
     const bool back = ebb_node_of(g, n)->op == EBB_OP_FETCH;
     const ebb_value away = back ? ebb_in(g, n, 0) : ebb_out(g, n, 0);
     size_t bytes = 0;
+    if (ebb_op_has(ebb_node_of(g, n)->op, EBB_TOGETHER)) // by links, of which no device knows
+        return (ebb_move_time){0};
     if (!ebb_type_bytes(ebb_value_of(g, away)->type, &bytes))
         bytes = 0;
     return times((double)bytes, way_of(rates, g, ebb_value_place(g, away), back));

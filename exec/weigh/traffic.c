@@ -25,7 +25,7 @@ static void add_node(ebb_traffic *t, const ebb_graph *g, ebb_node n)
     const int64_t part = up(elements, ranks), most = EBB_GROUP_PIECE / ranks / size;
     const int64_t block = part < most ? part : most;
     t->nodes++;
-    if (info->op == EBB_OP_ALL_REDUCE) {
+    if (info->op == EBB_OP_ALL_REDUCE || info->op == EBB_OP_START_ALL_REDUCE) {
         const int64_t whole = elements / (block * ranks), rest = elements % (block * ranks);
         t->exchanges += 2 * (uint64_t)(whole + (rest != 0));
         t->sent_bytes += 2 * (uint64_t)(others * size * (whole * block + up(rest, ranks)));

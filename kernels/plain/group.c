@@ -14,6 +14,7 @@
  */
 #include "kernels/group.h"
 #include "kernels/halves.h"
+#include "kernels/mover.h"
 #include "kernels/plain/plain.h"
 
 static int64_t ranks_of(const ebb_call *c)
@@ -165,7 +166,7 @@ static ebb_status begin(const ebb_call *c, bool *alone)
     return NULL;
 }
 
-static ebb_status run_all_reduce(const ebb_call *c)
+static ebb_status all_reduce(const ebb_call *c)
 {
     const int64_t ranks = ranks_of(c), n = ebb_elements(&c->in[0].type), block = block_of(c);
     bool alone;
@@ -192,7 +193,7 @@ static void take(char *to, const ebb_call *c, int64_t at, int64_t count)
     memset(to + bytes, 0, (size_t)count * size_of(c) - bytes);
 }
 
-static ebb_status run_reduce_scatter(const ebb_call *c)
+static ebb_status reduce_scatter(const ebb_call *c)
 {
     const int64_t ranks = ranks_of(c), part = part_of(c), block = block_of(c);
     const size_t size = size_of(c);
@@ -210,7 +211,7 @@ static ebb_status run_reduce_scatter(const ebb_call *c)
     return NULL;
 }
 
-static ebb_status run_all_gather(const ebb_call *c)
+static ebb_status all_gather(const ebb_call *c)
 {
     const int64_t ranks = ranks_of(c), part = part_of(c), block = block_of(c);
     const size_t size = size_of(c);
@@ -228,6 +229,48 @@ static ebb_status run_all_gather(const ebb_call *c)
     }
     return NULL;
 }
+
+/* ---- now, or beside the step ---- */
+
+/* Behind all exchanges that the step has started: all processes have them in one order. */
+static ebb_status now(const ebb_call *c, ebb_status (*run)(const ebb_call *))
+{
+    if (c->mover != NULL)
+        EBB_TRY(ebb_mover_quiet(c->mover));
+    return run(c);
+}
+
+static ebb_status beside(const ebb_call *c, ebb_status (*run)(const ebb_call *))
+{
+    return c->mover == NULL ? run(c) : ebb_mover_exchange(c->mover, run, c, c->out[0].data);
+}
+
+static ebb_status run_all_reduce(const ebb_call *c)
+{
+    return now(c, all_reduce);
+}
+
+static ebb_status run_reduce_scatter(const ebb_call *c)
+{
+    return now(c, reduce_scatter);
+}
+
+static ebb_status run_all_gather(const ebb_call *c)
+{
+    return now(c, all_gather);
+}
+
+static ebb_status start_all_reduce(const ebb_call *c)
+{
+    return beside(c, all_reduce);
+}
+
+static ebb_status start_reduce_scatter(const ebb_call *c)
+{
+    return beside(c, reduce_scatter);
+}
+
+/* ---- who this process is ---- */
 
 static ebb_status run_shard(const ebb_call *c)
 {
@@ -250,6 +293,8 @@ static ebb_status run_rank(const ebb_call *c)
 const ebb_kernel ebb_plain_group[] = {
     {.name = "plain.all_reduce",     .op = EBB_OP_ALL_REDUCE,     .dtypes = misfit_sum,   .workspace = workspace,          .run = run_all_reduce},
     {.name = "plain.reduce_scatter", .op = EBB_OP_REDUCE_SCATTER, .dtypes = misfit_sum,   .workspace = workspace,          .run = run_reduce_scatter},
+    {.name = "plain.start_all_reduce",     .op = EBB_OP_START_ALL_REDUCE,     .dtypes = misfit_sum, .workspace = workspace, .run = start_all_reduce},
+    {.name = "plain.start_reduce_scatter", .op = EBB_OP_START_REDUCE_SCATTER, .dtypes = misfit_sum, .workspace = workspace, .run = start_reduce_scatter},
     {.name = "plain.all_gather",     .op = EBB_OP_ALL_GATHER,     .dtypes = ebb_call_any, .fits = misfit, .workspace = workspace_of_parts, .run = run_all_gather},
     {.name = "plain.shard",          .op = EBB_OP_SHARD,          .dtypes = ebb_call_any, .fits = misfit, .run = run_shard},
     {.name = "plain.rank",           .op = EBB_OP_RANK,           .dtypes = ebb_call_any, .fits = misfit, .run = run_rank},

@@ -95,6 +95,9 @@ static const char *refuses_start(const ebb_graph *g, ebb_node n)
     const bool away = ebb_value_place(g, ebb_in(g, n, 0)) != EBB_PLACE_DEVICE;
     if (ebb_node_of(g, n)->op == EBB_OP_FETCH)
         return away ? NULL : "what it fetches was not stored";
+    if (ebb_node_of(g, n)->op != EBB_OP_STORE)
+        return away ? "it reads what lies in another place: a Fetch and a Wait bring it back"
+                    : NULL;
     const ebb_place place = stored_to(g, n);
     if (place != EBB_PLACE_DISK && place != EBB_PLACE_HOST)
         return "its place must be \"disk\" or \"host\"";
@@ -105,9 +108,9 @@ static const char *refuses_wait(const ebb_graph *g, ebb_node n)
 {
     const ebb_node start = maker(g, ebb_in(g, n, 0));
     if (start.i == 0 || !ebb_op_has(ebb_node_of(g, start)->op, EBB_STARTS))
-        return "its first input must be what a Store or Fetch makes";
+        return "its first input must be what a Store, a Fetch or a started exchange makes";
     if (!ebb_same_value(ebb_in(g, n, 1), ebb_in(g, start, 0)))
-        return "its second input must be what the move that it waits for reads";
+        return "its second input must be what is read by the work that it waits for";
     const ebb_value made = ebb_out(g, n, 0);
     if (made.i == 0 || ebb_value_place(g, made) == EBB_PLACE_DEVICE)
         return NULL;

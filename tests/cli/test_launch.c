@@ -25,8 +25,8 @@ static void same_bytes(const char *a, const char *b, const char *what)
         fail_msg("%s: %s", what, output);
 }
 
-/* Five steps of AdamW: all states, by N processes, which pass more words, and by one that computes N parts. */
-static void same_with(const char *words, int ranks, const char *more)
+/* Five steps of AdamW: all states, by one that computes N parts, and by N processes, which pass more words. */
+static void train_parts(const char *words, int ranks)
 {
     char command[2048];
     (void)snprintf(command, sizeof command,
@@ -34,11 +34,22 @@ static void same_with(const char *words, int ranks, const char *more)
                    "--checkpoint one.st",
                    words, ranks);
     says(command, 0, "planned and measured equal");
+}
+
+static void same_so(const char *words, int ranks, const char *more)
+{
+    char command[2048];
     (void)snprintf(command, sizeof command,
                    "launch -n %d -- " EBB " train %s --batch 32 --steps 5 --checkpoint all.st%s",
                    ranks, words, more);
     says(command, 0, "planned and measured equal");
-    same_bytes("one.st", "all.st", words);
+    same_bytes("one.st", "all.st", command);
+}
+
+static void same_with(const char *words, int ranks, const char *more)
+{
+    train_parts(words, ranks);
+    same_so(words, ranks, more);
 }
 
 static void same_as_parts(const char *words, int ranks)
@@ -53,7 +64,26 @@ static void processes_have_the_bits_of_parts(void **state)
     same_as_parts(DIGITS "mlp.onnx " CLASSES, 4);
     same_as_parts(DIGITS "cnn.onnx --dropout off --batch-norm frozen " CLASSES, 2);
     same_as_parts(DIGITS "transformer.onnx --clip-norm 1 " CLASSES, 4);
-    same_as_parts(TEXT "--dropout off", 2);
+    same_as_parts(TEXT, 2);
+}
+
+/* Any bucket, any depth, of sums and of parts. */
+static void exchanges_together_and_beside_the_step_have_the_same_bits(void **state)
+{
+    (void)state;
+    static const char *const passes[] = {
+        " --pass bucket",
+        " --pass bucket:bytes=700 --pass overlap",
+        " --pass overlap:depth=1 --pass release",
+        " --pass shard:least=1 --pass overlap:depth=100",
+        " --pass shard --pass bucket:bytes=1048576 --pass overlap",
+    };
+    for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) {
+        const int ranks = i < 3 ? 2 : 4;
+        if (i % 3 == 0)
+            train_parts(DIGITS "transformer.onnx " CLASSES, ranks);
+        same_so(DIGITS "transformer.onnx " CLASSES, ranks, passes[i]);
+    }
 }
 
 /* Rows whose label is ignored stand anywhere: some processes have more of them than others. */
@@ -244,6 +274,56 @@ static void a_run_sends_what_its_plan_says(void **state)
     (void)state;
     sends_what_is_planned("");
     sends_what_is_planned("--pass shard:least=7");
+    sends_what_is_planned("--pass shard --pass bucket --pass overlap");
+}
+
+static int64_t aligned(int64_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+/* What AdamW keeps: two numbers an element, whole or a part of each tensor, and two of the whole step. */
+static void states_take_what_their_parts_do(void **state)
+{
+    (void)state;
+    static const int64_t elements[] = {8192, 128, 128, 128, 16384, 128, 128, 128, 1280, 10};
+    for (int k = 0; k < 5; k++) {
+        const int ranks = k == 0 ? 1 : k < 3 ? 2 : 4, parts = k % 2 == 0 ? ranks : 1;
+        char command[1024], more[64] = "";
+        int64_t expected = 2 * aligned(4);
+        for (size_t i = 0; i < sizeof elements / sizeof *elements; i++)
+            expected += 2 * aligned(4 * ((elements[i] + parts - 1) / parts));
+        if (ranks > 1)
+            (void)snprintf(more, sizeof more, "--ranks %d %s", ranks,
+                           parts > 1 ? "--pass shard:least=1" : "");
+        (void)snprintf(command, sizeof command,
+                       "plan " DIGITS "mlp.onnx --loss cross-entropy --dropout off --dim batch=32 "
+                       "--optimizer adamw --json %s",
+                       more);
+        says(command, 0, "\"OPTIMIZER_STATE\"");
+        assert_int_equal(number_after("\"OPTIMIZER_STATE\":"), expected);
+    }
+}
+
+/* A budget is each process's, and the bits are those that are due. */
+static void a_budget_is_kept_by_each_process(void **state)
+{
+    (void)state;
+    static const char train[] = "launch -n 2 -- " EBB " train " DIGITS "transformer.onnx " CLASSES
+                                "--batch 32 --steps 2 --json --checkpoint ";
+    char command[2048];
+    (void)snprintf(command, sizeof command, "%s free.st", train);
+    says(command, 0, "\"arena_bytes\":");
+    const long long free_bytes = number_after("\"arena_bytes\":");
+    for (int percent = 90; percent >= 60; percent -= 15) {
+        const long long budget = free_bytes * percent / 100;
+        (void)snprintf(command, sizeof command, "%s kept.st --budget %lld", train, budget);
+        says(command, 0, "\"arena_bytes\":");
+        assert_true(number_after("\"arena_bytes\":") <= budget);
+        assert_int_equal(number_after("\"arena_bytes\":"),
+                         number_after("\"measured_arena_bytes\":"));
+        same_bytes("free.st", "kept.st", command);
+    }
 }
 
 /* ---- who says what ---- */
@@ -390,6 +470,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(processes_have_the_bits_of_parts),
+        cmocka_unit_test(exchanges_together_and_beside_the_step_have_the_same_bits),
         cmocka_unit_test(what_counts_is_counted_over_all),
         cmocka_unit_test(a_process_computes_its_rows_in_parts),
         cmocka_unit_test(parts_of_the_states_have_the_bits_of_the_whole),
@@ -399,6 +480,8 @@ int main(void)
         cmocka_unit_test(evaluation_counts_each_row_once),
         cmocka_unit_test(a_run_sends_what_its_plan_says),
         cmocka_unit_test(the_plan_has_its_scratch_and_the_run_its_traffic),
+        cmocka_unit_test(states_take_what_their_parts_do),
+        cmocka_unit_test(a_budget_is_kept_by_each_process),
         cmocka_unit_test(a_step_for_others_is_not_run_alone),
         cmocka_unit_test(what_cannot_be_split_is_refused),
         cmocka_unit_test(one_process_speaks_for_all),

@@ -28,6 +28,7 @@ typedef struct body_case {
 
 #define NEAR 2e-6
 #define KEY "int64[2] key = {81985529216486895, 7}"
+#define KEY_OF_PART "int64[4] key = {81985529216486895, 7, 2, 3}"
 #define OPEN "bool keep = {1}, float bias = {0}"
 #define POOL "kernel_shape = [3, 3], strides = [2, 2]"
 
@@ -177,6 +178,10 @@ static const body_case cases[] = {
     {EBB_OP_EBB_DROPOUT, 0, "float[64,3] x", "int64[2] key = {-3, 4294967299}", "y, m = ai.ebb.Dropout <ratio = 0.5, stream = -1> (x, key)"},
     {EBB_OP_EBB_DROPOUT, 0, "double[9] x", KEY, "y, m = ai.ebb.Dropout <ratio = 0.1, stream = 4294967301> (x, key)"},
     {EBB_OP_EBB_DROPOUT, 0, "float[2] x", KEY, "y, m = ai.ebb.Dropout <ratio = 0.0, stream = 1> (x, key)"},
+    {EBB_OP_EBB_DROPOUT, 0, "float[3,11] x", KEY_OF_PART, "y, m = ai.ebb.Dropout <ratio = 0.3, stream = 5> (x, key)"},
+    {EBB_OP_EBB_DROPOUT, 0, "float[6,5] x", KEY_OF_PART, "y, m = ai.ebb.Dropout <ratio = 0.3, stream = 5, run = 5> (x, key)"},
+    {EBB_OP_EBB_DROPOUT_PACKED, 0, "float[6,50] x", KEY_OF_PART, "y, b = ai.ebb.DropoutPacked <ratio = 0.3, stream = 5, run = 150> (x, key)"},
+    {EBB_OP_EBB_DROPOUT_SEED_GRAD, 0, "float[130] d", KEY_OF_PART, "y = ai.ebb.DropoutSeedGrad <ratio = 0.5, stream = 0, run = 2> (d, key)"},
     {EBB_OP_EBB_DROPOUT_PACKED, 0, "float[3,11] x", KEY, "y, b = ai.ebb.DropoutPacked <ratio = 0.3, stream = 5> (x, key)"},
     {EBB_OP_EBB_DROPOUT_PACKED, 0, "double[64,17] x", KEY, "y, b = ai.ebb.DropoutPacked <ratio = 0.5, stream = -1> (x, key)"},
     {EBB_OP_EBB_DROPOUT_SEED_GRAD, 0, "float[3,11] d", KEY, "y = ai.ebb.DropoutSeedGrad <ratio = 0.3, stream = 5> (d, key)"},
@@ -204,6 +209,8 @@ static const body_case cases[] = {
     {EBB_OP_WAIT, 0, "", "uint8[3] x = {1, 2, 3}, uint8[3] y = {4, 5, 6}", "d = ai.ebb.Wait (x, y)"},
     {EBB_OP_ALL_REDUCE, 0, "", "float[3] x = {1, 2, 3}", "y = ai.ebb.AllReduce <ranks = 1> (x)"},
     {EBB_OP_REDUCE_SCATTER, 0, "", "float[3,2] x = {1, 2, 3, 4, 5, 6}", "s = ai.ebb.ReduceScatter <ranks = 1> (x)"},
+    {EBB_OP_START_ALL_REDUCE, 0, "", "float[3] x = {1, 2, 3}", "y = ai.ebb.StartAllReduce <ranks = 1> (x)"},
+    {EBB_OP_START_REDUCE_SCATTER, 0, "", "float[3,2] x = {1, 2, 3, 4, 5, 6}", "s = ai.ebb.StartReduceScatter <ranks = 1> (x)"},
     {EBB_OP_SHARD, 0, "", "bool[3] x = {1, 0, 1}", "s = ai.ebb.Shard <ranks = 1> (x)"},
     {EBB_OP_ALL_GATHER, 0, "", "double[6] s = {1, 2, 3, 4, 5, 6}, double[3,2] x = {7, 8, 9, 7, 8, 9}", "y = ai.ebb.AllGather <ranks = 1> (s, x)"},
     {EBB_OP_RANK, 0, "", "", "r = ai.ebb.Rank <ranks = 1> ()"},
@@ -358,6 +365,8 @@ static const body_case cases[] = {
     {EBB_OP_EBB_ATTENTION_DROPOUT, NEAR, "float[2,3,5,4] q, float[2,3,7,4] k, float[2,3,7,6] v", OPEN ", " KEY, "y, m, s = ai.ebb.AttentionDropout <k_perm = [0, 1, 3, 2], scale = 0.5, ratio = 0.3, stream = 5> (q, k, v, keep, bias, key)"},
     {EBB_OP_EBB_ATTENTION_DROPOUT, NEAR, "float[1,3,4] q, float[1,4,300] k, float[1,300,2] v", OPEN ", " KEY, "y, m, s = ai.ebb.AttentionDropout <k_perm = [0, 1, 2], causal = 1, ratio = 0.1, stream = -1> (q, k, v, keep, bias, key)"},
     {EBB_OP_EBB_ATTENTION_DROPOUT, NEAR, "float[3,4] q, float[4,3] k, float[3,2] v", OPEN ", " KEY, "y, m, s = ai.ebb.AttentionDropout <k_perm = [0, 1], ratio = 0.0> (q, k, v, keep, bias, key)"},
+    {EBB_OP_EBB_ATTENTION_DROPOUT, NEAR, "float[2,3,5,4] q, float[2,3,7,4] k, float[2,3,7,6] v", OPEN ", " KEY_OF_PART, "y, m, s = ai.ebb.AttentionDropout <k_perm = [0, 1, 3, 2], scale = 0.5, ratio = 0.3, stream = 5> (q, k, v, keep, bias, key)"},
+    {EBB_OP_EBB_ATTENTION_DROPOUT_GRAD, NEAR, "float[2,3,5,6] d, float[2,3,5,4] q, float[2,3,7,4] k, float[2,3,7,6] v, float[2,3,5,1] m, float[2,3,5,1] pos", OPEN ", " KEY_OF_PART, "dq, dk, dv = ai.ebb.AttentionDropoutGrad <k_perm = [0, 1, 3, 2], scale = 0.5, ratio = 0.3, stream = 5, run = 105> (d, q, k, v, keep, bias, m, pos, key)"},
     {EBB_OP_EBB_ATTENTION_GRAD, NEAR, "float[2,3,5,6] d, float[2,3,5,4] q, float[2,3,7,4] k, float[2,3,7,6] v, float[2,3,5,1] m, float[2,3,5,1] pos", OPEN, "dq, dk, dv = ai.ebb.AttentionGrad <k_perm = [0, 1, 3, 2], scale = 0.5> (d, q, k, v, keep, bias, m, pos)"},
     {EBB_OP_EBB_ATTENTION_GRAD, NEAR, "float[2,3,5,6] d, float[2,3,5,4] q, float[2,3,7,4] k, float[2,3,7,6] v, float[2,3,5,1] m, float[2,3,5,1] pos, float[2,5,3,6] y", OPEN, "dq, dk, dv = ai.ebb.AttentionGrad <k_perm = [0, 1, 3, 2], y_perm = [0, 2, 1, 3], scale = 0.5> (d, q, k, v, keep, bias, m, pos, y)"},
     {EBB_OP_EBB_ATTENTION_GRAD, NEAR, "float[2,3,2] d, float[2,3,4] q, float[2,4,3] k, float[2,3,2] v, float[2,3,1] m, float[2,3,1] pos, float[3,3] bias", "bool[2,1,3] keep = {1, 0, 1, 0, 1, 1}", "dq, dk, dv = ai.ebb.AttentionGrad <k_perm = [0, 1, 2], causal = 1, replace = 1, fill = -0.5> (d, q, k, v, keep, bias, m, pos)"},

@@ -3,6 +3,9 @@
  */
 #include "call.h"
 
+#include <time.h>
+
+#include "kernels/mover.h"
 #include "tests/processes.h"
 
 /* ---- sums ---- */
@@ -172,7 +175,7 @@ static void traffic_is_counted_to_the_byte(void **state)
     all_are_right(3, traffic_is_as_said);
 }
 
-/* ---- what goes wrong ---- */
+/* ---- beside the step ---- */
 
 static bool is_said(ebb_status status, const char *words)
 {
@@ -182,6 +185,106 @@ static bool is_said(ebb_status status, const char *words)
             status != NULL ? ebb_status_text(status) : "nothing", words);
     return false;
 }
+
+static int64_t now_ms(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* A call as a program has it: its workspace stays. */
+static ebb_status begin_sum(testing *t, const char *kernel, ebb_group *group, ebb_mover *mover,
+                            int64_t n)
+{
+    begin(t, strcmp(kernel, "plain.all_reduce") == 0 ? EBB_OP_ALL_REDUCE : EBB_OP_START_ALL_REDUCE);
+    put_int(t, "ranks", group->ranks);
+    put_filled(t, EBB_F32, n, group->rank);
+    put_out(t, EBB_F32, 1, D(n));
+    t->call.group = group;
+    t->call.mover = mover;
+    t->call.node = "a sum";
+    t->call.kernel = kernel_named(kernel);
+    EBB_TRY(t->call.kernel->workspace(&t->call, &t->call.workspace_bytes));
+    t->call.workspace = malloc(t->call.workspace_bytes);
+    return t->call.kernel->run(&t->call);
+}
+
+static bool is_sum(testing *t, int ranks)
+{
+    testing expected;
+    add_all(&expected, ranks, EBB_F32, (int64_t)count_of(&t->out[0]));
+    const bool is = memcmp(t->out[0].data, expected.in[0].data, t->out[0].bytes) == 0;
+    end(&expected);
+    return is;
+}
+
+/* Rank 1 comes late: the others go on, and stand still where a sum is wanted, or another is made at once. */
+static int the_step_goes_on(ebb_group *group)
+{
+    static const int64_t sizes[3] = {1000, 70001, 3};
+    const ebb_mover_plan plan = {.folder = "."};
+    testing sums[3];
+    ebb_mover *mover;
+    if (ebb_mover_open(&mover, &plan) != NULL)
+        return 1;
+    if (group->rank == 1)
+        (void)usleep(400000);
+    const int64_t began = now_ms();
+    for (int i = 0; i < 2; i++)
+        if (begin_sum(&sums[i], "plain.start_all_reduce", group, mover, sizes[i]) != NULL)
+            return 2;
+    if (group->rank != 1 && now_ms() - began > 200)
+        return 3;
+    if (begin_sum(&sums[2], "plain.all_reduce", group, mover, sizes[2]) != NULL)
+        return 4;
+    if (group->rank != 1 && now_ms() - began < 200)
+        return 5;
+    for (int i = 0; i < 3; i++) {
+        if (ebb_mover_wait(mover, sums[i].out[0].data) != NULL || !is_sum(&sums[i], group->ranks))
+            return 6 + i;
+        free(sums[i].call.workspace);
+        sums[i].call.workspace = NULL;
+        end(&sums[i]);
+    }
+    ebb_mover_close(mover);
+    return 0;
+}
+
+static void sums_are_made_beside_the_step_in_its_order(void **state)
+{
+    (void)state;
+    all_are_right(2, the_step_goes_on);
+    all_are_right(3, the_step_goes_on);
+}
+
+/* What is started fails where it is waited for. */
+static int what_is_started_fails(ebb_group *group)
+{
+    const ebb_mover_plan plan = {.folder = "."};
+    testing sum;
+    ebb_mover *mover;
+    if (ebb_mover_open(&mover, &plan) != NULL ||
+        begin_sum(&sum, "plain.start_all_reduce", group, mover, 9) != NULL)
+        return 1;
+    ebb_status status = ebb_mover_wait(mover, sum.out[0].data);
+    const bool is = is_said(status, "a sum: rank 1 has ended");
+    ebb_mover_close(mover);
+    free(sum.call.workspace);
+    sum.call.workspace = NULL;
+    end(&sum);
+    return is ? 0 : 2;
+}
+
+static void a_sum_that_fails_is_said_where_it_is_waited_for(void **state)
+{
+    (void)state;
+    int ends[2] = {0};
+    run_all(2, 60000, 2, what_is_started_fails, ends);
+    assert_int_equal(ends[0], 0);
+}
+
+/* ---- what goes wrong ---- */
 
 static int each_is_elsewhere(ebb_group *group)
 {
@@ -324,6 +427,8 @@ int main(void)
         cmocka_unit_test(sums_have_the_bits_of_adding_one_rank_after_another),
         cmocka_unit_test(parts_have_the_bits_of_the_whole),
         cmocka_unit_test(traffic_is_counted_to_the_byte),
+        cmocka_unit_test(sums_are_made_beside_the_step_in_its_order),
+        cmocka_unit_test(a_sum_that_fails_is_said_where_it_is_waited_for),
         cmocka_unit_test(two_at_different_nodes_are_told),
         cmocka_unit_test(a_number_that_differs_is_told_to_all),
         cmocka_unit_test(one_that_does_not_come_is_named),

@@ -1,0 +1,109 @@
+/* overlap: exchange gradients while the step goes on.
+ *
+ *   before   a' = AllReduce(a)        b = f(...)                              w' = update(w, a')
+ *   after    s = StartAllReduce(a)    b = f(...)    a' = Wait(s, a)           w' = update(w, a')
+ *
+ * An exchange is started where it was made, and waited for where its sum is first read, or before that where
+ * more than `depth` would be under way. The order in which exchanges are started is the order of nodes, as
+ * before, so none can wait for another that is elsewhere; a Wait only says how long its own may take. The sum
+ * needs memory of its own, and what it is made of stays until the Wait: depth bounds both.
+ *
+ * The time of the link is then hidden behind the computation, where processors are idle meanwhile: between
+ * machines, not between processes that share all cores of one.
+ *
+ * Declines what is read by the very next node.
+ */
+#include "passes/common.h"
+#include "passes/passes.h"
+
+static ebb_op started(ebb_op op)
+{
+    return op == EBB_OP_ALL_REDUCE       ? EBB_OP_START_ALL_REDUCE
+           : op == EBB_OP_REDUCE_SCATTER ? EBB_OP_START_REDUCE_SCATTER
+                                         : EBB_OP_UNKNOWN;
+}
+
+/* The first node behind n that reads what it makes; none: the step ends before. */
+static ebb_node first_reader(const ebb_graph *g, ebb_node n, const uint32_t *positions)
+{
+    const ebb_value_info *made = ebb_value_of(g, ebb_out(g, n, 0));
+    ebb_node first = EBB_NO_NODE;
+    for (uint32_t u = 0; u < made->use_count; u++) {
+        const ebb_node reader = made->uses[u].node;
+        if (first.i == 0 || positions[reader.i] < positions[first.i])
+            first = reader;
+    }
+    return first;
+}
+
+static ebb_node earlier(ebb_node a, ebb_node b, const uint32_t *positions)
+{
+    return a.i == 0 || (b.i != 0 && positions[b.i] < positions[a.i]) ? b : a;
+}
+
+/* Exchange n is begun where it stands and ends before node `end`. */
+static ebb_status part(ebb_edit *e, ebb_node n, ebb_node end)
+{
+    ebb_graph *g = e->g;
+    const ebb_value x = ebb_in(g, n, 0), old = ebb_out(g, n, 0);
+    ebb_build b = ebb_edit_build(e, n, (ebb_phase)ebb_node_of(g, n)->phase);
+    b.name = ebb_value_name(g, old);
+    ebb_with_attrs_of(&b, n);
+    const ebb_value begun = ebb_emit(&b, started(ebb_node_of(g, n)->op), x);
+    b.before = end;
+    const ebb_value sum = ebb_emit(&b, EBB_OP_WAIT, begun, x);
+    EBB_TRY(b.status);
+    EBB_TRY(ebb_edit_replace(e, old, sum));
+    ebb_edit_remove(e, n);
+    ebb_applied(e);
+    return NULL;
+}
+
+static bool is_site(const ebb_graph *g, ebb_node n)
+{
+    const ebb_attrs attrs = ebb_node_attrs(g, n);
+    return started(ebb_node_of(g, n)->op) != EBB_OP_UNKNOWN &&
+           ebb_attr_int(&attrs, "ranks", 1) > 1 &&
+           (ebb_value_of(g, ebb_out(g, n, 0))->flags & EBB_IS_CAPTURED) == 0;
+}
+
+static ebb_status run(ebb_edit *e)
+{
+    ebb_graph *g = e->g;
+    const size_t depth = (size_t)ebb_option_int(e, "depth");
+    const uint32_t *positions = ebb_graph_positions(g, e->scratch);
+    ebb_node *sites = EBB_SCRATCH(e, ebb_node, g->node_count);
+    size_t count = 0;
+    if (positions == NULL || sites == NULL)
+        return ebb_error_memory();
+    EBB_EACH_NODE(g, n)
+        if (is_site(g, n))
+            sites[count++] = n;
+    for (size_t i = 0; i < count; i++) {
+        const ebb_node n = sites[i], reader = first_reader(g, n, positions);
+        ebb_found(e);
+        if (reader.i != 0 && positions[reader.i] == positions[n.i] + 1) {
+            EBB_TRY(ebb_skipped(e, n, "the next node reads it"));
+            continue;
+        }
+        EBB_TRY(part(
+            e, n, earlier(reader, i + depth < count ? sites[i + depth] : EBB_NO_NODE, positions)));
+    }
+    return NULL;
+}
+
+// clang-format off
+static const ebb_option options[] = {
+    {"depth", EBB_OPTION_INT, "2", "[1, inf)", "how many exchanges are under way at once, at most"},
+    {0},
+};
+// clang-format on
+
+const ebb_pass ebb_pass_overlap = {
+    .name = "overlap",
+    .doc = "exchange gradients of several processes while the step goes on",
+    .paper = "Li et al., PyTorch Distributed, VLDB 2020",
+    .exactness = EBB_EXACT,
+    .options = options,
+    .run = run,
+};
