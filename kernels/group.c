@@ -1,6 +1,7 @@
 /* group.c: what a group does whatever its transport is. */
 #include "kernels/group.h"
 
+#include "kernels/group_mpi.h"
 #include "kernels/group_shared.h"
 #include "onnx/words/arena.h"
 
@@ -14,13 +15,15 @@ EBB_API ebb_status ebb_group_join(ebb_group **group)
     EBB_NEED(group);
     *group = NULL;
     const char *where = getenv(EBB_SHARED_VARIABLE);
-    if (where == NULL)
+    if (where == NULL && !ebb_mpi_is_here())
         return NULL;
     ebb_group *g = ebb_alloc(sizeof *g);
     if (g == NULL)
         return ebb_error_memory();
     *g = (ebb_group){.transport = &ebb_transport_shared, .ranks = 1};
-    ebb_status status = ebb_shared_join(&g->context, &g->rank, &g->ranks, where);
+    ebb_status status = where != NULL
+                            ? ebb_shared_join(&g->context, &g->rank, &g->ranks, where)
+                            : ebb_mpi_join(&g->transport, &g->context, &g->rank, &g->ranks);
     if (status == NULL)
         *group = g;
     else

@@ -31,7 +31,7 @@ const char *ebb_plugin_name(size_t i)
 /* ---- the object ---- */
 
 /* `below` libebb's folder; NULL: in the folder that the build puts it in. */
-static void *open_beside(const struct plugin *p, const char *below)
+static void *open_beside(const char *object, const char *folder_of_build, const char *below)
 {
     Dl_info self;
     char path[1024];
@@ -40,41 +40,39 @@ static void *open_beside(const struct plugin *p, const char *below)
     const char *slash = strrchr(self.dli_fname, '/');
     int folder = slash != NULL ? (int)(slash - self.dli_fname) : 1;
     const char *from = slash != NULL ? self.dli_fname : ".";
-    int n = below != NULL ? snprintf(path, sizeof path, "%.*s/%s%s", folder, from, below, p->object)
-                          : snprintf(path, sizeof path, "%.*s/kernels/%s/%s", folder, from, p->name,
-                                     p->object);
+    int n = below != NULL ? snprintf(path, sizeof path, "%.*s/%s%s", folder, from, below, object)
+                          : snprintf(path, sizeof path, "%.*s/kernels/%s/%s", folder, from,
+                                     folder_of_build, object);
     return n > 0 && (size_t)n < sizeof path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
 }
 
 /* The loader's words for each place tried are kept where the file was there but would not open:
  * "no such file" of the last place says nothing. */
-static void *open_object(struct plugin *p)
+void *ebb_object_open(const char *object, const char *variable, const char *folder, char why[512])
 {
     static const char *const places[] = {"", "../lib/", NULL};
-    const char *named = getenv(p->variable);
-    if (named != NULL && *named != '\0')
-        return dlopen(named, RTLD_NOW | RTLD_LOCAL);
-    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
-        void *handle = open_beside(p, places[i]);
-        const char *why = handle == NULL ? dlerror() : NULL;
-        if (handle != NULL)
-            return handle;
-        if (why != NULL && (p->reason[0] == '\0' || strstr(why, p->object) == NULL))
-            (void)snprintf(p->reason, sizeof p->reason, "%s", why);
+    const char *named = getenv(variable), *said = NULL;
+    const bool is_named = named != NULL && *named != '\0';
+    void *handle = is_named ? dlopen(named, RTLD_NOW | RTLD_LOCAL) : NULL;
+    why[0] = '\0';
+    for (size_t i = 0; !is_named && handle == NULL && i < sizeof places / sizeof *places; i++) {
+        handle = open_beside(object, folder, places[i]);
+        said = handle == NULL ? dlerror() : NULL;
+        if (said != NULL && (why[0] == '\0' || strstr(said, object) == NULL))
+            (void)snprintf(why, 512, "%s", said);
     }
-    return NULL;
+    if (handle == NULL && why[0] == '\0') {
+        said = dlerror();
+        (void)snprintf(why, 512, "%s", said != NULL ? said : "it is not there");
+    }
+    return handle;
 }
 
 static void try_to_open(struct plugin *p)
 {
-    void *handle = open_object(p);
-    if (handle == NULL) {
-        const char *why = dlerror();
-        if (p->reason[0] == '\0')
-            (void)snprintf(p->reason, sizeof p->reason, "%s",
-                           why != NULL ? why : "it is not there");
+    void *handle = ebb_object_open(p->object, p->variable, p->name, p->reason);
+    if (handle == NULL)
         return;
-    }
     void *symbol = dlsym(handle, "ebb_plugin_table");
     const ebb_plugin *plugin = symbol;
     if (plugin == NULL)

@@ -37,6 +37,10 @@ typedef struct ebb_plugin {
     void (*allow_tf32)(bool allow); /* float32 by tensor cores, with 10 bits of fraction */
 } ebb_plugin;
 
+/* Opens a shared object beside libebb, in the folder that the build puts it in (kernels/FOLDER), or where
+ * the variable of the environment says. NULL: why says why not. */
+void *ebb_object_open(const char *object, const char *variable, const char *folder, char why[512]);
+
 /* The names of plugin.c's table, one a plug-in; NULL behind the last. */
 const char *ebb_plugin_name(size_t i);
 

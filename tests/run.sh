@@ -11,6 +11,8 @@ cd "$(dirname "$0")/.."
 install_packages $packages $optional_packages libcmocka-dev
 install_packages clang-format-14 python3 python3-pip abigail-tools || say "no clang-format, pip or abidiff: what needs them is skipped"
 
+install_packages openmpi-bin libopenmpi-dev mpich libmpich-dev || say "no MPI: its transport is skipped"
+
 # The ONNX backend tests, from the wheel; what ONNX Runtime needs, for Python 3.11 on x86-64; and what
 # reads compiled kernels.
 fetch_oracles() {

@@ -1,0 +1,172 @@
+/* group_mpi.c: see group_mpi.h. Before the bytes of an exchange go the numbers that tell which it is, since an
+ * MPI waits for ever, or worse, where two processes mean different ones. */
+#include "kernels/group_mpi.h"
+
+#include "kernels/plugin.h"
+#include "onnx/words/arena.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct side {
+    const ebb_mpi *mpi;
+    int rank, ranks;
+    double late_s;
+} side;
+
+typedef struct head { /* which exchange it is */
+    uint64_t block;
+    uint32_t verb;
+    char what[108];
+} head;
+
+typedef enum verb { TO_ALL, GATHER } verb;
+
+/* By what its launcher puts into the environment of a process: how many there are. */
+static const struct launcher {
+    const char *variable, *object, *title, *package;
+} launchers[] = {
+    {"OMPI_COMM_WORLD_SIZE", "libebb_mpi_openmpi.so", "Open MPI", "libopenmpi-dev"},
+    {"PMI_SIZE", "libebb_mpi_mpich.so", "MPICH", "libmpich-dev"},
+};
+
+static const struct launcher *launcher_here(void)
+{
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++)
+        if (getenv(launchers[i].variable) != NULL)
+            return &launchers[i];
+    return NULL;
+}
+
+bool ebb_mpi_is_here(void)
+{
+    return launcher_here() != NULL;
+}
+
+/* ---- an exchange ---- */
+
+static ebb_status bring(const side *s, const void *send, size_t stride, void *receive, size_t bytes,
+                        const char *what)
+{
+    int late = -1;
+    const char *why = s->mpi->exchange(send, stride, receive, bytes, s->late_s, &late);
+    if (late >= 0)
+        return ebb_error(EBB_RUNTIME,
+                         "%s: rank %d did not come within %g s ($EBB_LATE): it is at something "
+                         "else, or stands still",
+                         what, late, s->late_s);
+    return why != NULL ? ebb_error(EBB_RUNTIME, "%s: %s", what, why) : NULL;
+}
+
+static ebb_status exchange(const side *s, verb v, const void *from, void *to, size_t block,
+                           const char *what)
+{
+    head own = {.block = block, .verb = v}, all[EBB_GROUP_MOST];
+    (void)snprintf(own.what, sizeof own.what, "%s", what);
+    EBB_TRY(bring(s, &own, 0, all, sizeof own, what));
+    for (int r = 0; r < s->ranks; r++) {
+        all[r].what[sizeof own.what - 1] = '\0';
+        if (all[r].block != own.block || all[r].verb != own.verb ||
+            strcmp(all[r].what, own.what) != 0)
+            return ebb_error(EBB_RUNTIME,
+                             "rank %d is at %s (%llu bytes) and rank %d at %s (%llu bytes): all "
+                             "must be started with the same files and options",
+                             s->rank, own.what, (unsigned long long)own.block, r, all[r].what,
+                             (unsigned long long)all[r].block);
+    }
+    return bring(s, from, v == TO_ALL ? block : 0, to, block, what);
+}
+
+static ebb_status all_to_all(void *context, const void *from, void *to, size_t block,
+                             const char *what)
+{
+    return exchange(context, TO_ALL, from, to, block, what);
+}
+
+static ebb_status all_gather(void *context, const void *own, void *all, size_t block,
+                             const char *what)
+{
+    return exchange(context, GATHER, own, all, block, what);
+}
+
+static bool speaks(void *context)
+{
+    const side *s = context;
+    int *said = s->mpi->said();
+    return said == NULL || __atomic_exchange_n(said, 1, __ATOMIC_SEQ_CST) == 0;
+}
+
+static void leave(void *context)
+{
+    side *s = context;
+    s->mpi->leave();
+    ebb_free(s);
+}
+
+static const ebb_transport transport_mpi = {
+    .all_to_all = all_to_all, .all_gather = all_gather, .speaks = speaks, .close = leave};
+
+/* ---- joining ---- */
+
+static ebb_status open_object(const ebb_mpi **mpi, const struct launcher *l)
+{
+    char why[512] = "";
+    void *handle = ebb_object_open(l->object, "EBB_MPI_PLUGIN", "mpi", why);
+    *mpi = handle != NULL ? dlsym(handle, "ebb_mpi_table") : NULL;
+    if (handle == NULL)
+        return ebb_hint(
+            ebb_error(EBB_USAGE, "this process was started by %s, and %s cannot be opened: %s",
+                      l->title, l->object, why),
+            "install %s and build ebb anew, or start it by `ebb launch -n N --`", l->package);
+    if (*mpi == NULL || (*mpi)->version != EBB_MPI_VERSION)
+        return ebb_error(EBB_USAGE, "%s is of another version of ebb", l->object);
+    return NULL;
+}
+
+/* A process that another MPI's launcher has started is alone to this one, and says nothing. */
+static ebb_status check(const struct launcher *l, int ranks)
+{
+    const long said = strtol(getenv(l->variable), NULL, 10);
+    if (said != ranks)
+        return ebb_hint(ebb_error(EBB_USAGE,
+                                  "%s says that it has started %ld processes, and MPI that there "
+                                  "are %d: the launcher is of one MPI, and the library of another",
+                                  l->title, said, ranks),
+                        "start it by the mpirun of the library that EBB_MPI_PLUGIN names, or "
+                        "leave that out");
+    if (ranks > EBB_GROUP_MOST)
+        return ebb_error(EBB_USAGE, "%d processes are more than the %d that can be", ranks,
+                         EBB_GROUP_MOST);
+    return NULL;
+}
+
+static double patience(void)
+{
+    const char *said = getenv("EBB_LATE");
+    const double seconds = said != NULL ? strtod(said, NULL) : 0;
+    return seconds > 0 && seconds <= 1e9 ? seconds : 600;
+}
+
+ebb_status ebb_mpi_join(const ebb_transport **transport, void **context, int *rank, int *ranks)
+{
+    const struct launcher *l = launcher_here();
+    const ebb_mpi *mpi;
+    EBB_TRY(open_object(&mpi, l));
+    side *s = ebb_alloc(sizeof *s);
+    if (s == NULL)
+        return ebb_error_memory();
+    const char *why = mpi->join(rank, ranks);
+    ebb_status status =
+        why != NULL ? ebb_error(EBB_USAGE, "%s: %s", l->title, why) : check(l, *ranks);
+    if (status != NULL) {
+        mpi->leave();
+        ebb_free(s);
+        return status;
+    }
+    *s = (side){.mpi = mpi, .rank = *rank, .ranks = *ranks, .late_s = patience()};
+    *transport = &transport_mpi;
+    *context = s;
+    return NULL;
+}

@@ -1,0 +1,42 @@
+/* group_mpi.h: the transport between processes that an MPI has started, on one machine or several.
+ *
+ * The MPIs differ in all that a compiler sees of them, so each has a shared object of its own, made of one
+ * source (kernels/mpi/mpi.c) by that MPI's compiler, and opened where its launcher has started this process:
+ * libebb needs none of them. Bytes alone go by MPI; sums are made as everywhere (group.h).
+ *
+ *     mpirun -n 2 ebb train ...     sets OMPI_COMM_WORLD_SIZE  -> libebb_mpi_openmpi.so
+ *                                   sets PMI_SIZE              -> libebb_mpi_mpich.so
+ */
+#ifndef EBB_KERNELS_GROUP_MPI_H
+#define EBB_KERNELS_GROUP_MPI_H
+
+#include "kernels/group.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { EBB_MPI_VERSION = 1 }; /* raise it when what follows changes */
+
+/* One name, ebb_mpi_table, is what an object exports. Functions give NULL, or why not: text that stays until
+ * the next call. */
+typedef struct ebb_mpi {
+    uint32_t version;
+    const char *(*join)(int *rank, int *ranks);
+    /* Sends `send + r * stride` to each rank r, `bytes` of them, and takes as many from each. late: the rank
+     * that was not there after so many seconds; -1: none. */
+    const char *(*exchange)(const void *send, size_t stride, void *receive, size_t bytes,
+                            double seconds, int *late);
+    int *(*said)(void); /* shared by the processes of this machine; NULL: there is none */
+    void (*leave)(void);
+} ebb_mpi;
+
+/* Has an MPI's launcher started this process? */
+bool ebb_mpi_is_here(void);
+/* EBB_USAGE: its object is not there, or is of another MPI than the launcher. */
+ebb_status ebb_mpi_join(const ebb_transport **transport, void **context, int *rank, int *ranks);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,137 @@
+/* test_mpi.c: processes that an MPI has started have the bits of those that `ebb launch` starts; what is said where
+ * the launcher and the library are of two MPIs, and what is left when one of them dies. Each MPI that is here.
+ */
+#include "cli.h"
+
+#include <signal.h>
+
+#define MLP                                               \
+    "train " DIGITS "mlp.onnx --data " DIGITS             \
+    "digits.npz --map label=target --loss cross-entropy " \
+    "--seed 4 --threads 1 --batch 32 "
+
+typedef struct mpi {
+    const char *name, *run; /* as root, and more processes than processors, if it must be */
+} mpi;
+
+static const mpi mpis[] = {
+    {"openmpi",
+     "env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun.openmpi --oversubscribe"},
+    {"mpich", "mpirun.mpich"},
+};
+enum { MPIS = sizeof mpis / sizeof *mpis };
+
+#define OBJECT EBB_BINARY_DIR "/kernels/mpi/libebb_mpi_%s.so"
+
+static bool is_here(const mpi *m)
+{
+    char path[1024];
+    (void)snprintf(path, sizeof path, OBJECT, m->name);
+    return access(path, R_OK) == 0;
+}
+
+static void expect(const char *command, int code, const char *words)
+{
+    const int got = run_command(command);
+    if ((code < 0 ? got == 0 : got != code) || strstr(output, words) == NULL)
+        fail_msg("%s\nexit %d, expected %d; said:\n%s\nexpected to read: %s\n", command, got, code,
+                 output, words);
+}
+
+static void trained_by(const mpi *m, int ranks, const char *words)
+{
+    char command[4096];
+    (void)snprintf(command, sizeof command,
+                   "%s -n %d " EBB " " MLP "--steps 4 --checkpoint mpi.st %s 2>&1", m->run, ranks,
+                   words);
+    expect(command, 0, "planned and measured equal");
+    const char *first = strstr(output, "4 steps, loss");
+    if (first == NULL || strstr(first + 1, "4 steps, loss") != NULL)
+        fail_msg("said not once, but:\n%s", output);
+    expect("cmp launch.st mpi.st 2>&1", 0, "");
+}
+
+static void all_mpis_have_the_bits_of_launch(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"", "--pass shard --pass bucket --pass overlap"};
+    int tried = 0;
+    for (int ranks = 2; ranks <= 4; ranks += 2) {
+        char command[4096];
+        (void)snprintf(command, sizeof command,
+                       "launch -n %d -- " EBB " " MLP "--steps 4 --checkpoint launch.st", ranks);
+        says(command, 0, "planned and measured equal");
+        for (int i = 0; i < MPIS;
+             i++) // MPICH's processes without a processor of their own wait for long
+            if (is_here(&mpis[i]) && (ranks == 2 || i == 0)) {
+                trained_by(&mpis[i], ranks, words[(tried + 1) % 2]);
+                tried++;
+            }
+    }
+    if (tried == 0)
+        skip();
+}
+
+static void another_mpis_library_is_refused(void **state)
+{
+    (void)state;
+    char command[4096];
+    if (!is_here(&mpis[0]) || !is_here(&mpis[1]))
+        skip();
+    for (int i = 0; i < MPIS; i++) {
+        (void)snprintf(command, sizeof command,
+                       "EBB_MPI_PLUGIN=" OBJECT " %s -n 2 " EBB " " MLP "--steps 4 2>&1",
+                       mpis[1 - i].name, mpis[i].run);
+        expect(command, -1, "the launcher is of one MPI, and the library of another");
+    }
+    (void)snprintf(command, sizeof command,
+                   "OMPI_COMM_WORLD_SIZE=2 EBB_MPI_PLUGIN=/no/such.so " EBB " " MLP
+                   "--steps 4 2>&1");
+    expect(command, 2, "was started by Open MPI");
+}
+
+static void processes_that_differ_are_told(void **state)
+{
+    (void)state;
+    for (int i = 0; i < MPIS; i++) {
+        char command[4096];
+        if (!is_here(&mpis[i]))
+            continue;
+        (void)snprintf(command, sizeof command,
+                       "%s -n 1 " EBB " " MLP "--steps 4 : -n 1 " EBB " " MLP "--steps 5 2>&1",
+                       mpis[i].run);
+        expect(command, 2, "by a checksum of its rows and options, differs");
+    }
+}
+
+static void all_end_when_one_is_killed(void **state)
+{
+    (void)state;
+    for (int i = 0; i < MPIS; i++) {
+        char command[4096];
+        if (!is_here(&mpis[i]))
+            continue;
+        (void)snprintf(command, sizeof command,
+                       "rm -f c.st; timeout 60 %s -n 2 sh -c 'if [ "
+                       "\"${PMI_RANK:-$OMPI_COMM_WORLD_RANK}\" = 1 ]; then "
+                       "(while [ ! -s c.st ]; do sleep 0.05; done; kill -9 $$) & fi; exec " EBB
+                       " " MLP "--steps 100000 --checkpoint c.st --every 3' 2>&1",
+                       mpis[i].run);
+        const int code = run_command(command);
+        if (code == 0 || code == 124)
+            fail_msg("%s: exit %d, said:\n%s", mpis[i].name, code, output);
+        expect("sleep 1; pgrep -f 'ebb train .*c.st' | grep -v $$ | head -1 | grep -q .", 1, "");
+        says(MLP "--steps 1 --resume c.st", 0, "steps are done");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_mpis_have_the_bits_of_launch),
+        cmocka_unit_test(another_mpis_library_is_refused),
+        cmocka_unit_test(processes_that_differ_are_told),
+        cmocka_unit_test(all_end_when_one_is_killed),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
