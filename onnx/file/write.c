@@ -140,9 +140,9 @@ static bool has_function(const ebb_model *m, const ebb_op_row *row)
 static ebb_status read_body(ebb_writer *w, ebb_model *host, ebb_op op, ebb_function *f)
 {
     int64_t opset = ebb_model_opset(w->model, EBB_DOMAIN_ONNX);
-    EBB_TRY(ebb_while(ebb_text_parse_function(host, f, ebb_op_body_at(op, opset)),
-                      "making the body of %s.%s", ebb_op_row_of(op)->domain,
-                      ebb_op_row_of(op)->name));
+    EBB_TRY(
+        ebb_while(ebb_text_parse_function(host, f, ebb_op_body_at(op, opset, w->bodies_narrow[op])),
+                  "making the body of %s.%s", ebb_op_row_of(op)->domain, ebb_op_row_of(op)->name));
     f->origin = NULL;
     for (size_t i = 0; i < f->import_count; i++)
         if (f->imports[i].version < opset && ebb_text(f->body, f->imports[i].domain)[0] == '\0')

@@ -43,6 +43,12 @@ static bool is_matrix(const ebb_graph *g, ebb_node n, uint32_t i)
     return ebb_value_of(g, ebb_in(g, n, i))->type->rank >= 2;
 }
 
+bool ebb_body_is_narrow(const ebb_graph *g, ebb_node n)
+{
+    const ebb_value first = ebb_in(g, n, 0);
+    return first.i != 0 && ebb_is_narrow(ebb_value_of(g, first)->type);
+}
+
 bool ebb_body_is_wrong(const ebb_graph *g, ebb_node n)
 {
     const ebb_node_info *info = ebb_node_of(g, n);

@@ -279,6 +279,7 @@ static void note_operator(ebb_writer *w, const ebb_graph *g, ebb_node n)
     const char *domain = ebb_text(g, info->domain);
     if (wants_body(w, g, info)) {
         w->bodies[info->op] = true;
+        w->bodies_narrow[info->op] |= ebb_body_is_narrow(g, n);
         w->bodies_wrong[info->op] |= ebb_body_is_wrong(g, n);
     }
     if (w->in_function || ebb_model_opset(w->model, domain) != 0 ||

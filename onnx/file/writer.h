@@ -44,8 +44,9 @@ typedef struct ebb_writer {
     size_t domain_count, domain_capacity;
     bool no_bodies;
     bool bodies[EBB_OP_COUNT]; /* operators in use that are to have their bodies in the file */
-    bool bodies_wrong[EBB_OP_COUNT]; /* of these: a node uses it otherwise than the body says */
-    bool failed;                     /* out of memory: asked once, at the end */
+    bool bodies_narrow[EBB_OP_COUNT]; /* of these: a node is of 16 bits */
+    bool bodies_wrong[EBB_OP_COUNT];  /* of these: a node uses it otherwise than the body says */
+    bool failed;                      /* out of memory: asked once, at the end */
 } ebb_writer;
 
 /* Scratch memory, cleared; NULL sets `failed`. */
@@ -116,8 +117,9 @@ void ebb_writer_count(ebb_writer *w, const Onnx__GraphProto *frame);
 
 Onnx__AttributeProto *ebb_writer_attr(ebb_writer *w, const ebb_graph *g, const ebb_attr *attr);
 
-/* The body that its operator has does not compute what this node does. In bodies.c. */
+/* write_body.c: the body that its operator has does not compute what this node does; it is of 16 bits. */
 bool ebb_body_is_wrong(const ebb_graph *g, ebb_node n);
+bool ebb_body_is_narrow(const ebb_graph *g, ebb_node n);
 
 #ifdef __cplusplus
 }

@@ -12,10 +12,12 @@
 static const struct body {
     ebb_op op;
     int64_t before; // serves models whose ai.onnx is below this
+    bool narrow;    // and operators some of whose nodes are of 16 bits
     const char *text;
 } bodies[] = {
-#define EBB_BODY(id, text) {EBB_OP_##id, INT64_MAX, text},
-#define EBB_BODY_BEFORE(id, opset, text) {EBB_OP_##id, opset, text},
+#define EBB_BODY(id, text) {EBB_OP_##id, INT64_MAX, false, text},
+#define EBB_BODY_BEFORE(id, opset, text) {EBB_OP_##id, opset, false, text},
+#define EBB_BODY_NARROW(id, opset, text) {EBB_OP_##id, opset, true, text},
 #include "onnx/tables/bodies.def"
 #include "onnx/tables/bodies_bits.def"
 #include "onnx/tables/bodies_image.def"
@@ -27,19 +29,20 @@ static const struct body {
 #include "onnx/tables/bodies_group.def"
 #undef EBB_BODY
 #undef EBB_BODY_BEFORE
+#undef EBB_BODY_NARROW
 };
 
-const char *ebb_op_body_at(ebb_op op, int64_t opset)
+const char *ebb_op_body_at(ebb_op op, int64_t opset, bool narrow)
 {
     for (size_t i = 0; i < sizeof bodies / sizeof bodies[0]; i++)
-        if (bodies[i].op == op && opset < bodies[i].before)
+        if (bodies[i].op == op && opset < bodies[i].before && (narrow || !bodies[i].narrow))
             return bodies[i].text;
     return NULL;
 }
 
 const char *ebb_op_body(ebb_op op)
 {
-    return ebb_op_body_at(op, INT64_MAX - 1);
+    return ebb_op_body_at(op, INT64_MAX - 1, false);
 }
 
 /* The names between "=> (" and ")" in the body's first lines. */

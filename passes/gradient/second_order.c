@@ -22,7 +22,8 @@ static ebb_status expand(ebb_edit *e, ebb_node n)
 {
     ebb_graph *g = e->g;
     const char *text =
-        ebb_op_body_at(ebb_node_of(g, n)->op, ebb_model_opset(g->model, EBB_DOMAIN_ONNX));
+        ebb_op_body_at(ebb_node_of(g, n)->op, ebb_model_opset(g->model, EBB_DOMAIN_ONNX),
+                       ebb_body_is_narrow(g, n));
     ebb_node after = ebb_prev(g, n), end = ebb_next(g, n);
     ebb_function body;
     EBB_TRY(ebb_while(ebb_text_parse_function(g->model, &body, text), "reading the body of %s",

@@ -362,6 +362,9 @@ static const body_case cases[] = {
     {EBB_OP_EBB_ATTENTION, NEAR, "float[2,2,3,4] q, float[2,2,4,2] k, float[2,2,2,3] v", "float bias = {0}, bool[2,1,3,2] keep = {1, 0, 0, 0, 1, 1, 0, 1, 1, 1, 0, 0}", "y, m, s = ai.ebb.Attention <k_perm = [0, 1, 2, 3], guard = 1> (q, k, v, keep, bias)"},
     {EBB_OP_EBB_ATTENTION, NEAR, "float[2,3,4] q, float[2,4,3] k, float[2,3,3] v, float[3,3] bias", "bool[2,1,3] keep = {1, 0, 1, 0, 1, 1}", "y, m, s = ai.ebb.Attention <k_perm = [0, 1, 2], causal = 1, replace = 1, fill = -0.5> (q, k, v, keep, bias)"},
     {EBB_OP_EBB_ATTENTION, 1e-12, "double[2,4,3] q, double[2,5,3] k, double[2,5,3] v", "double bias = {0.25}, bool[4,1] keep = {1, 0, 1, 1}", "y, m, s = ai.ebb.Attention <k_perm = [0, 2, 1], fill = -2.0> (q, k, v, keep, bias)"},
+    {EBB_OP_EBB_ATTENTION, 0.002, "float16[2,3,5,4] q, float16[2,3,7,4] k, float16[2,3,7,6] v", "float16 bias = {0.25}, bool[7] keep = {1, 0, 1, 1, 0, 1, 1}", "y, m, s = ai.ebb.Attention <k_perm = [0, 1, 3, 2], scale = 0.5> (q, k, v, keep, bias)"},
+    {EBB_OP_EBB_ATTENTION_DROPOUT, 0.016, "bfloat16[3,4] q, bfloat16[4,3] k, bfloat16[3,2] v", "bfloat16 bias = {0.25}, bool keep = {1}, " KEY, "y, m, s = ai.ebb.AttentionDropout <k_perm = [0, 1], causal = 1, ratio = 0.3> (q, k, v, keep, bias, key)"},
+    {EBB_OP_EBB_ATTENTION_GRAD, 0.004, "float16[2,3,5,6] d, float16[2,3,5,4] q, float16[2,3,7,4] k, float16[2,3,7,6] v, float[2,3,5,1] m, float[2,3,5,1] pos", "float16 bias = {0.25}, bool keep = {1}", "dq, dk, dv = ai.ebb.AttentionGrad <k_perm = [0, 1, 3, 2], scale = 0.5> (d, q, k, v, keep, bias, m, pos)"},
     {EBB_OP_EBB_ATTENTION_DROPOUT, NEAR, "float[2,3,5,4] q, float[2,3,7,4] k, float[2,3,7,6] v", OPEN ", " KEY, "y, m, s = ai.ebb.AttentionDropout <k_perm = [0, 1, 3, 2], scale = 0.5, ratio = 0.3, stream = 5> (q, k, v, keep, bias, key)"},
     {EBB_OP_EBB_ATTENTION_DROPOUT, NEAR, "float[1,3,4] q, float[1,4,300] k, float[1,300,2] v", OPEN ", " KEY, "y, m, s = ai.ebb.AttentionDropout <k_perm = [0, 1, 2], causal = 1, ratio = 0.1, stream = -1> (q, k, v, keep, bias, key)"},
     {EBB_OP_EBB_ATTENTION_DROPOUT, NEAR, "float[3,4] q, float[4,3] k, float[3,2] v", OPEN ", " KEY, "y, m, s = ai.ebb.AttentionDropout <k_perm = [0, 1], ratio = 0.0> (q, k, v, keep, bias, key)"},
@@ -568,8 +571,10 @@ static void scan(ebb_graph *g, ebb_node n)
 static void run_body(ebb_model *model, ebb_function *f, ebb_graph *caller, ebb_node call)
 {
     ebb_op op = ebb_node_of(caller, call)->op;
-    ok(ebb_text_parse_function(model, f,
-                               ebb_op_body_at(op, ebb_model_opset(model, EBB_DOMAIN_ONNX))),
+    ok(ebb_text_parse_function(
+           model, f,
+           ebb_op_body_at(op, ebb_model_opset(model, EBB_DOMAIN_ONNX),
+                          ebb_is_narrow(ebb_value_of(caller, ebb_in(caller, call, 0))->type))),
        "the body's text");
     ebb_attrs attrs = ebb_node_attrs(caller, call);
     ebb_graph *g = f->body;
@@ -613,6 +618,10 @@ static void draw_inputs(ebb_graph *g)
             x = positive ? 1.0 + x / 2 : x;
             if (info->type->dtype == EBB_F64)
                 ((double *)data)[e] = x;
+            else if (info->type->dtype == EBB_F16)
+                ((uint16_t *)data)[e] = ebb_float_to_half((float)x);
+            else if (info->type->dtype == EBB_BF16)
+                ((uint16_t *)data)[e] = ebb_float_to_bf16((float)x);
             else
                 ((float *)data)[e] = (float)x;
         }
