@@ -30,7 +30,7 @@ bool ebb_adapter_of(const ebb_graph *g, ebb_value b, ebb_adapter *adapter)
 {
     const char *a = prop(g, b, "ebb.adapter.a"), *scale = prop(g, b, "ebb.adapter.scale");
     const char *weight = prop(g, b, "ebb.adapter.weight"), *order = prop(g, b, "ebb.adapter.order");
-    const char *from = prop(g, b, "ebb.adapter.from");
+    const char *from = prop(g, b, "ebb.adapter.from"), *block = prop(g, b, "ebb.adapter.block");
     if (a == NULL || scale == NULL)
         return false;
     *adapter = (ebb_adapter){.a = ebb_value_find(g, a),
@@ -39,11 +39,13 @@ bool ebb_adapter_of(const ebb_graph *g, ebb_value b, ebb_adapter *adapter)
                              .turned = order != NULL && strcmp(order, "out,in") == 0,
                              .from = from != NULL ? strtoll(from, NULL, 10) : 0,
                              .by_root = prop(g, b, "ebb.adapter.rslora") != NULL,
-                             .scale = strtod(scale, NULL)};
+                             .scale = strtod(scale, NULL),
+                             .block = block != NULL ? strtoll(block, NULL, 10) : 0,
+                             .codes = prop(g, b, "ebb.adapter.codes")};
     if (!is_matrix(g, adapter->a) || !is_matrix(g, b))
         return false;
     const ebb_type *ta = ebb_value_of(g, adapter->a)->type, *tb = ebb_value_of(g, b)->type;
-    if (ta->dims[0] != tb->dims[1] || ta->dtype != tb->dtype)
+    if (ta->dims[0] != tb->dims[1] || ta->dtype != tb->dtype || adapter->block < 0)
         return false;
     if (adapter->weight.i == 0)
         return true;
@@ -54,14 +56,9 @@ bool ebb_adapter_of(const ebb_graph *g, ebb_value b, ebb_adapter *adapter)
            adapter->from <= w->dims[!adapter->turned] - tb->dims[0];
 }
 
-static double at(const ebb_named *t, int64_t i)
-{
-    return t->dtype == EBB_F32 ? (double)((const float *)t->data)[i] : ((const double *)t->data)[i];
-}
-
-/* The bytes of v in memory of their own: those of a later one may lie where the earlier ones did. */
-static ebb_status copy_of(ebb_program *program, ebb_value v, const ebb_graph *to, ebb_named *t,
-                          void **copy)
+/* Those of a later one may lie where the earlier ones did. */
+ebb_status ebb_adapter_copy(ebb_program *program, ebb_value v, const ebb_graph *to, ebb_named *t,
+                            void **copy)
 {
     size_t bytes;
     *copy = NULL;
@@ -80,9 +77,9 @@ static ebb_status add_product(ebb_program *program, const ebb_adapter *adapter, 
 {
     ebb_named a, b;
     void *copy[2] = {NULL};
-    ebb_status status = copy_of(program, adapter->a, to, &a, &copy[0]);
+    ebb_status status = ebb_adapter_copy(program, adapter->a, to, &a, &copy[0]);
     if (status == NULL)
-        status = copy_of(program, adapter->b, to, &b, &copy[1]);
+        status = ebb_adapter_copy(program, adapter->b, to, &b, &copy[1]);
     const int64_t out_all = w->dims[!adapter->turned];
     for (int64_t o = 0; status == NULL && o < b.dims[0]; o++)
         for (int64_t i = 0; i < a.dims[1]; i++) {
@@ -90,8 +87,9 @@ static ebb_status add_product(ebb_program *program, const ebb_adapter *adapter, 
             const int64_t place = adapter->turned ? row * a.dims[1] + i : i * out_all + row;
             double x = 0;
             for (int64_t r = 0; r < a.dims[0]; r++)
-                x += at(&b, o * a.dims[0] + r) * at(&a, r * a.dims[1] + i);
-            x = at(w, place) + adapter->scale * x;
+                x += ebb_adapter_number(&b, o * a.dims[0] + r) *
+                     ebb_adapter_number(&a, r * a.dims[1] + i);
+            x = ebb_adapter_number(w, place) + adapter->scale * x;
             if (w->dtype == EBB_F32)
                 ((float *)sum)[place] = (float)x;
             else
@@ -107,7 +105,7 @@ ebb_status ebb_adapter_merge(ebb_program *program, const ebb_adapter *adapter, c
 {
     const ebb_graph *g = program->plan.g;
     ebb_named w;
-    ebb_status status = copy_of(program, adapter->weight, to, &w, merged);
+    ebb_status status = ebb_adapter_copy(program, adapter->weight, to, &w, merged);
     for (size_t i = 0; status == NULL && i < g->initializer_count; i++) {
         ebb_adapter other;
         if (ebb_adapter_of(g, g->initializers[i], &other) &&
@@ -169,6 +167,7 @@ static ebb_status add_adapter(saving *s, const ebb_adapter *adapter)
     facts->module = without(&s->arena, ebb_value_name(g, adapter->b), ".lora_B.weight");
     facts->rank = (int64_t)rank;
     facts->alpha = adapter->scale * (adapter->by_root ? sqrt(rank) : rank);
+    facts->block = adapter->block;
     s->by_root = adapter->by_root;
     if (facts->module == NULL)
         return ebb_error_memory();
@@ -219,15 +218,16 @@ static ebb_status collect(saving *s)
 
 static ebb_status save(saving *s, const char *path)
 {
-    char metadata[200];
+    char metadata[240];
     const ebb_adapter_facts *last = &s->adapters[s->adapter_count - 1];
     if (s->folder)
         EBB_TRY(ebb_adapters_write_config(path, s->adapters, s->adapter_count, s->by_root, s->whole,
                                           s->whole_count));
     (void)snprintf(metadata, sizeof metadata,
-                   "{\"format\":\"%s\",\"r\":\"%lld\",\"lora_alpha\":\"%.17g\"%s}",
+                   "{\"format\":\"%s\",\"r\":\"%lld\",\"lora_alpha\":\"%.17g\"%s%s}",
                    s->folder ? "pt" : "ebb.adapter/1", (long long)last->rank, last->alpha,
-                   s->by_root ? ",\"use_rslora\":\"true\"" : "");
+                   s->by_root ? ",\"use_rslora\":\"true\"" : "",
+                   last->block > 0 ? ",\"use_qalora\":\"true\"" : "");
     const char *file =
         s->folder ? ebb_arena_printf(&s->arena, "%s/adapter_model.safetensors", path) : path;
     return file != NULL ? ebb_tensors_save(file, s->list, s->count, metadata) : ebb_error_memory();

@@ -15,6 +15,8 @@ typedef struct ebb_adapter {
     int64_t from;           /* where its rows begin in the weight: q, k and v lie in one */
     bool by_root;           /* scale is alpha / sqrt(r), not alpha / r */
     double scale;
+    int64_t block; /* of codes, over which A reads sums (QA-LoRA); 0: it reads inputs as they are */
+    const char *codes; /* then: what the model calls them */
 } ebb_adapter;
 
 /* The adapter whose B this initializer is; false: it is none. */
@@ -24,6 +26,21 @@ bool ebb_adapter_of(const ebb_graph *g, ebb_value b, ebb_adapter *adapter);
  * float32 or float64. */
 ebb_status ebb_adapter_merge(ebb_program *program, const ebb_adapter *adapter, const ebb_graph *to,
                              void **merged);
+
+/* The bytes of v, as `to` gets them, in memory of their own (free), which t->data is. */
+ebb_status ebb_adapter_copy(ebb_program *program, ebb_value v, const ebb_graph *to, ebb_named *t,
+                            void **copy);
+
+static inline double ebb_adapter_number(const ebb_named *t, int64_t i)
+{
+    return t->dtype == EBB_F32 ? (double)((const float *)t->data)[i] : ((const double *)t->data)[i];
+}
+
+/* ---- adapters_zeros.c ---- */
+
+/* Adds one with blocks to the zero points of every MatMulNBits of `to` that reads its codes: what was
+ * packed, or not there, becomes floats. */
+ebb_status ebb_adapter_into_zeros(ebb_program *program, const ebb_adapter *adapter, ebb_graph *to);
 
 /* ---- adapters_peft.c ---- */
 
@@ -35,6 +52,7 @@ typedef struct ebb_adapter_facts { /* of one that is saved */
     const char *module;
     int64_t rank;
     double alpha;
+    int64_t block; /* 0: none */
 } ebb_adapter_facts;
 
 /* adapter_config.json, beside the tensors. whole: modules that are trained as they are. */

@@ -188,6 +188,11 @@ static ebb_status store_adapters(ebb_program *program, ebb_graph *to, size_t *st
         if (!ebb_adapter_of(g, g->initializers[i], &adapter) ||
             is_initializer(to, ebb_value_find(to, ebb_value_name(g, adapter.b))))
             continue;
+        if (adapter.block > 0) {
+            EBB_TRY(ebb_adapter_into_zeros(program, &adapter, to));
+            ++*stored;
+            continue;
+        }
         const char *name = adapter.weight.i != 0 ? ebb_value_name(g, adapter.weight) : "";
         ebb_value v = ebb_value_find(to, name);
         const ebb_type *type = ebb_value_of(g, adapter.weight)->type;
@@ -200,7 +205,8 @@ static ebb_status store_adapters(ebb_program *program, ebb_graph *to, size_t *st
                           "the adapter '%s' cannot be added into a weight: the model has "
                           "none in floats for it",
                           ebb_value_name(g, adapter.b)),
-                "save the adapters by themselves instead");
+                "save the adapters by themselves instead, or train them with lora:qalora=on, which "
+                "zero points of MatMulNBits take up");
         if (!ebb_weights_fit(ebb_value_of(to, v)->type, &named))
             return ebb_weights_differ(name, ebb_value_of(to, v)->type, &named);
         EBB_TRY(ebb_adapter_merge(program, &adapter, to, &merged));

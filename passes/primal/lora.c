@@ -16,7 +16,10 @@
  *
  * Papers: Hu et al., "LoRA: low-rank adaptation of large language models", 2021; Kalajdzievski, "A rank
  * stabilization scaling factor for fine-tuning with LoRA", 2023 (rslora); Zhang et al., "LoRA-FA", 2023
- * (train=b: A stays as drawn, and r numbers a row are kept instead of the whole input).
+ * (train=b: A stays as drawn, and r numbers a row are kept instead of the whole input); Xu et al., "QA-LoRA:
+ * quantization-aware low-rank adaptation of large language models", 2023 (qalora: A reads sums over the blocks of
+ * codes, [r, blocks], so that what an adapter adds is one number in a block, which its zero point can take up.
+ * The sums are multiplied by blocks / block_size, as PEFT does it).
  */
 #include "passes/passes.h"
 #include "passes/primal/lora.h"
@@ -24,13 +27,33 @@
 
 /* ---- the rewrite ---- */
 
+/* Sums over blocks of the last axis, the last of which may be short. */
+static ebb_value block_sums(ebb_build *b, ebb_value x, const ebb_lora_layer *layer)
+{
+    const int64_t short_by = ebb_lora_width(layer) * layer->block - layer->in;
+    const int rank = ebb_build_type(b, x)->rank;
+    int64_t dims[EBB_MAX_RANK + 1] = {0}, pads[2 * EBB_MAX_RANK] = {0};
+    if (layer->block == 1)
+        return x;
+    pads[2 * rank - 1] = short_by;
+    if (short_by > 0)
+        x = ebb_emit(b, EBB_OP_PAD, x, ebb_const_ints(b, pads, 2 * (uint32_t)rank));
+    for (int d = 0; d < rank - 1; d++)
+        dims[d] = 0; // as it is
+    dims[rank - 1] = ebb_lora_width(layer);
+    dims[rank] = layer->block;
+    x = ebb_emit_reshape(b, x, dims, rank + 1);
+    ebb_with_int(b, "keepdims", 0);
+    return ebb_emit(b, EBB_OP_REDUCE_SUM, x, ebb_const_ints(b, &(int64_t){-1}, 1));
+}
+
 /* s (x A') B', as wide as the adapter. */
 static ebb_value beside(ebb_build *b, ebb_value x, const ebb_lora_made *made)
 {
     ebb_with_int(b, "transB", 1);
     ebb_value narrow = ebb_emit(b, EBB_OP_FUSED_MATMUL, x, made->a);
     ebb_with_int(b, "transB", 1);
-    ebb_with_float(b, "alpha", made->scale);
+    ebb_with_float(b, "alpha", made->scale * made->sums_by);
     return ebb_emit(b, EBB_OP_FUSED_MATMUL, narrow, made->b);
 }
 
@@ -87,7 +110,7 @@ static ebb_status adapt(ebb_adapters *l, const ebb_lora_layer *layer, const int6
     ebb_build at = ebb_edit_build(l->e, layer->node, EBB_PHASE_NONE);
     at.name = layer->whole.module;
     const ebb_dtype dtype = (ebb_dtype)ebb_value_of(g, x)->type->dtype;
-    x = ebb_emit_cast(&at, x, layer->dtype);
+    x = block_sums(&at, ebb_emit_cast(&at, x, layer->dtype), layer);
     if (layer->part_count > 0)
         EBB_TRY(beside_parts(l, &at, x, layer, ranks, &wide));
     else {
@@ -187,6 +210,9 @@ static ebb_status visit(ebb_adapters *l, ebb_lora_layer *layer)
         if (!there)
             return NULL;
     }
+    if (why == NULL && l->by_blocks)
+        why = ebb_lora_find_block(l->g, layer);
+    l->why = why != NULL ? why : l->why;
     ebb_found(l->e);
     return why != NULL ? ebb_skipped(l->e, layer->node, why) : adapt(l, layer, ranks);
 }
@@ -271,9 +297,11 @@ static ebb_status adapt_all(ebb_adapters *l)
     EBB_TRY(check_all_taken(l));
     EBB_TRY(take_wholes(l));
     if (l->made_count == 0)
-        return ebb_error(EBB_UNSUPPORTED,
-                         "lora: none of the %zu layers that match target=%s can have an adapter",
-                         targeted, ebb_option_string(l->e, "target"));
+        return ebb_hint(
+            ebb_error(EBB_UNSUPPORTED,
+                      "lora: none of the %zu layers that match target=%s can have an adapter",
+                      targeted, ebb_option_string(l->e, "target")),
+            "of the last: %s", l->why != NULL ? l->why : "it has none in the file");
     return NULL;
 }
 
@@ -311,6 +339,7 @@ static ebb_status find_scale(ebb_adapters *l)
     l->rank = ebb_option_int(l->e, "rank");
     l->alpha = ebb_option_float(l->e, "alpha");
     l->by_root = strcmp(ebb_option_string(l->e, "rslora"), "on") == 0;
+    l->by_blocks = strcmp(ebb_option_string(l->e, "qalora"), "on") == 0 || l->file.by_blocks;
     if (l->file.data == NULL)
         return NULL;
     if (!given && !l->file.has_alpha)
@@ -364,6 +393,7 @@ static const ebb_option options[] = {
     {"rslora", EBB_OPTION_CHOICE, "off", "off|on",  "an adapter adds alpha / sqrt(rank) times its product"},
     {"dropout", EBB_OPTION_FLOAT, "0", "[0, 1)",    "share of a layer's input that its adapter does not see in a step"},
     {"train", EBB_OPTION_CHOICE, "both", "both|b",  "b: A stays as it is drawn (LoRA-FA), and inputs of layers are not kept"},
+    {"qalora", EBB_OPTION_CHOICE, "off", "off|on", "A reads sums over blocks of codes (QA-LoRA), so that --save-model adds adapters into zero points"},
     {"packed", EBB_OPTION_CHOICE, "parts", "parts|whole", "one product for q, k and v has an adapter for each, or one"},
     {0},
 };

@@ -37,6 +37,8 @@ typedef struct ebb_lora_layer {
     bool frozen;     /* it is kept in few bits */
     ebb_dtype dtype; /* of the adapter */
     int64_t in, out;
+    int64_t
+        block; /* input columns that its adapter takes the sum of; 1: it takes them as they are */
 } ebb_lora_layer;
 
 /* ---- lora_layer.c ---- */
@@ -47,6 +49,10 @@ bool ebb_lora_has_weight(const ebb_graph *g, const bool *trains, ebb_node n, ebb
 ebb_status ebb_lora_name(const ebb_graph *g, ebb_lora_layer *found, ebb_arena *scratch);
 /* Its sizes; NULL, or why it can have no adapter. */
 const char *ebb_lora_measure(const ebb_graph *g, ebb_lora_layer *found);
+/* The block of codes that one zero point serves; NULL, or why zero points cannot take an adapter up. */
+const char *ebb_lora_find_block(const ebb_graph *g, ebb_lora_layer *found);
+/* Numbers of a row that its adapter reads. */
+int64_t ebb_lora_width(const ebb_lora_layer *layer);
 /* Whether nothing but views and pointwise nodes stand between it and the loss: a head. */
 bool ebb_lora_is_head(const ebb_graph *g, const ebb_lora_layer *layer);
 
@@ -57,7 +63,7 @@ typedef struct ebb_lora_file {
     ebb_data *data;
     json_t *config; /* of a folder of PEFT; NULL: the file says all */
     double alpha;
-    bool has_alpha, by_root;
+    bool has_alpha, by_root, by_blocks;
 } ebb_lora_file;
 
 ebb_status ebb_lora_file_open(ebb_lora_file *file, const char *path, ebb_arena *scratch);
@@ -78,7 +84,7 @@ typedef struct ebb_lora_made { /* an adapter */
     ebb_value weight;
     int part;
     ebb_value a, b;
-    double scale;
+    double scale, sums_by; /* sums_by: what sums over blocks are multiplied by */
 } ebb_lora_made;
 
 typedef struct ebb_adapters {
@@ -88,9 +94,11 @@ typedef struct ebb_adapters {
     const bool *trains; /* by value id, as without this pass */
     double alpha;
     int64_t rank;
-    bool by_root; /* alpha / sqrt(rank) */
+    bool by_root;   /* alpha / sqrt(rank) */
+    bool by_blocks; /* QA-LoRA */
     ebb_lora_made *made;
     size_t made_count;
+    const char *why; /* the last layer that can have none has none; or NULL */
 } ebb_adapters;
 
 /* The rank of an adapter of these rows; 0: the file has none for the module. */

@@ -21,12 +21,8 @@ static bool is_true(const json_t *o, const char *key)
 /* What PEFT offers and this pass does not compute. */
 static ebb_status check_config(const ebb_lora_file *file)
 {
-    static const char *const others[] = {"use_dora",
-                                         "lora_bias",
-                                         "use_qalora",
-                                         "alora_invocation_tokens",
-                                         "trainable_token_indices",
-                                         "megatron_config"};
+    static const char *const others[] = {"use_dora", "lora_bias", "alora_invocation_tokens",
+                                         "trainable_token_indices", "megatron_config"};
     const char *type = json_string_value(json_object_get(file->config, "peft_type"));
     if (type == NULL || strcmp(type, "LORA") != 0)
         return ebb_error(EBB_REJECTED, "lora: %s: peft_type is %s; LORA is read", file->path,
@@ -54,6 +50,7 @@ static ebb_status read_config(ebb_lora_file *file, ebb_arena *scratch)
     file->alpha = json_number_value(alpha);
     file->has_alpha = json_is_number(alpha) && file->alpha > 0 && file->alpha <= 1e6;
     file->by_root = is_true(file->config, "use_rslora");
+    file->by_blocks = is_true(file->config, "use_qalora");
     return file->has_alpha
                ? NULL
                : ebb_error(EBB_REJECTED, "lora: %s: lora_alpha is no number above 0", path);
@@ -68,6 +65,8 @@ static void read_metadata(ebb_lora_file *file)
     file->has_alpha =
         alpha != NULL && ebb_real_parse(&file->alpha, alpha, "(0, 1e6]", "lora_alpha") == NULL;
     file->by_root = root != NULL && strcmp(root, "true") == 0;
+    const char *blocks = json_string_value(json_object_get(o, "use_qalora"));
+    file->by_blocks = blocks != NULL && strcmp(blocks, "true") == 0;
     json_decref(o);
 }
 

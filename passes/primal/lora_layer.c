@@ -22,7 +22,7 @@ static ebb_value stored_of(const ebb_graph *g, ebb_value v)
 
 bool ebb_lora_has_weight(const ebb_graph *g, const bool *trains, ebb_node n, ebb_lora_layer *found)
 {
-    *found = (ebb_lora_layer){.node = n, .weight = ebb_in(g, n, 1)};
+    *found = (ebb_lora_layer){.node = n, .weight = ebb_in(g, n, 1), .block = 1};
     ebb_op op = ebb_node_of(g, n)->op;
     found->frozen = op == EBB_OP_MATMUL_CODES || op == EBB_OP_MATMUL_DEQUANTIZED;
     if (!found->frozen && op != EBB_OP_MATMUL && op != EBB_OP_FUSED_MATMUL && op != EBB_OP_GEMM &&
@@ -74,6 +74,29 @@ const char *ebb_lora_measure(const ebb_graph *g, ebb_lora_layer *found)
     found->in = w->dims[found->turned];
     found->out = w->dims[!found->turned];
     return NULL;
+}
+
+const char *ebb_lora_find_block(const ebb_graph *g, ebb_lora_layer *found)
+{
+    const ebb_attrs attrs = ebb_node_attrs(g, found->node);
+    const ebb_type *scales = ebb_value_of(g, ebb_in(g, found->node, 2))->type;
+    if (ebb_node_of(g, found->node)->op != EBB_OP_MATMUL_CODES ||
+        found->stored.i != found->weight.i || ebb_attr_int(&attrs, "flat", 0) != 0 ||
+        ebb_attr_int(&attrs, "transB", 1) == 0)
+        return "qalora: its weight is no MatMulNBits, whose zero points could take an adapter up";
+    if (scales->dtype != EBB_F32)
+        return "qalora: its scales are not float32, and zero points as coarse as they would round "
+               "adapters away";
+    if (ebb_attr_int(&attrs, "bits", 4) == 8)
+        return "qalora: its codes have 8 bits, beside which ONNX Runtime takes no zero points in "
+               "floats";
+    found->block = ebb_attr_int(&attrs, "block_size", 0);
+    return NULL;
+}
+
+int64_t ebb_lora_width(const ebb_lora_layer *layer)
+{
+    return layer->in / layer->block + (layer->in % layer->block != 0);
 }
 
 /* ---- modules ---- */

@@ -98,6 +98,15 @@ static ebb_status remember(ebb_adapters *l, const ebb_lora_layer *layer, const e
     EBB_TRY(ebb_props_set(l->g, props, "ebb.adapter.scale", text));
     if (l->by_root)
         EBB_TRY(ebb_props_set(l->g, props, "ebb.adapter.rslora", "1"));
+    if (layer->block > 1) {
+        char *block = ebb_arena_printf(l->e->scratch, "%lld", (long long)layer->block);
+        if (block == NULL)
+            return ebb_error_memory();
+        EBB_TRY(ebb_props_set(l->g, props, "ebb.adapter.block", block));
+        EBB_TRY(
+            ebb_props_set(l->g, props, "ebb.adapter.codes", ebb_value_name(l->g, layer->stored)));
+        EBB_TRY(ebb_props_set(l->g, props, "ebb.adapter.from", at));
+    }
     if (layer->frozen || layer->stored.i != layer->weight.i) // takes no sum
         return NULL;
     EBB_TRY(ebb_props_set(l->g, props, "ebb.adapter.weight", ebb_value_name(l->g, layer->weight)));
@@ -124,7 +133,8 @@ ebb_status ebb_lora_make(ebb_adapters *l, const ebb_lora_layer *layer, int part,
                              : l->alpha;
     *made = (ebb_lora_made){.weight = layer->weight, .part = part};
     made->scale = alpha / (l->by_root ? sqrt((double)rank) : (double)rank);
-    EBB_TRY(add_tensor(l, layer, of->module, "lora_A", rank, layer->in, &made->a));
+    made->sums_by = layer->block > 1 ? (double)ebb_lora_width(layer) / (double)layer->block : 1.0;
+    EBB_TRY(add_tensor(l, layer, of->module, "lora_A", rank, ebb_lora_width(layer), &made->a));
     EBB_TRY(add_tensor(l, layer, of->module, "lora_B", out, rank, &made->b));
     EBB_TRY(remember(l, layer, made, from));
     l->made[l->made_count++] = *made;
