@@ -70,6 +70,10 @@ ebb_value ebb_emit_expand_like(ebb_build *b, ebb_value x, ebb_value like);
 /* The value of a constant scalar; false where it is not one. */
 bool ebb_constant_scalar(const ebb_graph *g, ebb_value v, double *x);
 
+/* Where(IsNaN(y), 0, y), which exporters write behind the Softmax y of an attention whose rows may be masked
+ * whole: y, with zeros for their NaN. None: there is no such guard. */
+ebb_value ebb_guarded_softmax(const ebb_graph *g, ebb_value y);
+
 #ifdef __cplusplus
 }
 #endif

@@ -280,7 +280,12 @@ void ebb_grad_where(ebb_build *b, ebb_grad *c)
     ebb_value zero = ebb_const_like(b, c->dy[0], 0.0);
     if (ebb_grad_wants(c, 1))
         ebb_grad_give(b, c, 1, ebb_emit(b, EBB_OP_WHERE, c->x[0], c->dy[0], zero));
-    if (ebb_grad_wants(c, 2))
+    if (!ebb_grad_wants(c, 2))
+        return;
+    const ebb_value guarded = ebb_guarded_softmax(b->g, c->x[2]);
+    if (guarded.i != 0 && ebb_same_value(guarded, c->y[0])) // the softmax's own rule sees to it
+        c->dx[2] = c->dy[0];
+    else
         ebb_grad_give(b, c, 2, ebb_emit(b, EBB_OP_WHERE, c->x[0], zero, c->dy[0]));
 }
 

@@ -151,11 +151,29 @@ double ebb_cost_linear_loss(const ebb_infer *c)
 
 /* ---- gradients ---- */
 
-/* y = e^x / sum e^x.  dx = y (dy - sum dy y). */
+ebb_value ebb_guarded_softmax(const ebb_graph *g, ebb_value y)
+{
+    const ebb_value_info *info = ebb_value_of(g, y);
+    double zero;
+    for (size_t i = 0; i < info->use_count && ebb_producer_op(g, y) == EBB_OP_SOFTMAX; i++) {
+        const ebb_node n = info->uses[i].node;
+        const ebb_value question = ebb_in(g, n, 0);
+        if (ebb_node_of(g, n)->op == EBB_OP_WHERE && info->uses[i].slot == 2 &&
+            ebb_producer_op(g, question) == EBB_OP_IS_NAN &&
+            ebb_same_value(ebb_in(g, ebb_value_of(g, question)->producer, 0), y) &&
+            ebb_constant_scalar(g, ebb_in(g, n, 1), &zero) && zero == 0 &&
+            ebb_type_same_shape(ebb_value_of(g, ebb_out(g, n, 0))->type, info->type))
+            return ebb_out(g, n, 0);
+    }
+    return EBB_NO_VALUE;
+}
+
+/* y = e^x / sum e^x.  dx = y (dy - sum dy y), and 0 in a row that a guard made zeros of. */
 void ebb_grad_softmax(ebb_build *b, ebb_grad *c)
 {
+    const ebb_value guarded = ebb_guarded_softmax(b->g, c->y[0]);
     ebb_with_int(b, "axis", ebb_attr_int(&c->attrs, "axis", -1));
-    c->dx[0] = ebb_emit(b, EBB_OP_SOFTMAX_GRAD, c->dy[0], c->y[0]);
+    c->dx[0] = ebb_emit(b, EBB_OP_SOFTMAX_GRAD, c->dy[0], guarded.i != 0 ? guarded : c->y[0]);
 }
 
 /* y = x - ln sum e^x.  dx = dy - e^y sum dy. */

@@ -271,16 +271,7 @@ static bool undoes_dropout(const site *s, const ebb_graph *g, ebb_node n)
 static bool climb_to_dy(site *s, const ebb_graph *g, ebb_value d)
 {
     ebb_node n = ebb_value_of(g, d)->producer;
-    double zero;
     product p;
-    if (s->guard.i != 0) {
-        if (ebb_producer_op(g, d) != EBB_OP_WHERE ||
-            !ebb_same_value(ebb_in(g, n, 0), ebb_out(g, s->not_a_number, 0)) ||
-            !ebb_scalar_of(g, ebb_in(g, n, 1), &zero) || zero != 0.0 || !add_node(s, n))
-            return false;
-        d = ebb_in(g, n, 2);
-        n = ebb_value_of(g, d)->producer;
-    }
     if (s->dropout.i != 0) {
         if (!undoes_dropout(s, g, n) || !add_node(s, n))
             return false;
@@ -339,7 +330,8 @@ static const char *find_backward(site *s, const ebb_graph *g)
     static const char other[] = "its backward is not the one that the gradient pass makes";
     const char *none = NULL;
     product p;
-    ebb_node grad = backward_reader(g, s->p, EBB_OP_SOFTMAX_GRAD, 1);
+    const ebb_value kept = s->guard.i != 0 ? ebb_out(g, s->guard, 0) : s->p;
+    ebb_node grad = backward_reader(g, kept, EBB_OP_SOFTMAX_GRAD, 1);
     if (grad.i != 0) {
         ebb_value d = ebb_out(g, grad, 0);
         (void)read_product(&p, g, ebb_value_of(g, s->scores)->producer);

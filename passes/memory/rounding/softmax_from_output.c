@@ -5,18 +5,11 @@
  *            dx = dz - (x == Max) ...                       x, e and p wait for the backward
  *   after    dx = SoftmaxGrad(dp, p)                        p waits
  *
- *   before   p = Softmax(x)  c = IsNaN(p)  q = Where(c, 0, p)
- *            dp = Where(c, 0, dq)  dx = SoftmaxGrad(dp, p)  c and p wait, q mostly too
- *   after    dx = SoftmaxGrad(dq, q)                        q waits
- *
- * The second is how PyTorch's attention guards rows of -inf.
- *
  * The same for l = z - Log(Sum(Exp(z))) and x - ReduceLogSumExp(x), with z = x or x - Max(x)
  * (LogSoftmaxGrad from l), for Exp(x - ReduceLogSumExp(x)) and for Exp(LogSoftmax(x)).
  *
  * Rounding: the same mathematics in other operations. What arrives at the maximum and leaves it
- * again is left out. A guarded row of NaN gets the gradient 0 where the rules would give NaN; all
- * other rows of a guarded softmax get the same bits.
+ * again is left out.
  *
  * Softmax and LogSoftmax as one node are differentiated from their output by the rules themselves,
  * as are Sigmoid and Tanh: there is nothing to do, and the report says so.
@@ -170,21 +163,6 @@ static bool is_exponential(chain *c, const ebb_graph *g, ebb_node n, ebb_arena *
     return is;
 }
 
-/* Where(IsNaN(p), 0, p), p = Softmax(x). */
-static bool is_guarded(chain *c, const ebb_graph *g, ebb_node n)
-{
-    double zero;
-    ebb_node question = made_by(g, ebb_in(g, n, 0), EBB_OP_IS_NAN);
-    ebb_value p = ebb_in(g, n, 2);
-    if (question.i == 0 || !ebb_same_value(ebb_in(g, question, 0), p) ||
-        !ebb_scalar_of(g, ebb_in(g, n, 1), &zero) || zero != 0)
-        return false;
-    put(c, n);
-    put(c, question);
-    c->grad = EBB_OP_SOFTMAX_GRAD;
-    return is_softmax(c, g, p, EBB_OP_SOFTMAX);
-}
-
 static bool find_chain(chain *c, const ebb_graph *g, ebb_node n, ebb_arena *scratch)
 {
     bool found = false;
@@ -199,9 +177,6 @@ static bool find_chain(chain *c, const ebb_graph *g, ebb_node n, ebb_arena *scra
         break;
     case EBB_OP_EXP:
         found = is_exponential(c, g, n, scratch);
-        break;
-    case EBB_OP_WHERE:
-        found = is_guarded(c, g, n);
         break;
     default:
         break;
@@ -313,7 +288,7 @@ static ebb_status run(ebb_edit *e)
 // clang-format off
 const ebb_pass ebb_pass_softmax_from_output = {
     .name = "softmax-from-output",
-    .doc = "make the gradient of a softmax in several nodes, or of a guarded one, from its output alone",
+    .doc = "make the gradient of a softmax in several nodes from its output alone",
     .exactness = EBB_ROUNDING,
     .run = run,
 };
