@@ -1,6 +1,7 @@
 /* module.c: names of modules from those of weights and nodes. */
 #include "passes/primal/module.h"
 
+#include "passes/common.h"
 #include "passes/trainable.h"
 
 /* What exporters and quantisers call the last part of a path. */
@@ -28,6 +29,40 @@ static bool is_table(const ebb_graph *g, ebb_value stored)
     return false;
 }
 
+static const char *last_of(const char *module)
+{
+    const char *dot = strrchr(module, '.');
+    return dot != NULL ? dot + 1 : module;
+}
+
+/* The bias that is added to what n makes, or that n adds itself. */
+static ebb_value bias_of(const ebb_graph *g, ebb_node n)
+{
+    const ebb_node_info *info = ebb_node_of(g, n);
+    const ebb_node user = ebb_only_user(g, ebb_out(g, n, 0));
+    if (info->op == EBB_OP_GEMM)
+        return ebb_in(g, n, 2);
+    if (user.i == 0 || ebb_node_of(g, user)->op != EBB_OP_ADD)
+        return EBB_NO_VALUE;
+    return ebb_in(g, user, ebb_same_value(ebb_in(g, user, 0), ebb_out(g, n, 0)) ? 1 : 0);
+}
+
+/* A module that calls another one's part directly is no part of a path; the bias kept its name:
+ * "/decoder/layers.0/fc1/MatMul" beside "model.decoder.layers.0.fc1.bias". NULL: it says nothing more. */
+static char *module_of_bias(const ebb_graph *g, ebb_node n, const char *module, ebb_arena *scratch)
+{
+    static const char ending[] = ".bias";
+    const ebb_value bias = bias_of(g, n);
+    if (bias.i == 0 || (ebb_value_of(g, bias)->flags & EBB_IS_INITIALIZER) == 0)
+        return NULL;
+    const char *name = ebb_value_name(g, bias);
+    const size_t length = strlen(name), end = sizeof ending - 1, all = strlen(module);
+    if (length <= end + all || strcmp(name + length - end, ending) != 0)
+        return NULL;
+    char *longer = ebb_arena_printf(scratch, "%.*s", (int)(length - end), name);
+    return longer != NULL && strcmp(last_of(longer), last_of(module)) == 0 ? longer : NULL;
+}
+
 char *ebb_module_in_file(const ebb_graph *g, ebb_node n, ebb_value stored, ebb_arena *scratch)
 {
     const char *name = ebb_value_name(g, stored), *node = ebb_text(g, ebb_node_of(g, n)->name);
@@ -41,7 +76,8 @@ char *ebb_module_in_file(const ebb_graph *g, ebb_node n, ebb_value stored, ebb_a
         *c = *c == '/' ? '.' : *c;
     while (module != NULL && (last = strrchr(module, '.')) != NULL && is_last_part(last + 1))
         *last = '\0';
-    return module;
+    char *longer = module != NULL && !by_weight ? module_of_bias(g, n, module, scratch) : NULL;
+    return longer != NULL ? longer : module;
 }
 
 /* "model.layers.0.attn.q_proj": no module of the framework is called so, but in this one's files. */
