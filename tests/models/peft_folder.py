@@ -1,55 +1,144 @@
-"""Adapters go from ebb to PEFT and back: the logits of both on qwen2_float, whose weights transformers gets from the file.
+"""peft_folder.py: adapters go from ebb to PEFT and back, and both compute the same logits.
 
-    python3 tests/models/peft_folder.py build/release/ebb ../shared/models_q4/qwen2_float [FOLDER WITH peft]
+    PYTHON tests/models/peft_folder.py --ebb build/release/ebb
 
-Run by hand: it needs peft, transformers, torch, onnx and safetensors.
+PYTHON is one that has peft, transformers, torch, onnx and safetensors; without them the test skips. The models
+are qwen2_float and qwen2_q4 of ../shared/models_q4, whose weights transformers gets from the file: of the second,
+decoded. QA-LoRA is PEFT's own forward of it, which PEFT offers beside GPTQ alone.
+
+Exit codes: 0, 1 where something differs, 77 where the packages or the models are not here.
 """
-import json, os, subprocess, sys, tempfile
-for extra in sys.argv[3:]:
-    sys.path.insert(0, extra)
-import numpy as np, onnx, torch
-from onnx import numpy_helper
-from safetensors.numpy import load_file, save_file
-from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
-from peft import LoraConfig, PeftModel, get_peft_model
-ebb = sys.argv[1]; folder = sys.argv[2]
-m = json.load(open(folder + "/manifest.json"))
-config = Qwen2Config(**{k: v for k, v in m["config"].items() if k != "rope_parameters"}, rope_parameters=m["config"]["rope_parameters"])
-def base():
-    model = Qwen2ForCausalLM(config).eval()
-    inits = {t.name: numpy_helper.to_array(t) for t in onnx.load(folder + "/model.onnx").graph.initializer}
-    state = model.state_dict()
-    for name, places in m["float_parameters"].items():
-        p = places[0]; x = inits[p["initializer"]]
-        x = x.T if p.get("transposed") else x
-        if name in state: state[name] = torch.from_numpy(np.ascontiguousarray(x))
-    model.load_state_dict(state); return model
-ref = load_file(folder + "/reference.safetensors")
-data = {k[6:]: v for k, v in ref.items() if k.startswith("input/") and v.size}
-tmp = tempfile.mkdtemp(); np.savez(tmp + "/b.npz", **data); np.savez(tmp + "/t.npz", **data, target=ref["target"])
-ids = {k: torch.from_numpy(v) for k, v in data.items()}
-def torch_logits(model):
-    with torch.no_grad(): return model(**ids).logits.numpy()
-def run(*a):
-    r = subprocess.run([ebb, *a], capture_output=True, text=True)
-    assert r.returncode == 0, (a, r.stderr); return r.stdout + r.stderr
-def ebb_logits(adapter=None):
-    run("run", folder + "/model.onnx", "--data", tmp + "/b.npz", "--save", tmp + "/o.safetensors", *(["--adapter", adapter] if adapter else []))
-    return load_file(tmp + "/o.safetensors")["logits"]
-valid = ref["valid"][..., None]
-def far(a, b, what):
-    d = np.abs((a - b) * valid).max() / np.abs(b).max(); print(f"{what}: {d:.2e}"); assert d < 1e-5, what
-far(ebb_logits(), torch_logits(base()), "base")
-# ours -> PEFT
-out = tmp + "/ours"
-print(run("train", folder + "/model.onnx", "--data", tmp + "/t.npz", "--batch", "2", "--steps", "5", "--loss", "cross-entropy:output=logits,axis=-1,ignore_index=-100",
-    "--optimizer", "adamw:lr=0.02", "--pass", "lora:rank=4,alpha=8,rslora=on,target=all-linear", "--save-adapter", out))
-loaded = PeftModel.from_pretrained(base(), out)
-far(ebb_logits(out), torch_logits(loaded), "ebb's folder in PEFT")
-assert np.abs(ebb_logits(out) - ebb_logits()).max() > 1e-2
-# PEFT -> ours
-for kw in (dict(target_modules=["q_proj", "v_proj"]), dict(target_modules="all-linear", use_rslora=True), dict(target_modules=["o_proj", "up_proj"], alpha_pattern={"up_proj": 3}, rank_pattern={"up_proj": 2})):
-    torch.manual_seed(3)
-    theirs = get_peft_model(base(), LoraConfig(r=4, lora_alpha=6, task_type="CAUSAL_LM", init_lora_weights=False, **kw)).eval()
-    theirs.save_pretrained(tmp + "/theirs")
-    far(ebb_logits(tmp + "/theirs"), torch_logits(theirs), f"PEFT's folder in ebb, {kw}")
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+FOLDER = os.path.join(os.path.dirname(SOURCE), "shared", "models_q4")
+SKIPPED = 77
+sys.dont_write_bytecode = True
+try:
+    import numpy as np
+    import onnx
+    import torch
+    from onnx import numpy_helper
+    from peft import LoraConfig, PeftModel, get_peft_model
+    from peft.tuners.lora.layer import Linear
+    from peft.tuners.lora.variants import QALoraLinearVariant
+    from safetensors.numpy import load_file
+    from transformers import AutoConfig, AutoModelForCausalLM
+except ImportError as error:
+    print(f"SKIP: {error}: give a Python that has peft, transformers, torch, onnx and safetensors")
+    sys.exit(SKIPPED)
+
+
+def decoded(tensors, layer):
+    """[N, K] of a MatMulNBits of 4 bits without zero points."""
+    codes, scales = tensors[layer["tensors"]["codes"]], tensors[layer["tensors"]["scales"]]
+    levels = np.stack([codes & 15, codes >> 4], -1).reshape(layer["N"], -1).astype(np.float32) - 8
+    scales = scales.reshape(layer["N"], -1).repeat(layer["block_size"], 1)
+    return (levels * scales)[:, :layer["K"]]
+
+
+class Case:
+    """One model: its batch, and the framework's with the file's weights."""
+
+    def __init__(self, ebb, name, tmp):
+        self.ebb, self.tmp, self.folder = ebb, tmp, os.path.join(FOLDER, name)
+        self.model = os.path.join(self.folder, "model.onnx")
+        with open(os.path.join(self.folder, "manifest.json")) as file:
+            self.manifest = json.load(file)
+        reference = load_file(os.path.join(self.folder, "reference.safetensors"))
+        batch = {k[6:]: v for k, v in reference.items() if k.startswith("input/") and v.size}
+        self.valid = reference["valid"][..., None]
+        self.ids = {k: torch.from_numpy(v) for k, v in batch.items()}
+        np.savez(f"{tmp}/b.npz", **batch)
+        np.savez(f"{tmp}/t.npz", **batch, target=reference["target"])
+
+    def base(self):
+        config = dict(self.manifest["config"])
+        config["tie_word_embeddings"] = config.get("tie_word_embeddings", True) and not self.manifest["quantised_layers"]
+        net = AutoModelForCausalLM.from_config(AutoConfig.for_model("qwen2", **config)).eval()
+        tensors = {t.name: numpy_helper.to_array(t) for t in onnx.load(self.model).graph.initializer}
+        state = net.state_dict()
+        for name, places in self.manifest["float_parameters"].items():
+            value = tensors[places[0]["initializer"]]
+            state[name] = torch.from_numpy(np.ascontiguousarray(value.T if places[0].get("transposed") else value))
+        for layer in self.manifest["quantised_layers"]:
+            state[layer["module"] + ".weight"] = torch.from_numpy(decoded(tensors, layer))
+        net.load_state_dict(state)
+        return net
+
+    def ask(self, *words):
+        done = subprocess.run([self.ebb, *words], capture_output=True, text=True)
+        if done.returncode != 0:
+            sys.exit(f"{words[0]}: {done.stderr}")
+
+    def train(self, passes, out):
+        self.ask("train", self.model, "--data", f"{self.tmp}/t.npz", "--batch", "2", "--steps", "5",
+                 "--loss", "cross-entropy:output=logits,axis=-1,ignore_index=-100", "--optimizer", "adamw:lr=0.02",
+                 "--pass", passes, "--save-adapter", out)
+
+    def ours(self, adapter=None):
+        self.ask("run", self.model, "--data", f"{self.tmp}/b.npz", "--save", f"{self.tmp}/o.safetensors",
+                 *(["--adapter", adapter] if adapter else []))
+        return load_file(f"{self.tmp}/o.safetensors")["logits"]
+
+    def theirs(self, net):
+        with torch.no_grad():
+            return net(**self.ids).logits.numpy()
+
+    def far(self, a, b, what):
+        """Whether two logits differ, said."""
+        distance = np.abs((a - b) * self.valid).max() / np.abs(b).max()
+        print(f"{what}: {distance:.2e}")
+        return not distance < 1e-5
+
+
+def floats(ebb, tmp):
+    case = Case(ebb, "qwen2_float", tmp)
+    wrong = case.far(case.ours(), case.theirs(case.base()), "qwen2_float")
+    case.train("lora:rank=4,alpha=8,rslora=on,target=all-linear", f"{tmp}/ours")
+    there = case.ours(f"{tmp}/ours")
+    wrong += case.far(there, case.theirs(PeftModel.from_pretrained(case.base(), f"{tmp}/ours")), "ebb's folder in PEFT")
+    wrong += np.abs(there - case.ours()).max() < 1e-2
+    for words in (dict(target_modules=["q_proj", "v_proj"]), dict(target_modules="all-linear", use_rslora=True),
+                  dict(target_modules=["o_proj", "up_proj"], alpha_pattern={"up_proj": 3}, rank_pattern={"up_proj": 2})):
+        torch.manual_seed(3)
+        config = LoraConfig(r=4, lora_alpha=6, task_type="CAUSAL_LM", init_lora_weights=False, **words)
+        net = get_peft_model(case.base(), config).eval()
+        net.save_pretrained(f"{tmp}/theirs")
+        wrong += case.far(case.ours(f"{tmp}/theirs"), case.theirs(net), f"PEFT's folder in ebb, {words}")
+    return wrong
+
+
+def few_bits(ebb, tmp):
+    case = Case(ebb, "qwen2_q4", tmp)
+    wrong = case.far(case.ours(), case.theirs(case.base()), "qwen2_q4")
+    case.train("lora:rank=4,alpha=8,target=all-linear", f"{tmp}/q4")
+    wrong += case.far(case.ours(f"{tmp}/q4"), case.theirs(PeftModel.from_pretrained(case.base(), f"{tmp}/q4")),
+                      "ebb's folder in PEFT")
+    plain = Linear.resolve_lora_variant
+    Linear.resolve_lora_variant = lambda self, *, config, **_: QALoraLinearVariant() if config.use_qalora else None
+    case.train("lora:rank=4,alpha=8,qalora=on,target=*self_attn*", f"{tmp}/blocks") # PEFT takes whole blocks alone
+    wrong += case.far(case.ours(f"{tmp}/blocks"), case.theirs(PeftModel.from_pretrained(case.base(), f"{tmp}/blocks")),
+                      "ebb's QA-LoRA in PEFT")
+    Linear.resolve_lora_variant = plain
+    return wrong
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--ebb", required=True)
+    given = parser.parse_args()
+    if not os.path.isdir(FOLDER):
+        print("SKIP: no recorded models beside the repository")
+        return SKIPPED
+    with tempfile.TemporaryDirectory() as tmp:
+        return int(floats(given.ebb, tmp) + few_bits(given.ebb, tmp) > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
