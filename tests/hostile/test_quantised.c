@@ -24,6 +24,7 @@ typedef struct broken {
 #define BNB4(attributes) "com.microsoft.MatMulBnb4 <" attributes "> (x, c, s)"
 #define TABLE(attributes, operands) \
     "com.microsoft.GatherBlockQuantized <" attributes "> (" operands ")"
+#define DEQUANTIZE(attributes, operands) "DequantizeLinear <" attributes "> (" operands ")"
 #define CODES "uint8[3,3,8] c = {" C72 "}"
 #define C8 "1,2,3,4,5,6,7,8"
 #define C72 C8 "," C8 "," C8 "," C8 "," C8 "," C8 "," C8 "," C8 "," C8
@@ -66,6 +67,22 @@ static const broken misfits[] = {
     {"uint8[3,8] c = {" C8 "," C8 "," C8 "}, int64[2] i = {0,1}, float[3,1] s = {1,2,3}", TABLE("bits = 4, block_size = 16, gather_axis = 1", "c, i, s"), "gather_axis"},
     {"uint8[3,8] c = {" C8 "," C8 "," C8 "}, float[2] i = {0,1}, float[3,1] s = {1,2,3}", TABLE("bits = 4, block_size = 16", "c, i, s"), "input 1, the indices"},
     {"uint8[3,8] c = {" C8 "," C8 "," C8 "}, int64[2] i = {0,1}, float[3,1] s = {1,2,3}, uint8[3,2] z = {1,2,3,4,5,6}", TABLE("bits = 4, block_size = 16", "c, i, s, z"), "input 3"},
+    {"uint8[3,8] c = {" C8 "," C8 "," C8 "}, float[3,2] s = {1,2,3,4,5,6}", DEQUANTIZE("axis = 1, block_size = 3", "c, s"), "the blocks do not cover the axis"},
+    {"uint8[3,8] c = {" C8 "," C8 "," C8 "}, float[2,3] s = {1,2,3,4,5,6}", DEQUANTIZE("axis = 1, block_size = 4", "c, s"), "scale"},
+    {"uint8[3,8] c = {" C8 "," C8 "," C8 "}, float[3,2] s = {1,2,3,4,5,6}", DEQUANTIZE("axis = 2, block_size = 4", "c, s"), "axis"},
+    {"uint8[3,8] c = {" C8 "," C8 "," C8 "}, float[3,2] s = {1,2,3,4,5,6}", DEQUANTIZE("axis = 1, block_size = -4", "c, s"), "block_size"},
+    {"uint8[3,8] c = {" C8 "," C8 "," C8 "}, float[3,2] s = {1,2,3,4,5,6}, int8[3,2] z = {1,2,3,4,5,6}", DEQUANTIZE("axis = 1, block_size = 4", "c, s, z"), "input 2 is int8"},
+    {"uint8[3,8] c = {" C8 "," C8 "," C8 "}, float[3,2] s = {1,2,3,4,5,6}, uint8[3,1] z = {1,2,3}", DEQUANTIZE("axis = 1, block_size = 4", "c, s, z"), "zero point"},
+    {"uint8[3,8] c = {" C8 "," C8 "," C8 "}, int32[3,2] s = {1,2,3,4,5,6}", DEQUANTIZE("axis = 1, block_size = 4", "c, s"), "scale"},
+    {"uint8[3,8] c = {" C8 "," C8 "," C8 "}, float[4] s = {1,2,3,4}", DEQUANTIZE("axis = 0", "c, s"), "scale"},
+    {"uint8[3,8] c = {" C8 "," C8 "," C8 "}, uint8[3,4] d = {1,2,3,4,1,2,3,4,1,2,3,4}", "MatMulInteger (c, d)", "input"},
+    {"uint8[3,8] c = {" C8 "," C8 "," C8 "}, float[8,4] d = {" C8 "," C8 "," C8 "," C8 "}", "MatMulInteger (c, d)", "uint8 and int8 only"},
+    {"uint8[3,8] c = {" C8 "," C8 "," C8 "}, uint8[8,2] d = {" C8 "," C8 "}, uint8 z = {1}, uint8[3] v = {1,2,3}", "MatMulInteger (c, d, z, v)", "zero point"},
+    {"uint8[3,8] c = {" C8 "," C8 "," C8 "}, uint8[8,2] d = {" C8 "," C8 "}, int8 z = {1}", "MatMulInteger (c, d, z)", "input 2 is int8"},
+    {CODES ", " S9, "com.microsoft.MoE <k = 2> (x, s, s, \"\", s)", "each expert"},
+    {CODES ", " S9, "com.microsoft.QMoE <k = 2> (x, s, c, s, \"\", c, s)", "each expert"},
+    {CODES ", " S9, "com.microsoft.MatMulFpQ4 (x, c, s)", "MatMulNBits instead"},
+    {CODES ", " S9 ", float[4] b = {1,2,3,4}", NBITS(FINE, "c, s, \"\", \"\", b"), "4"},
     {"float[3,8] c = {" C8 "," C8 "," C8 "}, int64[2] i = {0,1}, float[3,1] s = {1,2,3}", TABLE("bits = 4, block_size = 16", "c, i, s"), "input 0, the table"},
 };
 

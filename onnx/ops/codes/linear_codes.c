@@ -23,7 +23,13 @@ static const ebb_type *given(const ebb_infer *c, uint32_t i)
 static ebb_status check_scale(const ebb_infer *c)
 {
     const ebb_type *x = c->in[0], *scale = c->in[1];
+    const ebb_dtype dtype = (ebb_dtype)scale->dtype;
     int64_t count;
+    if (ebb_attr_int(&c->attrs, "block_size", 0) < 0)
+        return ebb_infer_error(c, "block_size is below 0");
+    if (c->op == EBB_OP_DEQUANTIZE_LINEAR && dtype != EBB_NONE && !ebb_dtype_is_float(dtype) &&
+        !ebb_dtype_is_small_float(dtype))
+        return ebb_infer_error(c, "the scale holds no floats");
     if (x->rank < 0 || scale->rank < 0 || (ebb_type_elements(scale, &count) && count == 1))
         return NULL;
     int axis;
