@@ -281,7 +281,7 @@ static ebb_status rest(ebb_graph *g, ebb_node n)
         EBB_TRY(ebb_node_set_input(g, n, 5, EBB_NO_VALUE));
         EBB_TRY(ebb_node_drop_attr(g, n, "ratio"));
         EBB_TRY(ebb_node_drop_attr(g, n, "stream"));
-    EBB_TRY(ebb_node_drop_attr(g, n, "run"));
+        EBB_TRY(ebb_node_drop_attr(g, n, "run"));
         return ebb_node_set_op(g, n, EBB_OP_EBB_ATTENTION);
     case EBB_OP_DROPOUT:
     case EBB_OP_EBB_DROPOUT:
