@@ -249,10 +249,14 @@ static void print_lines(const job *j, const ebb_trainer_facts *f)
 {
     const ebb_program_facts p = ebb_program_measure(j->program);
     char arena[32], time[32], resident[32];
-    printf("%lld steps, loss %.6f, arena %s (planned and measured %s), median step %s\n",
-           (long long)f->steps, f->loss, cli_bytes(arena, (double)p.arena_bytes),
-           p.planned_arena_bytes == p.measured_arena_bytes ? "equal" : "DIFFER",
-           cli_time(time, (double)f->median_ns));
+    printf("%lld steps", (long long)f->steps);
+    if (!f->was_over)
+        printf(", loss %.6f", f->loss);
+    printf(", arena %s (planned and measured %s)", cli_bytes(arena, (double)p.arena_bytes),
+           p.planned_arena_bytes == p.measured_arena_bytes ? "equal" : "DIFFER");
+    if (!f->was_over) // else no step was computed
+        printf(", median step %s", cli_time(time, (double)f->median_ns));
+    putchar('\n');
     cli_show_device((double)p.planned_arena_bytes, (double)p.device_bytes, (double)p.process_bytes);
     if (f->rows_per_second > 0)
         printf("%.4g rows/s, ", f->rows_per_second);
