@@ -32,7 +32,7 @@ const cli_option cli_options[] = {
     WHOLE("--accumulate", "N", "[1, 4096]", "take N batches in a step, one after another: the mean is over all their rows, the memory that of one"),
     EACH("--group", "GLOBS:OPT=V,...", "parameters whose names match get options of their own, e.g. 'bias,*norm*:weight-decay=0'; the first counts"),
     REAL("--ema", "DECAY", "(0, 1)", "also keep a running average of the weights: what --eval and --save-model take"),
-    EACH("--train", "GLOB", "train the weights whose names match; `lost`: those that an export took the names of, and no constants"),
+    EACH("--train", "GLOB", "train the weights whose names match; `lost`: those that an export took the names of, and no constants; `weights`: what is trained without this option"),
     EACH("--freeze", "GLOB", "do not train those that match"),
     TEXT("--allow-partial", NULL, "train what there is, though the file has lost weights"),
     TEXT("--straight-through", NULL, "let gradients pass through Round, Sign, QuantizeLinear ...: train a quantised model"),

@@ -276,7 +276,7 @@ typedef struct ebb_step_options {
     const char *loss;      /* "cross-entropy:axis=1"; NULL: none is added */
     const char *optimizer; /* "adamw:lr=0.003"; NULL: "adamw" */
     /* Globs of parameters, NULL-terminated; NULL: none. The word "lost": the weights that an export
-     * took the names of. */
+     * took the names of; "weights": what is trained without `train`. */
     const char *const *train, *const *freeze;
     bool straight_through;  /* gradients pass through Round, Sign ... */
     const char *dropout;    /* "on", "off", or the ratio everywhere; NULL: "on" */

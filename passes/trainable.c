@@ -207,6 +207,8 @@ ebb_status ebb_weights_judge(ebb_weight *list, ebb_trainable_source *source, con
     j.marked = *source == EBB_TRAINABLE_METADATA;
     if (j.marked)
         EBB_TRY(ebb_noted_losses_find(&j.losses, g, scratch));
+    if (g->model->torchscript)
+        EBB_TRY(ebb_unmarked_find(&j.unmarked, g, scratch));
     for (size_t i = 0; i < g->initializer_count; i++) {
         ebb_value v = g->initializers[i];
         const ebb_value_info *info = ebb_value_of(g, v);
@@ -223,17 +225,20 @@ ebb_status ebb_weights_judge(ebb_weight *list, ebb_trainable_source *source, con
     return NULL;
 }
 
-bool ebb_weight_matches(const char *patterns, const char *name, const ebb_weight *weight)
+static bool has_word(const char *patterns, const char *word)
 {
-    static const char word[] = "lost";
-    if (ebb_glob(patterns, name))
-        return true;
-    for (const char *at = patterns; weight->lost && (at = strstr(at, word)) != NULL; at++) {
+    for (const char *at = patterns; (at = strstr(at, word)) != NULL; at++) {
         bool begins = at == patterns || strchr(",; ", at[-1]) != NULL;
-        if (begins && strchr(",; ", at[sizeof word - 1]) != NULL) // or the end of the text
+        if (begins && strchr(",; ", at[strlen(word)]) != NULL) // or the end of the text
             return true;
     }
     return false;
+}
+
+bool ebb_weight_matches(const char *patterns, const char *name, const ebb_weight *weight)
+{
+    return ebb_glob(patterns, name) || (weight->lost && has_word(patterns, "lost")) ||
+           (weight->kind == EBB_SURE_WEIGHT && has_word(patterns, "weights"));
 }
 
 ebb_status ebb_trainable_find(bool *trains, ebb_trainable_source *source, const ebb_graph *g)

@@ -27,6 +27,7 @@ typedef struct ebb_weight {
     uint8_t kind;     /* ebb_weight_kind */
     bool lost;        /* sure, though it has neither mark nor name of a parameter */
     bool made;        /* doubtful, and surely made of one: no more than another export has it */
+    bool untold;      /* doubtful: a parameter or a buffer, of which the file does not tell */
     int64_t elements; /* doubtful: of how many numbers it seems to be made; 0: of all */
     /* Doubtful: why; sure: what it is instead of the parameter; a clause, or NULL. */
     const char *why;
@@ -36,8 +37,8 @@ typedef struct ebb_weight {
 ebb_status ebb_weights_judge(ebb_weight *list, ebb_trainable_source *source, const ebb_graph *g,
                              ebb_arena *scratch);
 
-/* Whether patterns ("fc*;lost") choose a weight: by its name, or as one of those that are lost, which
- * the word `lost` stands for. */
+/* Whether patterns ("fc*;lost") choose a weight: by its name, or by a word. `lost`: those that are lost;
+ * `weights`: all that are sure. */
 bool ebb_weight_matches(const char *patterns, const char *name, const ebb_weight *weight);
 
 /* Those that are sure. trains: by value id. Running statistics and constants are never in the set,

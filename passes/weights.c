@@ -38,6 +38,7 @@ typedef struct readers { /* what reads a tensor, through what only moves it */
     bool alone;          /* they compute a function of it, or normalise it, in the run */
     bool behind;         /* they scale or shift what a norm gives */
     bool normed;         /* they stand for a batch norm */
+    bool whole; /* one of them is a whole layer: of a TorchScript file, which has no notes */
 } readers;
 
 static bool is_from_input(const ebb_graph *g, ebb_value v)
@@ -136,6 +137,7 @@ static void look_at_use(ebb_judge *j, readers *r, ebb_use use)
     bool weight = ebb_use_of(g, use) == EBB_SLOT_WEIGHT;
     r->weight |= weight;
     r->other |= weight && op != EBB_OP_GATHER;
+    r->whole |= weight && j->unmarked.g == g && ebb_unmarked_is_layer(&j->unmarked, use.node);
     r->added |= op == EBB_OP_ADD || op == EBB_OP_SUM;
     r->scales |= op == EBB_OP_MUL && !is_from_input(g, ebb_in(g, use.node, use.slot == 0));
     r->product |= weight && (op == EBB_OP_MATMUL || op == EBB_OP_FUSED_MATMUL);
@@ -247,6 +249,16 @@ static ebb_weight sure(const char *instead)
     return (ebb_weight){.kind = EBB_SURE_WEIGHT, .lost = true, .why = instead};
 }
 
+static const char not_told[] =
+    "TorchScript files do not tell a parameter from a buffer, and nothing else tells what it is";
+static const char taken[] =
+    "taken for parameters, as TorchScript files do not tell: --freeze what is a buffer";
+
+static ebb_weight untold(void)
+{
+    return (ebb_weight){.kind = EBB_DOUBTFUL_WEIGHT, .untold = true, .why = not_told};
+}
+
 static bool is_constant_by_look(ebb_look look)
 {
     return look == EBB_LOOK_MASK || look == EBB_LOOK_WHOLE || look == EBB_LOOK_COMPUTED;
@@ -277,6 +289,13 @@ static bool is_identity(const ebb_tensor *t)
     return is;
 }
 
+/* TorchScript folds constants alone into nodes, and states into initializers that it names after their
+ * reader. */
+static bool is_folded_state(const ebb_judge *j, ebb_value v)
+{
+    return j->g->model->torchscript && strncmp(ebb_value_name(j->g, v), "onnx::", 6) == 0;
+}
+
 /* Of a tensor without name and mark, in the slot of a weight. */
 static ebb_weight judge_slot(const ebb_judge *j, ebb_value v, const readers *r, ebb_look look)
 {
@@ -299,17 +318,12 @@ static ebb_weight judge_slot(const ebb_judge *j, ebb_value v, const readers *r, 
         return doubtful(of_module);
     if (folded && r->product && info->type->rank > 3)
         return doubtful(computed);
+    if (is_folded_state(j, v) && !r->whole)
+        return untold();
     return sure(folded && !r->product
                     ? "it was computed from weights, as weight norm and spectral norm do, and is "
                       "trained in their place"
                     : NULL);
-}
-
-/* TorchScript folds constants alone into nodes, and states into initializers that it names after their
- * reader. */
-static bool is_folded_state(const ebb_judge *j, ebb_value v)
-{
-    return j->g->model->torchscript && strncmp(ebb_value_name(j->g, v), "onnx::", 6) == 0;
 }
 
 /* Of equal numbers: nobody writes down a sum with a table of zeros or a product with ones. A vector of
@@ -360,7 +374,7 @@ static ebb_weight judge_operand(const ebb_judge *j, ebb_value v, const readers *
         return doubtful("a layer was computed before the run, and this is what came of it");
     if (r->less)
         return doubtful("it is subtracted or divided by, as means and deviations are");
-    return sure(NULL);
+    return sure(is_folded_state(j, v) ? taken : NULL);
 }
 
 /* Of one that a gate, an exponential or the standardisation of a weight is computed of: of a constant that
@@ -395,21 +409,27 @@ static bool is_fixed_by_use(const ebb_graph *g, ebb_value v, const readers *r)
            (r->input && !r->weight && ebb_type_elements(info->type, &elements) && elements <= 4);
 }
 
-static const char not_told[] =
-    "its values are no drawn ones, and TorchScript files do not tell a buffer from a fresh "
-    "parameter: "
-    "--train or --freeze it by name, or export with dynamo=True, which marks them";
-
-/* Of a name that no layer gives to its weight, in a file without marks: values of a filter, a transform, a
- * grid or a mask are mostly a buffer's. */
-static bool may_be_buffer(const ebb_judge *j, ebb_value v, ebb_look look)
+/* Of a tensor with a name, which was one of its module's state. */
+static ebb_weight judge_state(const ebb_judge *j, ebb_value v, const readers *r, ebb_look look)
 {
-    const ebb_tensor *t = ebb_value_of(j->g, v)->tensor;
-    const char *part = ebb_last_part(ebb_value_name(j->g, v));
-    return j->g->model->torchscript && strstr(part, "weight") == NULL &&
-           strstr(part, "bias") == NULL &&
-           (is_constant_by_look(look) || look == EBB_LOOK_EXPANDED || look == EBB_LOOK_LOOKED_UP ||
-            (look == EBB_LOOK_EQUAL && !is_zero_or_one(t)));
+    const ebb_value_info *info = ebb_value_of(j->g, v);
+    int64_t elements;
+    const bool lone = ebb_type_elements(info->type, &elements) && elements == 1;
+    const ebb_unmarked told = j->unmarked.g == NULL
+                                  ? EBB_UNMARKED_PARAMETER
+                                  : ebb_unmarked_of(&j->unmarked, v, r->product, lone);
+    if (told == EBB_UNMARKED_PARAMETER)
+        return (ebb_weight){.kind = EBB_SURE_WEIGHT};
+    if (told == EBB_UNMARKED_BUFFER)
+        return no_weight();
+    // values of a filter, a transform, a grid or a mask are mostly a buffer's
+    const bool follows_rule = look == EBB_LOOK_EXPANDED || look == EBB_LOOK_LOOKED_UP
+                                  ? r->weight || !r->alone
+                              : look == EBB_LOOK_EQUAL ? r->weight && !is_zero_or_one(info->tensor)
+                                                       : r->weight && is_constant_by_look(look);
+    return told == EBB_UNMARKED_UNKNOWN || follows_rule
+               ? untold()
+               : (ebb_weight){.kind = EBB_SURE_WEIGHT, .why = taken};
 }
 
 /* Of a tensor with a name: all that its author had as state, but what its values tell otherwise. A
@@ -418,7 +438,6 @@ static ebb_weight judge_name(const ebb_judge *j, ebb_value v, const readers *r, 
 {
     const ebb_value_info *info = ebb_value_of(j->g, v);
     int64_t elements;
-    ebb_weight weight = {.kind = EBB_SURE_WEIGHT};
     enum { ENOUGH = 32 }; // elements, to say something against a name
     bool buffer = ebb_name_is_of_buffer(ebb_last_part(ebb_value_name(j->g, v)));
     bool known = ebb_type_elements(info->type, &elements);
@@ -428,15 +447,9 @@ static ebb_weight judge_name(const ebb_judge *j, ebb_value v, const readers *r, 
         return no_weight();
     if (is_fixed_table(j, v, r))
         return doubtful(sines);
-    if (r->weight && may_be_buffer(j, v, look))
-        return (ebb_weight){.kind = EBB_DOUBTFUL_WEIGHT, .made = true, .why = not_told};
-    if (r->weight)
-        return weight;
-    if (!r->alone && !is_constant_by_look(look) && look != EBB_LOOK_EQUAL &&
-        may_be_buffer(j, v, look))
-        return (ebb_weight){.kind = EBB_DOUBTFUL_WEIGHT, .made = true, .why = not_told};
     bool several = known && (elements > 1 || (elements == 1 && ebb_is_parameter(j->g, v)));
-    return ebb_value_is_read(j->g, v) && several ? weight : no_weight();
+    return r->weight || (ebb_value_is_read(j->g, v) && several) ? judge_state(j, v, r, look)
+                                                                : no_weight();
 }
 
 ebb_status ebb_weight_judge(ebb_judge *j, ebb_value v, ebb_weight *weight)

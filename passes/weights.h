@@ -4,6 +4,7 @@
 
 #include "passes/noted.h"
 #include "passes/trainable.h"
+#include "passes/unmarked.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -15,6 +16,7 @@ typedef struct ebb_judge {
     /* the exporter marked what it could: names are of calls, and say nothing for one */
     bool marked;
     ebb_noted_losses losses;
+    ebb_unmarked_file unmarked; /* of a TorchScript file; else without graph */
 } ebb_judge;
 
 ebb_status ebb_weight_judge(ebb_judge *j, ebb_value v, ebb_weight *weight);

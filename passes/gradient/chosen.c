@@ -70,6 +70,11 @@ static const char *call_that_keeps_all(const ebb_chosen *chosen, const ebb_graph
            "alone, --train 'PATTERN' chooses";
 }
 
+static const char call_that_marks[] =
+    "export with torch.onnx.export(..., dynamo=True, optimize=False), which marks parameters and "
+    "buffers; --freeze 'NAME' where it is a buffer, --train weights --train 'NAME' where it is a "
+    "parameter";
+
 static const char frozen[] = "frozen", not_asked_for[] = "not asked for";
 
 static const char *reason_of(const ebb_chosen *chosen, const ebb_reverse *r, ebb_value v)
@@ -83,9 +88,13 @@ static const char *reason_of(const ebb_chosen *chosen, const ebb_reverse *r, ebb
     return weight->kind == EBB_DOUBTFUL_WEIGHT ? weight->why : "the loss does not depend on it";
 }
 
-/* Takes down all that looks like a weight or is trained. gone: of how many the file has no more than
- * what was made of them. NULL: no memory. */
-static ebb_training *count_weights(const ebb_chosen *chosen, const ebb_reverse *r, size_t *gone)
+typedef struct missing {
+    size_t gone;   /* of so many the file has no more than what was made of them */
+    size_t untold; /* so many are parameters or buffers */
+} missing;
+
+/* Takes down all that looks like a weight or is trained. NULL: no memory. */
+static ebb_training *count_weights(const ebb_chosen *chosen, const ebb_reverse *r, missing *m)
 {
     const ebb_graph *g = r->g;
     ebb_arena *keep = r->e->keep;
@@ -114,17 +123,19 @@ static ebb_training *count_weights(const ebb_chosen *chosen, const ebb_reverse *
         t->weights++;
         t->trained += trains;
         t->lost += trains && weight->lost;
-        *gone += !trains && weight->made;
+        m->gone += !trains && weight->made;
+        m->untold += !trains && weight->untold;
         t->elements += elements;
         t->trained_elements += trains ? elements : 0;
     }
     return t;
 }
 
+enum { SHOWN = 4 }; // names in a sentence
+
 /* "training 42 of 44 weights, 99.9 % of the elements; not: 'a' (why), 'b' (why) and 3 more" */
 static const char *sentence_of(const ebb_training *t, ebb_arena *arena)
 {
-    enum { SHOWN = 4 };
     size_t others = t->weights - t->trained;
     double share = t->elements > 0 ? 100.0 * (double)t->trained_elements / (double)t->elements : 0;
     if (others > 0 && share > 99.9 && t->trained_elements < t->elements)
@@ -144,25 +155,26 @@ static const char *sentence_of(const ebb_training *t, ebb_arena *arena)
     return text;
 }
 
-/* "...; 'mul' and 3 more: it was computed ...": weights that stand in for others. */
+/* "...; 'mul', 'mul_1' and 3 more: it was computed ...": weights that stand in for others, or are taken for
+ * such. Of one file all have one reason. */
 static const char *with_stand_ins(const char *text, const ebb_chosen *chosen, const ebb_reverse *r,
                                   ebb_arena *arena)
 {
     size_t count = 0;
-    ebb_value first = EBB_NO_VALUE;
-    for (size_t i = 0; i < r->g->initializer_count; i++) {
+    const char *why = NULL;
+    for (size_t i = 0; i < r->g->initializer_count && text != NULL; i++) {
         ebb_value v = r->g->initializers[i];
         if (v.i >= chosen->value_count || !r->trains[v.i] || !r->counts[v.i] ||
             chosen->list[v.i].kind != EBB_SURE_WEIGHT || chosen->list[v.i].why == NULL)
             continue;
-        first = count++ == 0 ? v : first;
+        why = chosen->list[v.i].why;
+        if (count++ < SHOWN)
+            text = ebb_arena_printf(arena, "%s%s'%.200s'", text, count == 1 ? "; " : ", ",
+                                    ebb_value_name(r->g, v));
     }
-    if (count == 0 || text == NULL)
-        return text;
-    text = ebb_arena_printf(arena, "%s; '%.200s'", text, ebb_value_name(r->g, first));
-    if (count > 1 && text != NULL)
-        text = ebb_arena_printf(arena, "%s and %zu more", text, count - 1);
-    return text != NULL ? ebb_arena_printf(arena, "%s: %s", text, chosen->list[first.i].why) : NULL;
+    if (count > SHOWN && text != NULL)
+        text = ebb_arena_printf(arena, "%s and %zu more", text, count - SHOWN);
+    return count > 0 && text != NULL ? ebb_arena_printf(arena, "%s: %s", text, why) : text;
 }
 
 ebb_status ebb_chosen_tell(const ebb_chosen *chosen, const ebb_reverse *r)
@@ -170,8 +182,8 @@ ebb_status ebb_chosen_tell(const ebb_chosen *chosen, const ebb_reverse *r)
     ebb_edit *e = r->e;
     if (chosen->source == EBB_TRAINABLE_ROLES || chosen->source == EBB_TRAINABLE_BINDINGS)
         return NULL;
-    size_t gone = 0;
-    ebb_training *t = count_weights(chosen, r, &gone);
+    missing m = {0};
+    ebb_training *t = count_weights(chosen, r, &m);
     if (t != NULL)
         t->said = with_stand_ins(sentence_of(t, e->keep), chosen, r, e->keep);
     if (t == NULL || t->said == NULL)
@@ -180,11 +192,12 @@ ebb_status ebb_chosen_tell(const ebb_chosen *chosen, const ebb_reverse *r)
                  strcmp(ebb_option_string(e, "partial"), "allow") == 0;
     const char *why = t->trained_elements < t->elements - t->trained_elements
                           ? "less than half would be trained"
-                      : gone > 0 ? "not all would be trained that PyTorch trains"
-                                 : NULL;
+                      : m.gone > 0   ? "not all would be trained that PyTorch trains"
+                      : m.untold > 0 ? "the file does not tell what PyTorch trains"
+                                     : NULL;
     if (!asked && why != NULL)
         return ebb_hint(ebb_error(EBB_REJECTED, "gradient: %s: %s", why, t->said), "%s",
-                        call_that_keeps_all(chosen, r->g));
+                        m.untold > 0 ? call_that_marks : call_that_keeps_all(chosen, r->g));
     e->report->training = t;
     return ebb_note(e, "%s", t->said);
 }

@@ -14,13 +14,6 @@ typedef struct findings {
     size_t count, capacity;
 } findings;
 
-const char *ebb_lost_name(ebb_lost_kind kind)
-{
-    static const char *const names[EBB_LOST_KIND_COUNT] = {"batch-norm", "sharing", "name",
-                                                           "tie",        "detach",  "weight"};
-    return names[kind];
-}
-
 const char *ebb_lost_help(ebb_lost_kind kind)
 {
     static const char *const helps[EBB_LOST_KIND_COUNT] = {
@@ -33,6 +26,8 @@ const char *ebb_lost_help(ebb_lost_kind kind)
         "export with optimize=False, which keeps it",
         "export with optimize=False (dynamo), or with do_constant_folding=False and "
         "training=TrainingMode.TRAINING (TorchScript), which keep them",
+        "--freeze them where they are buffers, --train weights --train 'NAME' where they are "
+        "parameters, or export with dynamo=True, optimize=False, which marks both",
     };
     return helps[kind];
 }
@@ -225,9 +220,24 @@ static ebb_status find_merged(findings *f)
 
 /* ---- parameters without name ---- */
 
+static bool is_lost(const ebb_weight *weight)
+{
+    return weight->lost;
+}
+
+static bool is_gone(const ebb_weight *weight)
+{
+    return weight->made;
+}
+
+static bool is_untold(const ebb_weight *weight)
+{
+    return weight->untold;
+}
+
 /* The names of those, the first few: "a, b ..."; NULL: no memory, "": none. */
-static const char *names_of(findings *f, const ebb_weight *list, bool gone, size_t *count,
-                            ebb_value *first)
+static const char *names_of(findings *f, const ebb_weight *list, bool (*is)(const ebb_weight *),
+                            size_t *count, ebb_value *first)
 {
     enum { NAMED = 8 };
     const ebb_graph *g = f->g;
@@ -235,7 +245,7 @@ static const char *names_of(findings *f, const ebb_weight *list, bool gone, size
     *count = 0;
     for (size_t i = 0; i < g->initializer_count && names != NULL; i++) {
         ebb_value v = g->initializers[i];
-        if (gone ? !list[v.i].made : !list[v.i].lost)
+        if (!is(&list[v.i]))
             continue;
         *first = *count == 0 ? v : *first;
         if ((*count)++ < NAMED)
@@ -254,7 +264,7 @@ static ebb_status find_nameless(findings *f)
     if (list == NULL)
         return ebb_error_memory();
     EBB_TRY(ebb_weights_judge(list, &source, f->g, f->arena));
-    const char *names = names_of(f, list, false, &count, &first);
+    const char *names = names_of(f, list, is_lost, &count, &first);
     if (names == NULL)
         return ebb_error_memory();
     if (count > 0)
@@ -263,16 +273,26 @@ static ebb_status find_nameless(findings *f)
                                      "%zu weights have lost their names to constant folding, and "
                                      "may lie transposed: %s",
                                      count, names)));
-    names = names_of(f, list, true, &count, &first);
+    names = names_of(f, list, is_gone, &count, &first);
     if (names == NULL)
         return ebb_error_memory();
-    return count == 0 ? NULL
-                      : add(f, EBB_LOST_WEIGHT, EBB_NO_NODE, first,
-                            ebb_arena_printf(f->arena,
-                                             "weights are gone, of which folding left only what it "
-                                             "computed of them, and no run trains the model "
-                                             "without --allow-partial: %s",
-                                             names));
+    if (count > 0)
+        EBB_TRY(add(f, EBB_LOST_WEIGHT, EBB_NO_NODE, first,
+                    ebb_arena_printf(f->arena,
+                                     "weights are gone, of which folding left only what it "
+                                     "computed of them, and no run trains the model "
+                                     "without --allow-partial: %s",
+                                     names)));
+    names = names_of(f, list, is_untold, &count, &first);
+    if (names == NULL)
+        return ebb_error_memory();
+    return count == 0
+               ? NULL
+               : add(f, EBB_LOST_MARK, EBB_NO_NODE, first,
+                     ebb_arena_printf(f->arena,
+                                      "parameters or buffers, which the file does not tell, so "
+                                      "that no run trains the model before somebody does: %s",
+                                      names));
 }
 
 /* ---- parameters that are stored twice ---- */

@@ -15,11 +15,9 @@ typedef enum ebb_lost_kind {
     EBB_LOST_TIE,        /* one parameter that is stored twice: training would part the two */
     EBB_LOST_DETACH,     /* detach(): gradients would pass where none did */
     EBB_LOST_WEIGHT,     /* weights that only something computed of them is left of */
+    EBB_LOST_MARK,       /* parameters or buffers: the file does not tell */
     EBB_LOST_KIND_COUNT
 } ebb_lost_kind;
-
-const char *
-ebb_lost_name(ebb_lost_kind kind); /* "batch-norm", "sharing", "name", "tie", "detach", "weight" */
 
 const char *ebb_lost_help(ebb_lost_kind kind); /* what a user can do; a clause */
 

@@ -374,8 +374,8 @@ static void a_lone_number_from_pytorch_is_a_parameter(void **state)
     (void)state;
     ebb_model *model =
         parsed(HEADER "g (float[2,4] x) => (float[2,4] y) <float[4,4] \"fc.weight\"" NUMBERS
-                      ", float scale = {0.5}, float \"onnx::Mul_7\" = {2}>"
-                      "{ p = MatMul (x, \"fc.weight\") e = Exp (scale) q = Mul (p, e) "
+                      ", float logit_scale = {0.5}, float \"onnx::Mul_7\" = {2}>"
+                      "{ p = MatMul (x, \"fc.weight\") e = Exp (logit_scale) q = Mul (p, e) "
                       "y = Mul (q, \"onnx::Mul_7\") }");
     const ebb_graph *g = model->graph;
     for (int exported = 0; exported < 2; exported++) {
@@ -384,7 +384,7 @@ static void a_lone_number_from_pytorch_is_a_parameter(void **state)
         model->torchscript = exported;
         assert_null(ebb_trainable_find(trains, &source, g));
         assert_true(trains[ebb_value_find(g, "fc.weight").i]);
-        assert_int_equal(trains[ebb_value_find(g, "scale").i], exported);
+        assert_int_equal(trains[ebb_value_find(g, "logit_scale").i], exported);
         assert_false(trains[ebb_value_find(g, "onnx::Mul_7").i]);
     }
     ebb_model_free(model);

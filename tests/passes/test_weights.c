@@ -102,18 +102,107 @@ static void what_may_be_a_buffer_by_its_values_is_not_trained_unasked(void **sta
         {{"Add", "1x8x8", 1, looked_up, "model.points", NULL}, true},
         {{"Add", "1x8x8", 1, looked_up, "model.bias_table", NULL}, false},
         {{"Exp", "8x8", 0, repeated, "model.A_log", NULL}, false},
-        {{"Conv", "8x8x3", 1, zero, "model.zero", NULL}, false},
+        {{"Conv", "8x8x3", 1, zero, "model.zero", NULL}, true},
         {{"MatMul", "8x8", 1, mask, "model.fc.weight", NULL}, false},
-        {{"MatMul", "8x8", 1, drawn, "model.adjacency", NULL}, false},
+        {{"MatMul", "8x8", 1, drawn, "model.B", NULL}, true},
+        {{"Mul", "8", 1, drawn, "model.noise", NULL}, true},
+        {{"Mul", "8", 1, drawn, "model.gamma", NULL}, false},
+        {{"Add", "1x8x8", 1, drawn, "model.pos_embed1", NULL}, false},
+        {{"Add", "1x8x8", 1, drawn, "model.position", NULL}, false},
+        {{"MatMul", "8x8", 1, drawn, "model.pos_embed", NULL}, true}, // random features of places
+        {{"Gather", "99x8", 0, drawn, "model.embed", NULL}, true},    // a codebook
+        {{"Mul", "8x1", 1, drawn, "m.parametrizations.weight.original0", NULL}, false},
     };
     for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
         const given *c = &cases[i / 2].given;
         ebb_model *m = model_with(c, false);
         m->torchscript = i % 2 == 1;
         ebb_weight weight = judged_in(m, c->name);
-        if (weight.made != (cases[i / 2].doubtful && m->torchscript) ||
-            (weight.kind == EBB_SURE_WEIGHT) == weight.made)
+        if (weight.untold != (cases[i / 2].doubtful && m->torchscript) ||
+            (weight.kind == EBB_SURE_WEIGHT) == weight.untold)
             fail_msg("case %zu: %d %s", i, weight.kind, weight.why != NULL ? weight.why : "");
+        ebb_model_free(m);
+    }
+}
+
+static void what_is_taken_for_a_parameter_by_its_name_is_said(void **state)
+{
+    (void)state;
+    const given c = {"Mul", "8", 1, drawn, "model.gamma", NULL};
+    ebb_model *m = model_with(&c, false);
+    assert_null(judged_in(m, c.name).why);
+    m->torchscript = true;
+    assert_non_null(strstr(judged_in(m, c.name).why, "taken for parameters"));
+    ebb_model_free(m);
+}
+
+/* TorchScript's order: of each module the parameters, its buffers, and then the modules within it. */
+static void a_module_s_parameters_stand_before_its_buffers(void **state)
+{
+    (void)state;
+    const struct {
+        const char *states;
+        ebb_weight_kind kind; /* of m.B */
+    } cases[] = {
+        {"float[2,2] \"m.B\" = {1,2,3,5}, float[2] \"m.bias\" = {1,2}", EBB_SURE_WEIGHT},
+        {"float[2,2] \"m.B\" = {1,2,3,5}, float[2] \"m.A\" = {1,2}, float[2] \"m.bias\" = {1,2}",
+         EBB_SURE_WEIGHT},
+        {"float[2] \"m.bias\" = {1,2}, float[2,2] \"m.B\" = {1,2,3,5}", EBB_DOUBTFUL_WEIGHT},
+        {"float[2,2] \"m.B\" = {1,2,3,5}, float[2] \"m.n.bias\" = {1,2}", EBB_DOUBTFUL_WEIGHT},
+        {"float[2,2] \"m.B\" = {1,2,3,5}, float[2] \"bias\" = {1,2}", EBB_DOUBTFUL_WEIGHT},
+        {"int64[1] \"m.count\" = {1}, float[2,2] \"m.B\" = {1,2,3,5}", EBB_NO_WEIGHT},
+        {"float[2] \"m.running_var\" = {1,2}, float[2,2] \"m.B\" = {1,2,3,5}", EBB_NO_WEIGHT},
+        {"int64[1] \"m.n.count\" = {1}, float[2,2] \"m.B\" = {1,2,3,5}", EBB_DOUBTFUL_WEIGHT},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[512];
+        (void)snprintf(text, sizeof text,
+                       HEAD "g (float[2,2] x) => (float[2,2] y) <%s> { y = MatMul (x, \"m.B\") }",
+                       cases[i].states);
+        ebb_model *m = model_of(text);
+        m->torchscript = true;
+        ebb_weight weight = judged_in(m, "m.B");
+        if (weight.kind != cases[i].kind)
+            fail_msg("%s: %d", cases[i].states, weight.kind);
+        ebb_model_free(m);
+    }
+}
+
+/* The names of its nodes are paths of modules: a linear layer is all that its module computes. */
+static void what_lost_its_name_is_a_weight_where_a_layer_reads_it(void **state)
+{
+    (void)state;
+    const struct {
+        const char *product, *behind, *bias, *after;
+        bool doubtful;
+    } cases[] = {
+        {"/m/fc/MatMul", "/m/fc/Add", "onnx::Add_3", "/m/Sin", false},
+        {"/m/MatMul", "/m/Add", "onnx::Add_3", "/m/Sin", true},
+        {"/m/MatMul", "/m/Add", "m.in_proj_bias", "/m/Sin", false},
+        {"/m/MatMul", "/m/Add", "m.B", "/Sin", false},
+        {"/m/MatMul", "/m/Add", "m.B", "/m/sin/Sin", true},
+        {"/m/MatMul", "/m/Add", "m.B", "/m2/Sin", false},
+        {"/MatMul", "/Add", "onnx::Add_3", "/Sin", true},
+        {"MatMul_4", "Add_5", "onnx::Add_3", "Sin_6", false}, // of an old exporter
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[512];
+        (void)snprintf(text, sizeof text,
+                       HEAD
+                       "g (float[2,2] x) => (float[2,2] y) <float[2,2] \"onnx::MatMul_7\" = "
+                       "{1,2,3,5}, float[2] \"%s\" = {1,3}>"
+                       "{ a = MatMul (x, \"onnx::MatMul_7\") b = Add (a, \"%s\") y = Sin (b) }",
+                       cases[i].bias, cases[i].bias);
+        ebb_model *m = model_of(text);
+        m->torchscript = true;
+        const char *const names[] = {cases[i].product, cases[i].behind, cases[i].after};
+        ebb_node n = ebb_first(m->graph);
+        for (int k = 0; k < 3; k++, n = ebb_node_of(m->graph, n)->next)
+            ebb_node_of(m->graph, n)->name = ebb_graph_intern(m->graph, names[k]);
+        ebb_weight weight = judged_in(m, "onnx::MatMul_7");
+        if (weight.untold != cases[i].doubtful ||
+            (weight.kind == EBB_SURE_WEIGHT) == cases[i].doubtful)
+            fail_msg("%s, %s: %d", cases[i].product, cases[i].after, weight.kind);
         ebb_model_free(m);
     }
 }
@@ -319,6 +408,9 @@ int main(void)
         cmocka_unit_test(constants_are_told_by_their_values),
         cmocka_unit_test(windows_are_no_weights),
         cmocka_unit_test(what_may_be_a_buffer_by_its_values_is_not_trained_unasked),
+        cmocka_unit_test(what_is_taken_for_a_parameter_by_its_name_is_said),
+        cmocka_unit_test(a_module_s_parameters_stand_before_its_buffers),
+        cmocka_unit_test(what_lost_its_name_is_a_weight_where_a_layer_reads_it),
         cmocka_unit_test(a_fresh_scale_of_one_number_for_each_channel_is_a_weight),
         cmocka_unit_test(an_identity_that_is_multiplied_by_is_a_fresh_weight),
         cmocka_unit_test(what_a_function_is_computed_of_in_the_run_is_a_weight),

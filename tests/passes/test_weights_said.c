@@ -1,5 +1,6 @@
 /* test_weights_said.c: what pass gradient says of what it trains and leaves out, and what it refuses.
  */
+#include "passes/primal/lost.h"
 #include "tests/passes/weights_given.h"
 
 /* ---- pass gradient ---- */
@@ -344,6 +345,50 @@ static void what_does_nothing_was_folded_of_a_fresh_weight(void **state)
     }
 }
 
+/* A drawn buffer of a TorchScript file looks as a parameter does: whoever trains says what it is. */
+static void what_may_be_a_buffer_is_refused_until_it_is_said(void **state)
+{
+    (void)state;
+    static const char text[] =
+        HEAD "g (float[2,2] x) => (float[2,2] y) <float[2,2] B = {1,2,3,5}, float[2,2] "
+             "\"fc.weight\" = {2,7,1,8}> { z = MatMul (x, B) y = MatMul (z, \"fc.weight\") }";
+    const struct {
+        const char *pipeline;
+        bool torchscript, trains, others;
+    } cases[] = {
+        {"loss:mse,gradient", false, true, true},
+        {"loss:mse,gradient:freeze=B", true, false, true},
+        {"loss:mse,gradient:partial=allow", true, false, true},
+        {"loss:mse,gradient:train=weights", true, false, true},
+        {"loss:mse,gradient:train=\"weights;B\"", true, true, true},
+        {"loss:mse,gradient:train=B", true, true, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        ebb_model *m = model_of(text);
+        m->torchscript = cases[i].torchscript;
+        json_decref(training_of(m, cases[i].pipeline));
+        assert_true(has_gradient(m, "B") == cases[i].trains);
+        assert_true(has_gradient(m, "fc.weight") == cases[i].others);
+        ebb_model_free(m);
+    }
+    ebb_model *m = model_of(text);
+    m->torchscript = true;
+    ebb_arena scratch = {0};
+    ebb_lost *lost;
+    size_t count;
+    good(ebb_lost_list(&lost, &count, m->graph, &scratch));
+    assert_int_equal(count, 1);
+    assert_int_equal(lost[0].kind, EBB_LOST_MARK);
+    assert_non_null(strstr(lost[0].sentence, "before somebody does: B"));
+    ebb_arena_fini(&scratch);
+    ebb_status status = ebb_rewrite(m, "loss:mse,gradient", NULL, NULL);
+    assert_int_equal(ebb_status_code(status), EBB_REJECTED);
+    assert_non_null(strstr(ebb_status_text(status), "not: 'B' (TorchScript files do not tell"));
+    assert_non_null(strstr(ebb_status_text(status), "dynamo=True, optimize=False"));
+    assert_non_null(strstr(ebb_status_text(status), "--train weights --train 'NAME'"));
+    ebb_model_free(m);
+}
+
 static void a_convolution_that_was_scaled_by_zero_is_refused(void **state)
 {
     (void)state;
@@ -394,6 +439,7 @@ int main(void)
         cmocka_unit_test(what_a_file_without_notes_has_lost_is_not_known),
         cmocka_unit_test(what_is_looked_up_straight_through_gets_no_gradient),
         cmocka_unit_test(what_does_nothing_was_folded_of_a_fresh_weight),
+        cmocka_unit_test(what_may_be_a_buffer_is_refused_until_it_is_said),
         cmocka_unit_test(a_convolution_that_was_scaled_by_zero_is_refused),
         cmocka_unit_test(what_is_trained_and_what_not_is_said),
         cmocka_unit_test(what_stands_in_for_a_weight_is_said_to),

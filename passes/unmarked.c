@@ -1,0 +1,173 @@
+/* unmarked.c: parameter or buffer, in a file of PyTorch's TorchScript exporter, which marks neither. */
+#include "passes/unmarked.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "passes/slots.h"
+#include "passes/trainable.h"
+
+/* ---- names ---- */
+
+static bool is_of_layer(const char *part)
+{
+    return strstr(part, "weight") != NULL || strstr(part, "bias") != NULL;
+}
+
+static bool is_one_of(const char *const *words, size_t count, const char *word, size_t length)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strlen(words[i]) == length && strncmp(words[i], word, length) == 0)
+            return true;
+    return false;
+}
+#define IS_ONE_OF(words, word, length) is_one_of(words, sizeof words / sizeof *words, word, length)
+
+/* By what libraries of models call parameters, and do not call buffers of drawn numbers. */
+static bool is_by_name(const char *part, bool multiplies, bool lone)
+{
+    static const char *const any[] = {"token",   "tokens", "cls",         "class",  "query",
+                                      "queries", "latent", "latents",     "prompt", "gamma",
+                                      "beta",    "alpha",  "logit",       "lambda", "gate",
+                                      "proj",    "log",    "temperature", "probe",  "sinks"};
+    static const char *const places[] = {"pos", "position", "positional", "positions", "rel"};
+    static const char *const tables[] = {"embed", "embedding", "embeddings"};
+    for (const char *at = part; *at != '\0';) {
+        const size_t whole = strcspn(at, "_");
+        const bool alone = whole == strlen(part);
+        size_t length = whole;
+        while (length > 0 && isdigit((unsigned char)at[length - 1]))
+            length--;
+        if (IS_ONE_OF(any, at, length) || (!multiplies && IS_ONE_OF(places, at, length)) ||
+            // "embed" are codebooks, too
+            (!multiplies && !alone && IS_ONE_OF(tables, at, length)) ||
+            // one number so called is mostly given, not learned
+            (!lone && length == 5 && strncmp(at, "scale", length) == 0))
+            return true;
+        at += whole + (at[whole] == '_');
+    }
+    return false;
+}
+
+/* ---- the order of a module's state ---- */
+
+enum { MOST = 64 }; // neighbours; modules have few of their own
+
+/* Whether v is of the module whose path is the first bytes of name. */
+static bool is_beside(const ebb_graph *g, ebb_value v, const char *name, size_t path)
+{
+    const char *other = ebb_value_name(g, v), *part = ebb_last_part(other);
+    return (size_t)(part - other) == path && strncmp(name, other, path) == 0 &&
+           !ebb_name_is_anonymous(other);
+}
+
+static ebb_unmarked by_order(const ebb_unmarked_file *file, ebb_value v)
+{
+    const ebb_graph *g = file->g;
+    const char *name = ebb_value_name(g, v);
+    const size_t path = (size_t)(ebb_last_part(name) - name), here = file->place[v.i];
+    for (size_t i = here + 1; i < g->initializer_count && i <= here + MOST &&
+                              is_beside(g, g->initializers[i], name, path);
+         i++)
+        if (is_of_layer(ebb_last_part(ebb_value_name(g, g->initializers[i]))))
+            return EBB_UNMARKED_PARAMETER;
+    for (size_t i = here; i-- > 0 && i + MOST >= here;) {
+        const ebb_value other = g->initializers[i];
+        if (!is_beside(g, other, name, path))
+            break;
+        if (!ebb_dtype_is_float((ebb_dtype)ebb_value_of(g, other)->type->dtype) ||
+            ebb_name_is_of_statistic(ebb_last_part(ebb_value_name(g, other))))
+            return EBB_UNMARKED_BUFFER;
+    }
+    return EBB_UNMARKED_UNKNOWN;
+}
+
+ebb_unmarked ebb_unmarked_of(const ebb_unmarked_file *file, ebb_value v, bool multiplies, bool lone)
+{
+    const char *name = ebb_value_name(file->g, v), *part = ebb_last_part(name);
+    // "fc.parametrizations.weight.original0": what torch.nn.utils.parametrize computes a weight of
+    const bool original =
+        strncmp(part, "original", 8) == 0 && strstr(name, "parametrizations.") != NULL;
+    const ebb_unmarked told =
+        original || is_of_layer(part) ? EBB_UNMARKED_PARAMETER : by_order(file, v);
+    return told == EBB_UNMARKED_UNKNOWN && is_by_name(part, multiplies, lone) ? EBB_UNMARKED_BY_NAME
+                                                                              : told;
+}
+
+/* ---- what a module computes ---- */
+
+static int by_name(const void *a, const void *b)
+{
+    const struct ebb_unmarked_node *x = a, *y = b;
+    return strcmp(x->name, y->name);
+}
+
+ebb_status ebb_unmarked_find(ebb_unmarked_file *file, const ebb_graph *g, ebb_arena *scratch)
+{
+    size_t nodes = 0;
+    EBB_EACH_NODE(g, n)
+        nodes++;
+    *file = (ebb_unmarked_file){.g = g};
+    file->place = EBB_NEW(scratch, uint32_t, g->value_count);
+    file->nodes = EBB_NEW(scratch, struct ebb_unmarked_node, nodes + 1);
+    if (file->place == NULL || file->nodes == NULL)
+        return ebb_error_memory();
+    for (size_t i = 0; i < g->initializer_count; i++)
+        file->place[g->initializers[i].i] = (uint32_t)i;
+    EBB_EACH_NODE(g, n)
+        file->nodes[file->node_count++] =
+            (struct ebb_unmarked_node){ebb_text(g, ebb_node_of(g, n)->name), n};
+    qsort(file->nodes, file->node_count, sizeof *file->nodes, by_name);
+    return NULL;
+}
+
+/* A sum, or what only moves: a layer has these beside its product. */
+static bool is_beside_product(const ebb_graph *g, ebb_node n)
+{
+    const ebb_op op = ebb_node_of(g, n)->op;
+    return op == EBB_OP_ADD || op == EBB_OP_PAD || op == EBB_OP_CONSTANT || op == EBB_OP_SHAPE ||
+           ebb_slot_of(op, 0) == EBB_SLOT_MOVED;
+}
+
+static bool is_recurrent(ebb_op op)
+{
+    return op == EBB_OP_LSTM || op == EBB_OP_GRU || op == EBB_OP_RNN;
+}
+
+static bool has_named_bias(const ebb_graph *g, ebb_node n)
+{
+    const ebb_value y = ebb_out(g, n, 0), own = ebb_in(g, n, 2);
+    const char *name = own.i != 0 ? ebb_value_name(g, own) : "";
+    for (size_t i = 0; y.i != 0 && name[0] == '\0' && i < ebb_value_of(g, y)->use_count; i++) {
+        const ebb_use use = ebb_value_of(g, y)->uses[i];
+        if (ebb_node_of(g, use.node)->op == EBB_OP_ADD)
+            name = ebb_value_name(g, ebb_in(g, use.node, use.slot == 0));
+    }
+    return !ebb_name_is_anonymous(name) && strstr(ebb_last_part(name), "bias") != NULL;
+}
+
+bool ebb_unmarked_is_layer(const ebb_unmarked_file *file, ebb_node n)
+{
+    const ebb_graph *g = file->g;
+    const ebb_op op = ebb_node_of(g, n)->op;
+    const char *name = ebb_text(g, ebb_node_of(g, n)->name), *end = strrchr(name, '/');
+    const size_t path = end != NULL ? (size_t)(end - name) + 1 : 0;
+    if (path == 0 || is_recurrent(op) || has_named_bias(g, n))
+        return true;
+    size_t low = 0, high = file->node_count; // the first whose name begins with the path
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (strncmp(file->nodes[middle].name, name, path) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (; low < file->node_count && strncmp(file->nodes[low].name, name, path) == 0; low++) {
+        const ebb_node other = file->nodes[low].n;
+        const bool within = strchr(file->nodes[low].name + path, '/') != NULL;
+        if (within || (ebb_node_of(g, other)->op != op && !is_beside_product(g, other)))
+            return false;
+    }
+    return true;
+}

@@ -1,0 +1,45 @@
+/* unmarked.h: parameter or buffer, in a file of PyTorch's TorchScript exporter, which marks neither. */
+#ifndef EBB_PASSES_UNMARKED_H
+#define EBB_PASSES_UNMARKED_H
+
+#include "onnx/graph/graph.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum ebb_unmarked {
+    EBB_UNMARKED_UNKNOWN = 0,
+    EBB_UNMARKED_PARAMETER, /* it has the name of a layer's, or stands before such a one of its module */
+    EBB_UNMARKED_BY_NAME, /* authors give parameters such a name */
+    EBB_UNMARKED_BUFFER,  /* it stands behind a buffer of its module */
+} ebb_unmarked;
+
+/* What is found once for a file. */
+typedef struct ebb_unmarked_file {
+    const ebb_graph *g;
+    uint32_t *place; /* of an initializer in the file's order, by value id */
+    struct ebb_unmarked_node {
+        const char *name;
+        ebb_node n;
+    } * nodes; /* in the order of their names, which are paths of modules */
+    size_t node_count;
+} ebb_unmarked_file;
+
+ebb_status ebb_unmarked_find(ebb_unmarked_file *file, const ebb_graph *g, ebb_arena *scratch);
+
+/* Of a tensor that kept its name. multiplies: a product of matrices reads it, which no table of positions is
+ * for; lone: it is one number. What decides beside the name is the order of the file: of each module its parameters, its buffers,
+ * and then the modules within it. */
+ebb_unmarked ebb_unmarked_of(const ebb_unmarked_file *file, ebb_value v, bool multiplies,
+                             bool lone);
+
+/* Whether the weight of a node, which lost its name, was surely a parameter: the node is all that its module
+ * computes, but for sums and moves, as in a linear layer or a convolution; or what is added to it is named as
+ * a bias; or it is recurrent; or the file does not tell modules. */
+bool ebb_unmarked_is_layer(const ebb_unmarked_file *file, ebb_node n);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
