@@ -238,7 +238,9 @@ static void check_planners(recorded *r)
     if (stride_of(r) > 4)
         return;
     MUST(whole_open(&w, r, "none"));
-    for (size_t i = 0; i < sizeof planners / sizeof *planners; i++) {
+    const size_t one_in = share(2); // another half of them for each model
+    for (size_t i = strlen(r->model) % one_in; i < sizeof planners / sizeof *planners;
+         i += one_in) {
         bool high = fit(r, &w, planners[i], NULL, 70, true).fits;
         bool low = fit(r, &w, planners[i], NULL, 40, true).fits;
         print_message("%-19s %-12s %-12s %s\n", r->model, r->file, planners[i],

@@ -501,7 +501,7 @@ static void optima_of_checkmate_s_form_are_the_published_ones(void **state)
         if (sscanf(line, "%31[^,],%31[0-9],%*[^,],%*[^,],%*[^,],%31[^,]", graph, budget,
                    expected) != 3)
             continue;
-        if (rows++ % (int)share(SANITIZED ? 32 : 4) == 0)
+        if (rows++ % (int)share(SANITIZED ? 64 : 6) == 0)
             solver = row_agrees(graph, strtoull(budget, NULL, 10), expected);
     }
     (void)fclose(file);
