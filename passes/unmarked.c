@@ -1,7 +1,6 @@
 /* unmarked.c: parameter or buffer, in a file of PyTorch's TorchScript exporter, which marks neither. */
 #include "passes/unmarked.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,41 +12,6 @@
 static bool is_of_layer(const char *part)
 {
     return strstr(part, "weight") != NULL || strstr(part, "bias") != NULL;
-}
-
-static bool is_one_of(const char *const *words, size_t count, const char *word, size_t length)
-{
-    for (size_t i = 0; i < count; i++)
-        if (strlen(words[i]) == length && strncmp(words[i], word, length) == 0)
-            return true;
-    return false;
-}
-#define IS_ONE_OF(words, word, length) is_one_of(words, sizeof words / sizeof *words, word, length)
-
-/* By what libraries of models call parameters, and do not call buffers of drawn numbers. */
-static bool is_by_name(const char *part, bool multiplies, bool lone)
-{
-    static const char *const any[] = {"token",   "tokens", "cls",         "class",  "query",
-                                      "queries", "latent", "latents",     "prompt", "gamma",
-                                      "beta",    "alpha",  "logit",       "lambda", "gate",
-                                      "proj",    "log",    "temperature", "probe",  "sinks"};
-    static const char *const places[] = {"pos", "position", "positional", "positions", "rel"};
-    static const char *const tables[] = {"embed", "embedding", "embeddings"};
-    for (const char *at = part; *at != '\0';) {
-        const size_t whole = strcspn(at, "_");
-        const bool alone = whole == strlen(part);
-        size_t length = whole;
-        while (length > 0 && isdigit((unsigned char)at[length - 1]))
-            length--;
-        if (IS_ONE_OF(any, at, length) || (!multiplies && IS_ONE_OF(places, at, length)) ||
-            // "embed" are codebooks, too
-            (!multiplies && !alone && IS_ONE_OF(tables, at, length)) ||
-            // one number so called is mostly given, not learned
-            (!lone && length == 5 && strncmp(at, "scale", length) == 0))
-            return true;
-        at += whole + (at[whole] == '_');
-    }
-    return false;
 }
 
 /* ---- the order of a module's state ---- */
@@ -83,16 +47,13 @@ static ebb_unmarked by_order(const ebb_unmarked_file *file, ebb_value v)
     return EBB_UNMARKED_UNKNOWN;
 }
 
-ebb_unmarked ebb_unmarked_of(const ebb_unmarked_file *file, ebb_value v, bool multiplies, bool lone)
+ebb_unmarked ebb_unmarked_of(const ebb_unmarked_file *file, ebb_value v)
 {
     const char *name = ebb_value_name(file->g, v), *part = ebb_last_part(name);
     // "fc.parametrizations.weight.original0": what torch.nn.utils.parametrize computes a weight of
     const bool original =
         strncmp(part, "original", 8) == 0 && strstr(name, "parametrizations.") != NULL;
-    const ebb_unmarked told =
-        original || is_of_layer(part) ? EBB_UNMARKED_PARAMETER : by_order(file, v);
-    return told == EBB_UNMARKED_UNKNOWN && is_by_name(part, multiplies, lone) ? EBB_UNMARKED_BY_NAME
-                                                                              : told;
+    return original || is_of_layer(part) ? EBB_UNMARKED_PARAMETER : by_order(file, v);
 }
 
 /* ---- what a module computes ---- */

@@ -11,8 +11,7 @@ extern "C" {
 typedef enum ebb_unmarked {
     EBB_UNMARKED_UNKNOWN = 0,
     EBB_UNMARKED_PARAMETER, /* it has the name of a layer's, or stands before such a one of its module */
-    EBB_UNMARKED_BY_NAME, /* authors give parameters such a name */
-    EBB_UNMARKED_BUFFER,  /* it stands behind a buffer of its module */
+    EBB_UNMARKED_BUFFER, /* it stands behind a buffer of its module */
 } ebb_unmarked;
 
 /* What is found once for a file. */
@@ -28,11 +27,9 @@ typedef struct ebb_unmarked_file {
 
 ebb_status ebb_unmarked_find(ebb_unmarked_file *file, const ebb_graph *g, ebb_arena *scratch);
 
-/* Of a tensor that kept its name. multiplies: a product of matrices reads it, which no table of positions is
- * for; lone: it is one number. What decides beside the name is the order of the file: of each module its parameters, its buffers,
- * and then the modules within it. */
-ebb_unmarked ebb_unmarked_of(const ebb_unmarked_file *file, ebb_value v, bool multiplies,
-                             bool lone);
+/* Of a tensor that kept its name. What decides beside the name is the order of the file: of each module its
+ * parameters, its buffers, and then the modules within it. */
+ebb_unmarked ebb_unmarked_of(const ebb_unmarked_file *file, ebb_value v);
 
 /* Whether the weight of a node, which lost its name, was surely a parameter: the node is all that its module
  * computes, but for sums and moves, as in a linear layer or a convolution; or what is added to it is named as

@@ -250,14 +250,9 @@ static ebb_weight sure(const char *instead)
 }
 
 static const char not_told[] =
-    "TorchScript files do not tell a parameter from a buffer, and nothing else tells what it is";
+    "its values follow a rule, and TorchScript files do not tell a parameter from a buffer";
 static const char taken[] =
     "taken for parameters, as TorchScript files do not tell: --freeze what is a buffer";
-
-static ebb_weight untold(void)
-{
-    return (ebb_weight){.kind = EBB_DOUBTFUL_WEIGHT, .untold = true, .why = not_told};
-}
 
 static bool is_constant_by_look(ebb_look look)
 {
@@ -319,7 +314,7 @@ static ebb_weight judge_slot(const ebb_judge *j, ebb_value v, const readers *r, 
     if (folded && r->product && info->type->rank > 3)
         return doubtful(computed);
     if (is_folded_state(j, v) && !r->whole)
-        return untold();
+        return sure(taken);
     return sure(folded && !r->product
                     ? "it was computed from weights, as weight norm and spectral norm do, and is "
                       "trained in their place"
@@ -413,11 +408,8 @@ static bool is_fixed_by_use(const ebb_graph *g, ebb_value v, const readers *r)
 static ebb_weight judge_state(const ebb_judge *j, ebb_value v, const readers *r, ebb_look look)
 {
     const ebb_value_info *info = ebb_value_of(j->g, v);
-    int64_t elements;
-    const bool lone = ebb_type_elements(info->type, &elements) && elements == 1;
-    const ebb_unmarked told = j->unmarked.g == NULL
-                                  ? EBB_UNMARKED_PARAMETER
-                                  : ebb_unmarked_of(&j->unmarked, v, r->product, lone);
+    const ebb_unmarked told =
+        j->unmarked.g == NULL ? EBB_UNMARKED_PARAMETER : ebb_unmarked_of(&j->unmarked, v);
     if (told == EBB_UNMARKED_PARAMETER)
         return (ebb_weight){.kind = EBB_SURE_WEIGHT};
     if (told == EBB_UNMARKED_BUFFER)
@@ -427,9 +419,9 @@ static ebb_weight judge_state(const ebb_judge *j, ebb_value v, const readers *r,
                                   ? r->weight || !r->alone
                               : look == EBB_LOOK_EQUAL ? r->weight && !is_zero_or_one(info->tensor)
                                                        : r->weight && is_constant_by_look(look);
-    return told == EBB_UNMARKED_UNKNOWN || follows_rule
-               ? untold()
-               : (ebb_weight){.kind = EBB_SURE_WEIGHT, .why = taken};
+    if (follows_rule)
+        return (ebb_weight){.kind = EBB_DOUBTFUL_WEIGHT, .untold = true, .why = not_told};
+    return (ebb_weight){.kind = EBB_SURE_WEIGHT, .why = taken};
 }
 
 /* Of a tensor with a name: all that its author had as state, but what its values tell otherwise. A

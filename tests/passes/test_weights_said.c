@@ -345,33 +345,46 @@ static void what_does_nothing_was_folded_of_a_fresh_weight(void **state)
     }
 }
 
-/* A drawn buffer of a TorchScript file looks as a parameter does: whoever trains says what it is. */
-static void what_may_be_a_buffer_is_refused_until_it_is_said(void **state)
+/* A drawn buffer of a TorchScript file looks as a parameter does: it is trained, and named. One whose values
+ * follow a rule is refused until somebody says what it is. */
+static void what_may_be_a_buffer_is_said_or_refused(void **state)
 {
     (void)state;
     static const char text[] =
-        HEAD "g (float[2,2] x) => (float[2,2] y) <float[2,2] B = {1,2,3,5}, float[2,2] "
+        HEAD "g (float[2,2] x) => (float[2,2] y) <float[2,2] B = {%s}, float[2,2] "
              "\"fc.weight\" = {2,7,1,8}> { z = MatMul (x, B) y = MatMul (z, \"fc.weight\") }";
+    static const char drawn[] = "1,2,3,5", rule[] = "3,3,3,3", taken[] = "taken for parameters";
     const struct {
-        const char *pipeline;
+        const char *values, *pipeline;
         bool torchscript, trains, others;
+        const char *said;
     } cases[] = {
-        {"loss:mse,gradient", false, true, true},
-        {"loss:mse,gradient:freeze=B", true, false, true},
-        {"loss:mse,gradient:partial=allow", true, false, true},
-        {"loss:mse,gradient:train=weights", true, false, true},
-        {"loss:mse,gradient:train=\"weights;B\"", true, true, true},
-        {"loss:mse,gradient:train=B", true, true, false},
+        {drawn, "loss:mse,gradient", false, true, true, NULL},
+        {drawn, "loss:mse,gradient", true, true, true, taken},
+        {drawn, "loss:mse,gradient:freeze=B", true, false, true, NULL},
+        {rule, "loss:mse,gradient:freeze=B", true, false, true, NULL},
+        {rule, "loss:mse,gradient:partial=allow", true, false, true, NULL},
+        {rule, "loss:mse,gradient:train=weights", true, false, true, NULL},
+        {rule, "loss:mse,gradient:train=\"weights;B\"", true, true, true, NULL},
+        {rule, "loss:mse,gradient:train=B", true, true, false, NULL},
     };
+    char filled[512];
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        ebb_model *m = model_of(text);
+        (void)snprintf(filled, sizeof filled, text, cases[i].values);
+        ebb_model *m = model_of(filled);
         m->torchscript = cases[i].torchscript;
-        json_decref(training_of(m, cases[i].pipeline));
+        json_t *training = training_of(m, cases[i].pipeline);
+        char *all = json_dumps(training, 0);
+        if (cases[i].said != NULL && strstr(all, cases[i].said) == NULL)
+            fail_msg("case %zu: %s", i, all);
+        free(all);
+        json_decref(training);
         assert_true(has_gradient(m, "B") == cases[i].trains);
         assert_true(has_gradient(m, "fc.weight") == cases[i].others);
         ebb_model_free(m);
     }
-    ebb_model *m = model_of(text);
+    (void)snprintf(filled, sizeof filled, text, rule);
+    ebb_model *m = model_of(filled);
     m->torchscript = true;
     ebb_arena scratch = {0};
     ebb_lost *lost;
@@ -383,7 +396,7 @@ static void what_may_be_a_buffer_is_refused_until_it_is_said(void **state)
     ebb_arena_fini(&scratch);
     ebb_status status = ebb_rewrite(m, "loss:mse,gradient", NULL, NULL);
     assert_int_equal(ebb_status_code(status), EBB_REJECTED);
-    assert_non_null(strstr(ebb_status_text(status), "not: 'B' (TorchScript files do not tell"));
+    assert_non_null(strstr(ebb_status_text(status), "not: 'B' (its values follow a rule"));
     assert_non_null(strstr(ebb_status_text(status), "dynamo=True, optimize=False"));
     assert_non_null(strstr(ebb_status_text(status), "--train weights --train 'NAME'"));
     ebb_model_free(m);
@@ -439,7 +452,7 @@ int main(void)
         cmocka_unit_test(what_a_file_without_notes_has_lost_is_not_known),
         cmocka_unit_test(what_is_looked_up_straight_through_gets_no_gradient),
         cmocka_unit_test(what_does_nothing_was_folded_of_a_fresh_weight),
-        cmocka_unit_test(what_may_be_a_buffer_is_refused_until_it_is_said),
+        cmocka_unit_test(what_may_be_a_buffer_is_said_or_refused),
         cmocka_unit_test(a_convolution_that_was_scaled_by_zero_is_refused),
         cmocka_unit_test(what_is_trained_and_what_not_is_said),
         cmocka_unit_test(what_stands_in_for_a_weight_is_said_to),
