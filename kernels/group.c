@@ -57,28 +57,26 @@ EBB_API bool ebb_group_speaks(ebb_group *group)
 
 /* ---- exchanging ---- */
 
-static void count(ebb_group *group, size_t block)
+static ebb_status exchange(ebb_group *group, ebb_group_verb verb, const void *from, void *to,
+                           size_t block, const char *what)
 {
+    if (ebb_group_ranks(group) == 1)
+        return memmove(to, from, block), NULL;
     group->exchanges++;
     group->sent_bytes += (uint64_t)block * (uint64_t)(group->ranks - 1);
+    return group->transport->exchange(group->context, verb, from, to, block, what);
 }
 
 ebb_status ebb_group_all_to_all(ebb_group *group, const void *from, void *to, size_t block,
                                 const char *what)
 {
-    if (ebb_group_ranks(group) == 1)
-        return memmove(to, from, block), NULL;
-    count(group, block);
-    return group->transport->all_to_all(group->context, from, to, block, what);
+    return exchange(group, EBB_ALL_TO_ALL, from, to, block, what);
 }
 
 ebb_status ebb_group_all_gather(ebb_group *group, const void *own, void *all, size_t block,
                                 const char *what)
 {
-    if (ebb_group_ranks(group) == 1)
-        return memmove(all, own, block), NULL;
-    count(group, block);
-    return group->transport->all_gather(group->context, own, all, block, what);
+    return exchange(group, EBB_ALL_GATHER, own, all, block, what);
 }
 
 ebb_status ebb_group_agree(ebb_group *group, const char *what, uint64_t number)

@@ -27,12 +27,13 @@ enum {
     EBB_GROUP_PIECE = 1 << 20
 }; /* ranks; bytes that a rank gives at once */
 
+typedef enum ebb_group_verb { EBB_ALL_TO_ALL, EBB_ALL_GATHER } ebb_group_verb;
+
 typedef struct ebb_transport {
-    /* Blocks of `block` bytes, one for each rank and one from each. what: for errors, and to be compared. */
-    ebb_status (*all_to_all)(void *context, const void *from, void *to, size_t block,
-                             const char *what);
-    ebb_status (*all_gather)(void *context, const void *own, void *all, size_t block,
-                             const char *what);
+    /* Blocks of `block` bytes: one from each rank, and one for each or the same for all. what: for errors,
+     * and to be compared. */
+    ebb_status (*exchange)(void *context, ebb_group_verb verb, const void *from, void *to,
+                           size_t block, const char *what);
     bool (*speaks)(void *context); /* of all processes the first that asks is the one that does */
     void (*close)(void *context);
 } ebb_transport;

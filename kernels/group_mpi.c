@@ -22,8 +22,6 @@ typedef struct head { /* which exchange it is */
     char what[108];
 } head;
 
-typedef enum verb { TO_ALL, GATHER } verb;
-
 /* By what its launcher puts into the environment of a process: how many there are. */
 static const struct launcher {
     const char *variable, *object, *title, *package;
@@ -60,10 +58,11 @@ static ebb_status bring(const side *s, const void *send, size_t stride, void *re
     return why != NULL ? ebb_error(EBB_RUNTIME, "%s: %s", what, why) : NULL;
 }
 
-static ebb_status exchange(const side *s, verb v, const void *from, void *to, size_t block,
-                           const char *what)
+static ebb_status exchange(void *context, ebb_group_verb verb, const void *from, void *to,
+                           size_t block, const char *what)
 {
-    head own = {.block = block, .verb = v}, all[EBB_GROUP_MOST];
+    const side *s = context;
+    head own = {.block = block, .verb = verb}, all[EBB_GROUP_MOST];
     (void)snprintf(own.what, sizeof own.what, "%s", what);
     EBB_TRY(bring(s, &own, 0, all, sizeof own, what));
     for (int r = 0; r < s->ranks; r++) {
@@ -76,19 +75,7 @@ static ebb_status exchange(const side *s, verb v, const void *from, void *to, si
                              s->rank, own.what, (unsigned long long)own.block, r, all[r].what,
                              (unsigned long long)all[r].block);
     }
-    return bring(s, from, v == TO_ALL ? block : 0, to, block, what);
-}
-
-static ebb_status all_to_all(void *context, const void *from, void *to, size_t block,
-                             const char *what)
-{
-    return exchange(context, TO_ALL, from, to, block, what);
-}
-
-static ebb_status all_gather(void *context, const void *own, void *all, size_t block,
-                             const char *what)
-{
-    return exchange(context, GATHER, own, all, block, what);
+    return bring(s, from, verb == EBB_ALL_TO_ALL ? block : 0, to, block, what);
 }
 
 static bool speaks(void *context)
@@ -105,8 +92,7 @@ static void leave(void *context)
     ebb_free(s);
 }
 
-static const ebb_transport transport_mpi = {
-    .all_to_all = all_to_all, .all_gather = all_gather, .speaks = speaks, .close = leave};
+static const ebb_transport transport_mpi = {.exchange = exchange, .speaks = speaks, .close = leave};
 
 /* ---- joining ---- */
 

@@ -56,8 +56,6 @@ typedef struct side { /* one process's */
     uint64_t turn;
 } side;
 
-typedef enum verb { TO_ALL, GATHER } verb;
-
 static char *half_of(const side *s, int rank, uint64_t turn)
 {
     return (char *)s->shared + HEAD +
@@ -144,11 +142,11 @@ static ebb_status wait_for_all(side *s, uint64_t turn, const char *what)
 
 /* ---- a turn ---- */
 
-static void write_post(side *s, verb v, size_t block, const char *what)
+static void write_post(side *s, ebb_group_verb verb, size_t block, const char *what)
 {
     post *p = &member_of(s, s->rank)->posts[s->turn & 1];
     p->block = block;
-    p->verb = v;
+    p->verb = verb;
     (void)snprintf(p->what, sizeof p->what, "%s", what);
 }
 
@@ -175,36 +173,26 @@ static ebb_status compare(const side *s)
     return NULL;
 }
 
-static ebb_status exchange(side *s, verb v, const void *from, void *to, size_t block,
-                           const char *what)
+static ebb_status exchange(void *context, ebb_group_verb verb, const void *from, void *to,
+                           size_t block, const char *what)
 {
-    const size_t given = v == TO_ALL ? block * (size_t)s->ranks : block;
+    side *s = context;
+    const size_t given = verb == EBB_ALL_TO_ALL ? block * (size_t)s->ranks : block;
     if (block > EBB_GROUP_PIECE / (size_t)s->ranks)
         return ebb_error(EBB_RUNTIME, "%s: a block of %zu bytes is more than goes at once", what,
                          block);
     memcpy(half_of(s, s->rank, s->turn), from, given);
-    write_post(s, v, block, what);
+    write_post(s, verb, block, what);
     __atomic_store_n(&member_of(s, s->rank)->arrived, s->turn + 1, __ATOMIC_RELEASE);
     wake(s->shared);
     EBB_TRY(wait_for_all(s, s->turn + 1, what));
     EBB_TRY(compare(s));
     for (int r = 0; r < s->ranks; r++)
         memcpy((char *)to + (size_t)r * block,
-               half_of(s, r, s->turn) + (v == TO_ALL ? (size_t)s->rank * block : 0), block);
+               half_of(s, r, s->turn) + (verb == EBB_ALL_TO_ALL ? (size_t)s->rank * block : 0),
+               block);
     s->turn++;
     return NULL;
-}
-
-static ebb_status all_to_all(void *context, const void *from, void *to, size_t block,
-                             const char *what)
-{
-    return exchange(context, TO_ALL, from, to, block, what);
-}
-
-static ebb_status all_gather(void *context, const void *own, void *all, size_t block,
-                             const char *what)
-{
-    return exchange(context, GATHER, own, all, block, what);
 }
 
 static bool speaks(void *context)
@@ -220,8 +208,7 @@ static void leave(void *context)
     ebb_free(s);
 }
 
-const ebb_transport ebb_transport_shared = {
-    .all_to_all = all_to_all, .all_gather = all_gather, .speaks = speaks, .close = leave};
+const ebb_transport ebb_transport_shared = {.exchange = exchange, .speaks = speaks, .close = leave};
 
 /* ---- joining ---- */
 
