@@ -321,7 +321,8 @@ static ebb_status open_all(ebb_mover *m, const ebb_mover_plan *plan)
         return ebb_error_memory();
     memcpy(m->folder, plan->folder, length);
     m->unchecked = plan->unchecked;
-    memcpy(m->spots, plan->spots, plan->spot_count * sizeof *m->spots);
+    if (plan->spot_count > 0)
+        memcpy(m->spots, plan->spots, plan->spot_count * sizeof *m->spots);
     if (plan->disk_bytes > 0)
         EBB_TRY(open_file(m, plan->disk_bytes));
     if (plan->host_bytes > 0) {

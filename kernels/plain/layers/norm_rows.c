@@ -117,6 +117,10 @@ static const char *forward_declines(const ebb_call *c)
         return "the dtype is not float32 or float64";
     if (c->in[1].type.dtype != t || (ebb_call_has(c, 2) && c->in[2].type.dtype != t))
         return "scale or bias has another dtype than the input";
+    for (uint32_t k = 1; k < c->output_count; k++)
+        if (ebb_call_wants(c, k) && c->out[k].type.dtype != EBB_F32 &&
+            c->out[k].type.dtype != EBB_F64)
+            return "statistics are not float32 or float64";
     if (read_rows(&r, c, &c->in[0].type, &c->in[1].type) != NULL ||
         !covers(&r, &c->in[0].type, &c->in[1].type))
         return "the scale does not cover the normalised axes";

@@ -221,6 +221,8 @@ static ebb_status row_type(const ebb_infer *c, const ebb_type *x, ebb_type *out)
     ebb_dtype dtype = (ebb_dtype)ebb_attr_int(&c->attrs, "stash_type", EBB_F32);
     if (c->op == EBB_OP_RMS_NORM)
         dtype = (ebb_dtype)x->dtype;
+    else if (!ebb_dtype_is_float(dtype))
+        return ebb_infer_error(c, "stash_type %d is no float", (int)dtype);
     *out = *x;
     out->dtype = (uint8_t)dtype;
     if (x->rank < 0)
