@@ -9,6 +9,7 @@
 
 #include "exec/weigh/pack/exact.h"
 #include "exec/weigh/pack/greedy.h"
+#include "exec/weigh/pack/known.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -363,5 +364,11 @@ ebb_status ebb_pack(ebb_packing *packing, ebb_interval *intervals, size_t count,
     if (p.options.alignment == 0)
         p.options.alignment = 1;
     *packing = (ebb_packing){.method = "bottom"};
-    return pack(packing, &p);
+    const bool may = ebb_known_may(count, &p.options);
+    if (may && ebb_known_find(packing, intervals, count, &p.options))
+        return NULL;
+    EBB_TRY(pack(packing, &p));
+    if (may)
+        ebb_known_keep(packing, intervals, count, &p.options);
+    return NULL;
 }
