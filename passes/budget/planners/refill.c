@@ -57,24 +57,34 @@ static ebb_status plant(tree *t, const uint64_t *live, size_t count, ebb_arena *
     return NULL;
 }
 
-/* Adds bytes to first .. end-1 and returns the highest there before. Depth: the logarithm. */
-static uint64_t add(tree *t, size_t node, size_t begin, size_t size, size_t first, size_t end,
-                    uint64_t bytes)
+/* Are more bytes than the limit alive anywhere in first .. end-1? */
+static bool exceeds(const tree *t, size_t node, size_t begin, size_t size, size_t first, size_t end,
+                    uint64_t limit)
+{
+    if (end <= begin || first >= begin + size || t->most[node] <= limit)
+        return false;
+    if ((first <= begin && begin + size <= end) || t->more[node] > limit)
+        return true;
+    limit -= t->more[node];
+    return exceeds(t, 2 * node, begin, size / 2, first, end, limit) ||
+           exceeds(t, 2 * node + 1, begin + size / 2, size / 2, first, end, limit);
+}
+
+/* Adds bytes to first .. end-1. Depth: the logarithm. */
+static void add(tree *t, size_t node, size_t begin, size_t size, size_t first, size_t end,
+                uint64_t bytes)
 {
     if (end <= begin || first >= begin + size)
-        return 0;
+        return;
     if (first <= begin && begin + size <= end) {
-        uint64_t most = t->most[node];
         t->most[node] += bytes;
         t->more[node] += bytes;
-        return most;
+        return;
     }
-    uint64_t a = add(t, 2 * node, begin, size / 2, first, end, bytes);
-    uint64_t b = add(t, 2 * node + 1, begin + size / 2, size / 2, first, end, bytes);
-    uint64_t here = t->more[node];
+    add(t, 2 * node, begin, size / 2, first, end, bytes);
+    add(t, 2 * node + 1, begin + size / 2, size / 2, first, end, bytes);
     uint64_t left = t->most[2 * node], right = t->most[2 * node + 1];
-    t->most[node] = (left > right ? left : right) + here;
-    return (a > b ? a : b) + here;
+    t->most[node] = (left > right ? left : right) + t->more[node];
 }
 
 /* ---- one repeat ---- */
@@ -99,29 +109,33 @@ static bool matters(const refill *r, uint32_t at,
     return r->p->values[v].stays || r->last[r->copy[at] + k] != at;
 }
 
-static uint64_t extend(refill *r, uint32_t at, uint32_t count, bool back)
+/* The outputs before `count` of the repeat at `at` live on there, or back: no longer. False, and nothing is
+ * changed, where that does not fit. */
+static bool extend(refill *r, uint32_t at, uint32_t count, bool back)
 {
     const ebb_remat_op *op = &r->p->ops[r->s->ops[at]];
-    uint64_t highest = 0;
+    tree *t = &r->live;
     for (uint32_t k = 0; k < count; k++) {
         uint64_t bytes = r->p->values[op->out[k]].bytes;
         size_t from = lives_from(r, at, k);
         if (!matters(r, at, k) || from >= at)
             continue;
-        uint64_t most = add(&r->live, 1, 0, r->live.leaves, from, at, back ? 0 - bytes : bytes);
-        highest = most + bytes > highest ? most + bytes : highest;
+        if (!back &&
+            (bytes > r->budget || exceeds(t, 1, 0, t->leaves, from, at, r->budget - bytes))) {
+            (void)extend(r, at, k, true);
+            return false;
+        }
+        add(t, 1, 0, t->leaves, from, at, back ? 0 - bytes : bytes);
     }
-    return highest;
+    return true;
 }
 
 static bool leave_out(refill *r, uint32_t at)
 {
     const ebb_remat_op *op = &r->p->ops[r->s->ops[at]];
     uint32_t before = r->previous[at], after = r->next[at];
-    if (extend(r, at, op->out_count, false) > r->budget) {
-        (void)extend(r, at, op->out_count, true);
+    if (!extend(r, at, op->out_count, false))
         return false;
-    }
     for (uint32_t k = 0; k < op->out_count; k++)
         if (matters(r, at, k))
             r->last[r->copy[before] + k] = r->last[r->copy[at] + k];
