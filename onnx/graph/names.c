@@ -44,9 +44,14 @@ bool ebb_name_make_room(ebb_graph *g)
         return false;
     g->by_name = longer;
     g->name_slots = slots;
-    for (size_t i = 0; i < old_slots; i++)
-        if (old[i].i != 0)
-            longer[slot_of(g, ebb_value_of(g, old[i])->name)] = old[i];
+    for (size_t i = 0; i < old_slots; i++) { // no two have one name: the first free slot is its own
+        if (old[i].i == 0)
+            continue;
+        size_t slot = first_slot(g, ebb_value_of(g, old[i])->name);
+        while (longer[slot].i != 0)
+            slot = (slot + 1) & (slots - 1);
+        longer[slot] = old[i];
+    }
     ebb_arena_drop(&g->model->arena, old);
     return true;
 }

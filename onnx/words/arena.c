@@ -270,8 +270,13 @@ static bool double_slots(ebb_names *names)
     ebb_arena_drop(names->arena, names->hash);
     names->hash = hash;
     names->slots *= 2;
-    for (uint32_t i = 1; i < names->count; i++)
-        hash[slot_of(names, names->text[i], strlen(names->text[i]))] = i;
+    for (uint32_t i = 1; i < names->count;
+         i++) { // no two are equal: the first free slot is its own
+        size_t slot = hash_of(names->text[i], strlen(names->text[i]));
+        while (hash[slot &= names->slots - 1] != 0)
+            slot++;
+        hash[slot] = i;
+    }
     return true;
 }
 
