@@ -26,7 +26,7 @@ static size_t bytes_of(size_t count)
 
 bool ebb_known_may(size_t count, const ebb_pack_options *o)
 {
-    return o->fixed == NULL && o->time_ns == 0 && count <= MOST_INTERVALS;
+    return o->fixed == NULL && o->time_ns == 0 && count > 0 && count <= MOST_INTERVALS;
 }
 
 static bool is_of(const known *k, const ebb_interval *v, size_t count, const ebb_pack_options *o)
