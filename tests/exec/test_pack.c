@@ -175,18 +175,62 @@ static void training_steps_come_within_one_percent(void **state)
     }
 }
 
+/* Packs as many others as are remembered. */
+static void forget(void)
+{
+    for (uint64_t i = 0; i < 300; i++)
+        (void)pack(&(ebb_interval){0, 1, 1000000 + i, 0}, 1, 1);
+}
+
 static void the_same_input_gives_the_same_offsets(void **state)
 {
     (void)state;
-    static ebb_interval a[600], b[600];
+    static ebb_interval given[600], a[600], b[600];
     random_state = 9;
     for (size_t i = 0; i < 600; i++) {
         uint32_t lower = draw(300);
-        a[i] = b[i] = (ebb_interval){lower, lower + 1 + draw(100), draw(100000), 0};
+        given[i] = (ebb_interval){lower, lower + 1 + draw(100), draw(100000), 0};
     }
-    (void)pack(a, 600, 64);
-    (void)pack(b, 600, 64);
+    memcpy(a, given, sizeof a);
+    memcpy(b, given, sizeof b);
+    const ebb_packing one = pack(a, 600, 64);
+    forget();
+    const ebb_packing two = pack(b, 600, 64);
     assert_memory_equal(a, b, sizeof a);
+    memcpy(b, given, sizeof b);
+    const ebb_packing three = pack(b, 600, 64); /* remembered */
+    assert_memory_equal(a, b, sizeof a);
+    assert_string_equal(one.method, two.method);
+    assert_string_equal(one.method, three.method);
+    assert_true(one.height == two.height && one.height == three.height && one.least == three.least);
+}
+
+static void what_is_remembered_is_of_equal_intervals_and_options(void **state)
+{
+    (void)state;
+    ebb_arena arena = {0};
+    ebb_packing p;
+    const ebb_interval given[] = {{0, 2, 65, 0}, {1, 3, 65, 0}};
+    ebb_interval v[2];
+    for (int k = 0; k < 2; k++) {
+        memcpy(v, given, sizeof v);
+        assert_int_equal(pack(v, 2, 64).height, 128 + 65);
+        memcpy(v, given, sizeof v);
+        assert_int_equal(pack(v, 2, 1).height, 130);
+        memcpy(v, given, sizeof v);
+        v[1].lower = 2; /* no longer together */
+        assert_int_equal(pack(v, 2, 64).height, 65);
+        memcpy(v, given, sizeof v);
+        v[0].size = 64;
+        assert_int_equal(pack(v, 2, 64).height, 64 + 65);
+        memcpy(v, given, sizeof v);
+        const bool fixed[] = {false, true};
+        v[1].offset = 64;
+        const ebb_pack_options options = {.alignment = 64, .fixed = fixed};
+        assert_null(ebb_pack(&p, v, 2, &options, &arena));
+        assert_int_equal(v[0].offset, 192);
+    }
+    ebb_arena_fini(&arena);
 }
 
 static void ten_thousand_intervals_are_quick(void **state)
@@ -496,6 +540,7 @@ int main(void)
         cmocka_unit_test(nested_lives_reach_the_bound),
         cmocka_unit_test(training_steps_come_within_one_percent),
         cmocka_unit_test(the_same_input_gives_the_same_offsets),
+        cmocka_unit_test(what_is_remembered_is_of_equal_intervals_and_options),
         cmocka_unit_test(ten_thousand_intervals_are_quick),
         cmocka_unit_test(exact_search_agrees_with_brute_force),
         cmocka_unit_test(small_instances_are_packed_as_low_as_can_be),
