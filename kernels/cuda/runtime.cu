@@ -8,6 +8,7 @@
 #include "kernels/cuda/runtime.h"
 
 #include "kernels/cuda/fuse/compile.h"
+#include "kernels/cuda/library/find_library.h"
 
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
@@ -382,14 +383,6 @@ void ebb_gpu_unmark(void *mark)
 
 /* ---- facts ---- */
 
-/* dlsym() gives a data pointer, which C does not convert to a function: the bytes are copied. */
-static bool look_up(void *library, const char *name, void *place)
-{
-    void *symbol = dlsym(library, name);
-    memcpy(place, &symbol, sizeof symbol);
-    return symbol != NULL;
-}
-
 /* What the driver's own library says that this process holds, context and modules included; 0 where
  * it is not there or does not know. Declared here: its header is not in every toolkit. */
 static uint64_t process_bytes(int device)
@@ -410,10 +403,10 @@ static uint64_t process_bytes(int device)
     char bus[32];
     unsigned count = MOST;
     process *all = (process *)calloc(MOST, sizeof *all);
-    if (all != NULL && look_up(library, "nvmlInit_v2", &init) &&
-        look_up(library, "nvmlShutdown", &shutdown) &&
-        look_up(library, "nvmlDeviceGetHandleByPciBusId_v2", &handle_of) &&
-        look_up(library, "nvmlDeviceGetComputeRunningProcesses_v3", &list) &&
+    if (all != NULL && ebb_library_symbol(library, "nvmlInit_v2", &init) &&
+        ebb_library_symbol(library, "nvmlShutdown", &shutdown) &&
+        ebb_library_symbol(library, "nvmlDeviceGetHandleByPciBusId_v2", &handle_of) &&
+        ebb_library_symbol(library, "nvmlDeviceGetComputeRunningProcesses_v3", &list) &&
         cudaDeviceGetPCIBusId(bus, sizeof bus, device) == cudaSuccess && init() == 0) {
         if (handle_of(bus, &handle) == 0 && list(handle, &count, all) == 0)
             for (unsigned i = 0; i < count && i < MOST; i++)

@@ -6,7 +6,6 @@
 #include "kernels/cuda/library/find_library.h"
 #include "onnx/words/arena.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,12 +34,9 @@ static struct {
 static char trouble[400]; // why it could not be opened
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* dlsym() gives a data pointer, which C does not convert to a function: the bytes are copied. */
 static void look_up(void *library, const char *name, void *place)
 {
-    void *symbol = dlsym(library, name);
-    memcpy(place, &symbol, sizeof symbol);
-    if (symbol == NULL && trouble[0] == 0)
+    if (!ebb_library_symbol(library, name, place) && trouble[0] == 0)
         (void)snprintf(trouble, sizeof trouble, "the NVRTC that was opened has no %s", name);
 }
 

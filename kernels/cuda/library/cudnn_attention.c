@@ -82,7 +82,6 @@ static const char *read_sizes(reading *r, ebb_cudnn_attention_sizes *s, const eb
     s->width = a->d;
     s->value_width = a->e;
     s->scale = (float)a->scale;
-    s->deterministic = true;
     s->q = ebb_cudnn_heads_first(s->heads, a->s, a->d);
     s->k = ebb_cudnn_heads_first(s->heads, a->t, a->d);
     s->v = ebb_cudnn_heads_first(s->heads, a->t, a->e);

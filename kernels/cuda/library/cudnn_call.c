@@ -143,9 +143,8 @@ static ebb_status handle_of(ebb_cuda_queue *q)
 {
     if (q->cudnn != NULL)
         return NULL;
-    EBB_TRY(ebb_cudnn_handle_new(&q->cudnn));
     q->free_cudnn = ebb_cudnn_handle_free;
-    return ebb_cudnn_handle_stream(q->cudnn, q->stream);
+    return ebb_cudnn_handle_new(&q->cudnn, q->stream);
 }
 
 static void *pointer(const prepared *p, const ebb_call *c, const ebb_work_part *part, int i)

@@ -58,7 +58,6 @@ static const char *read_sizes(reading *r, ebb_cudnn_attention_sizes *s, const eb
     s->value_width = h->v.size;
     s->scale = (float)h->scale;
     s->cap = h->cap > 0 ? (float)h->cap : 0;
-    s->deterministic = true;
     s->q = lies(&h->q, h->q.length, h->q.packed);
     s->k = lies(&h->k, h->total, h->k.packed && !joined);
     s->v = lies(&h->v, h->total, h->v.packed && !joined);

@@ -20,7 +20,6 @@ extern const size_t ebb_cuda_cudnn_norm_count;
 
 enum { MEAN, INV_STD }; /* scratch of the forward */
 
-/* [rows, C] as one image of rows x 1; the bytes are the same whatever the image was. */
 static const char *read_sizes(ebb_cudnn_batch_norm_sizes *s, const ebb_call *c, uint32_t at)
 {
     const ebb_type *x = &c->in[at].type;
@@ -34,14 +33,10 @@ static const char *read_sizes(ebb_cudnn_batch_norm_sizes *s, const ebb_call *c, 
     if (x->dtype != EBB_F32 && x->dtype != EBB_F16 && x->dtype != EBB_BF16)
         return "cuDNN normalises float32, float16 and bfloat16 only";
     s->dtype = (ebb_dtype)x->dtype;
-    s->channels_last = true;
-    s->spatial = 2;
-    s->batch = 1;
     s->channels = x->dims[1];
-    s->in[0] = x->dims[0];
-    s->in[1] = 1;
+    s->rows = x->dims[0];
     s->epsilon = (float)ebb_attr_float(&c->attrs, "epsilon", (double)1e-5f);
-    if (s->in[0] < 2 || s->channels < 1)
+    if (s->rows < 2 || s->channels < 1)
         return "there is too little to take statistics of";
     return ebb_work_rows_aligned(&c->in[at]) ? NULL : "a row is not a multiple of 16 bytes";
 }

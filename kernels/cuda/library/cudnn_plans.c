@@ -68,7 +68,7 @@ static void find_present(void)
     if (status == NULL)
         status = ebb_gpu_facts(&f); /* says what is missing */
     if (status == NULL)
-        status = ebb_cudnn_handle_new(&present.target.handle);
+        status = ebb_cudnn_handle_new(&present.target.handle, NULL);
     if (status != NULL)
         keep_reason(present.why, sizeof present.why, status);
 }
@@ -108,18 +108,16 @@ void ebb_cuda_cudnn_library(char *text, size_t size, bool device)
 
 static ebb_status build(ebb_cudnn_graph **graph, const ebb_cuda_cudnn_ask *ask)
 {
-    int64_t scratch;
     switch (ask->kind) {
     case EBB_ASK_CONV:
         return ebb_cudnn_conv_forward(graph, &ask->of.conv, ask->with);
     case EBB_ASK_CONV_DATA:
-        return ebb_cudnn_conv_backward_data(graph, &ask->of.conv, ask->with);
+        return ebb_cudnn_conv_backward_data(graph, &ask->of.conv);
     case EBB_ASK_CONV_FILTER:
-        return ebb_cudnn_conv_backward_filter(graph, &ask->of.conv, ask->with);
+        return ebb_cudnn_conv_backward_filter(graph, &ask->of.conv);
     case EBB_ASK_POOL:
-        return ebb_cudnn_pool_forward(graph, &ask->of.pool, false);
     case EBB_ASK_POOL_GRADIENT:
-        return ebb_cudnn_pool_gradient(graph, &ask->of.pool);
+        return ebb_cudnn_pooling(graph, &ask->of.pool, ask->kind == EBB_ASK_POOL_GRADIENT);
     case EBB_ASK_BATCH_NORM:
         return ebb_cudnn_batch_norm_forward(graph, &ask->of.norm, ask->with);
     case EBB_ASK_BATCH_NORM_BACKWARD:
@@ -127,7 +125,7 @@ static ebb_status build(ebb_cudnn_graph **graph, const ebb_cuda_cudnn_ask *ask)
     case EBB_ASK_ATTENTION:
         return ebb_cudnn_attention_forward(graph, &ask->of.attention, ask->with);
     default:
-        return ebb_cudnn_attention_backward(graph, &ask->of.attention, &scratch);
+        return ebb_cudnn_attention_backward(graph, &ask->of.attention);
     }
 }
 
@@ -140,29 +138,17 @@ static int64_t most_bytes(const ebb_cudnn_graph *graph)
     return sum;
 }
 
-/* The graph of an ask and the rules for its plans. */
-static ebb_status ready(ebb_cudnn_graph **graph, ebb_cudnn_rules *rules, const made *m)
-{
-    *graph = NULL;
-    *rules = EBB_CUDNN_EXACT;
-    rules->tf32 = m->tf32;
-    EBB_TRY(ebb_cudnn_open());
-    EBB_TRY(build(graph, &m->ask));
-    rules->workspace_bytes = most_bytes(*graph);
-    return NULL;
-}
-
 static void make(made *m, const ebb_cudnn_target *target)
 {
     ebb_cudnn_graph *graph;
-    ebb_cudnn_rules rules;
-    ebb_status status = ready(&graph, &rules, m);
-    if (status == NULL)
+    ebb_status status = build(&graph, &m->ask);
+    if (status == NULL) {
+        const ebb_cudnn_rules rules = {.tf32 = m->tf32, .workspace_bytes = most_bytes(graph)};
         status = ebb_cudnn_plan_make(&m->plan, graph, target, &rules);
+    }
     m->again = status != NULL && ebb_status_code(status) != EBB_UNSUPPORTED;
     if (status != NULL)
         keep_reason(m->why, sizeof m->why, status);
-    ebb_cudnn_graph_free(graph);
 }
 
 static made *find(const ebb_cuda_cudnn_ask *ask, const ebb_cudnn_target *target)

@@ -1,6 +1,6 @@
 /* cudnn_plans.h: cuDNN's plans for calls of ebb: for which device, and each made once a process.
  *
- *     call ── cudnn_conv.c ... ──> ask (sizes) ──> here: this process, else cache.h, else cuDNN
+ *     call ── cudnn_conv.c ... ──> ask (sizes) ──> here: this process, else cuDNN
  *
  * Plans are for the device that is here, or for a described one, whose workspaces are then exact
  * though nothing can run. They live until the process ends: calls share them.
@@ -22,9 +22,6 @@ ebb_status ebb_cuda_cudnn_describe(const char *name);
 
 /* Are they for a described device? Such plans cannot run, whatever is here. */
 bool ebb_cuda_cudnn_described(void);
-
-/* The names, ended by NULL. */
-extern const char *const ebb_cudnn_described_names[];
 
 /* Adds "cuDNN 9.19.0", or why there is none, to the list in text. device: one is here, and to use
  * it the library must be able to. */

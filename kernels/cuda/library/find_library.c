@@ -2,7 +2,6 @@
 #include "kernels/cuda/library/find_library.h"
 
 #include <dlfcn.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,6 +58,14 @@ void *ebb_library_find(const char *variable, const char *name, char *why, size_t
         return NULL;
     library = open_in(usual, strlen(usual), name);
     return library != NULL ? library : open_in_wheels(getenv("VIRTUAL_ENV"), name);
+}
+
+/* dlsym() gives a data pointer, which C does not convert to a function: the bytes are copied. */
+bool ebb_library_symbol(void *library, const char *name, void *place)
+{
+    void *symbol = dlsym(library, name);
+    memcpy(place, &symbol, sizeof symbol);
+    return symbol != NULL;
 }
 
 void ebb_library_list(char *text, size_t size, const char *name, const char *version,

@@ -8,6 +8,7 @@
 #ifndef EBB_KERNELS_CUDA_LIBRARY_FIND_LIBRARY_H
 #define EBB_KERNELS_CUDA_LIBRARY_FIND_LIBRARY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #ifdef __cplusplus
@@ -17,6 +18,10 @@ extern "C" {
 /* dlopen()'s handle, never to be closed; or NULL and in why the loader's words. variable: as
  * "EBB_CUDNN"; name: as "libcudnn.so.9". */
 void *ebb_library_find(const char *variable, const char *name, char *why, size_t size);
+
+/* Puts a function's address into the pointer at place. False, and NULL there: the library has none of
+ * that name. */
+bool ebb_library_symbol(void *library, const char *name, void *place);
 
 /* Adds an entry of a list, "cuDNN 9.19.0" or "no cuDNN 9 (why)", to text. */
 void ebb_library_list(char *text, size_t size, const char *name, const char *version,

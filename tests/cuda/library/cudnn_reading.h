@@ -60,8 +60,7 @@ static inline const ebb_kernel *kernel_for(const ebb_kernel *family, ebb_op op)
     return family;
 }
 
-/* Bytes that a described device's first plan needs, made past the kernels, whose rules
- * have a bound and so another place in the cache. */
+/* Bytes that a described device's first plan needs, made past the kernels. */
 static inline size_t library_bytes(const ebb_work *w, const char *device)
 {
     size_t most = 0;
@@ -70,27 +69,25 @@ static inline size_t library_bytes(const ebb_work *w, const char *device)
         ebb_cudnn_device d;
         ebb_cudnn_graph *g = NULL;
         ebb_cudnn_plan *plan = NULL;
-        int64_t scratch;
         const ebb_cudnn_target target = {.device = &d};
         const ebb_cudnn_rules rules = EBB_CUDNN_EXACT;
         check_status(ebb_cudnn_device_find(&d, device), device);
         check_status(
             ask->kind == EBB_ASK_CONV   ? ebb_cudnn_conv_forward(&g, &ask->of.conv, ask->with)
-            : ask->kind == EBB_ASK_POOL ? ebb_cudnn_pool_forward(&g, &ask->of.pool, false)
-            : ask->kind == EBB_ASK_POOL_GRADIENT ? ebb_cudnn_pool_gradient(&g, &ask->of.pool)
+            : ask->kind == EBB_ASK_POOL ? ebb_cudnn_pooling(&g, &ask->of.pool, false)
+            : ask->kind == EBB_ASK_POOL_GRADIENT ? ebb_cudnn_pooling(&g, &ask->of.pool, true)
             : ask->kind == EBB_ASK_BATCH_NORM
                 ? ebb_cudnn_batch_norm_forward(&g, &ask->of.norm, ask->with)
             : ask->kind == EBB_ASK_BATCH_NORM_BACKWARD
                 ? ebb_cudnn_batch_norm_backward(&g, &ask->of.norm, ask->with)
             : ask->kind == EBB_ASK_ATTENTION
                 ? ebb_cudnn_attention_forward(&g, &ask->of.attention, ask->with)
-                : ebb_cudnn_attention_backward(&g, &ask->of.attention, &scratch),
+                : ebb_cudnn_attention_backward(&g, &ask->of.attention),
             "graph");
         check_status(ebb_cudnn_plan_make(&plan, g, &target, &rules), device);
         const size_t bytes = (size_t)ebb_cudnn_plan_choice(plan)->workspace_bytes;
         most = bytes > most ? bytes : most;
         ebb_cudnn_plan_free(plan);
-        ebb_cudnn_graph_free(g);
     }
     return most;
 }

@@ -1,18 +1,15 @@
-/* graph.c: the builder: descriptors, tensors, the text of a graph, sticky errors. Operations:
- * ops.c.
- */
-#include <stdarg.h>
-#include <stdio.h>
-
+/* graph.c: the builder: descriptors, tensors, sticky errors. Operations: ops.c. */
 #include "kernels/cuda/library/cudnn/internal.h"
 
 /* ---- tensors ---- */
 
-ebb_cudnn_tensor ebb_cudnn_rows(ebb_dtype dtype, int rank, const int64_t *dims)
+/* Strides over the axes in the given order, the fastest first. */
+static ebb_cudnn_tensor dense(ebb_dtype dtype, int rank, const int64_t *dims, const int *order)
 {
     ebb_cudnn_tensor t = {.dtype = dtype, .rank = rank};
     int64_t step = 1;
-    for (int i = rank - 1; i >= 0 && i < EBB_CUDNN_RANK; i--) {
+    for (int n = 0; n < rank; n++) {
+        const int i = order[n];
         t.dims[i] = dims[i];
         t.strides[i] = step;
         if (__builtin_mul_overflow(step, dims[i], &step))
@@ -21,241 +18,117 @@ ebb_cudnn_tensor ebb_cudnn_rows(ebb_dtype dtype, int rank, const int64_t *dims)
     return t;
 }
 
+ebb_cudnn_tensor ebb_cudnn_rows(ebb_dtype dtype, int rank, const int64_t *dims)
+{
+    static const int backwards[] = {4, 3, 2, 1, 0};
+    return dense(dtype, rank, dims, backwards + EBB_CUDNN_RANK - rank);
+}
+
 ebb_cudnn_tensor ebb_cudnn_channels_last(ebb_dtype dtype, int rank, const int64_t *dims)
 {
-    ebb_cudnn_tensor t = {.dtype = dtype, .rank = rank};
-    int64_t step = 1;
-    if (rank < 3 || rank > EBB_CUDNN_RANK)
-        return ebb_cudnn_rows(dtype, rank, dims);
-    for (int n = 0; n < rank; n++) {
-        int i = n == 0 ? 1 : n == rank - 1 ? 0 : rank - n; /* C, last axis ... first axis, N */
-        t.dims[i] = dims[i];
-        t.strides[i] = step;
-        if (__builtin_mul_overflow(step, dims[i], &step))
-            step = 0;
-    }
+    static const int images[] = {1, 3, 2, 0}, volumes[] = {1, 4, 3, 2, 0};
+    return dense(dtype, rank, dims, rank == EBB_CUDNN_RANK ? volumes : images);
+}
+
+ebb_cudnn_tensor ebb_cudnn_as(const ebb_cudnn_tensor *tensor, ebb_dtype dtype)
+{
+    ebb_cudnn_tensor t = *tensor;
+    t.dtype = dtype;
     return t;
 }
 
-static const char *const role_names[EBB_CUDNN_ROLES] = {
-    [EBB_CUDNN_X] = "x",
-    [EBB_CUDNN_W] = "w",
-    [EBB_CUDNN_BIAS] = "bias",
-    [EBB_CUDNN_Y] = "y",
-    [EBB_CUDNN_MASK] = "mask",
-    [EBB_CUDNN_ADDED] = "added",
-    [EBB_CUDNN_DY] = "dy",
-    [EBB_CUDNN_DX] = "dx",
-    [EBB_CUDNN_DW] = "dw",
-    [EBB_CUDNN_DADDED] = "dadded",
-    [EBB_CUDNN_SCALE] = "scale",
-    [EBB_CUDNN_DSCALE] = "dscale",
-    [EBB_CUDNN_DBIAS] = "dbias",
-    [EBB_CUDNN_MEAN] = "mean",
-    [EBB_CUDNN_INVSTD] = "invstd",
-    [EBB_CUDNN_RUNNING_MEAN] = "running_mean",
-    [EBB_CUDNN_RUNNING_VAR] = "running_var",
-    [EBB_CUDNN_NEXT_MEAN] = "next_mean",
-    [EBB_CUDNN_NEXT_VAR] = "next_var",
-    [EBB_CUDNN_INDEX] = "index",
-    [EBB_CUDNN_Q] = "q",
-    [EBB_CUDNN_K] = "k",
-    [EBB_CUDNN_V] = "v",
-    [EBB_CUDNN_O] = "o",
-    [EBB_CUDNN_STATS] = "stats",
-    [EBB_CUDNN_MAX] = "max",
-    [EBB_CUDNN_SUM] = "sum",
-    [EBB_CUDNN_DO] = "do",
-    [EBB_CUDNN_DQ] = "dq",
-    [EBB_CUDNN_DK] = "dk",
-    [EBB_CUDNN_DV] = "dv",
-    [EBB_CUDNN_ROW_SUMS] = "row_sums",
-    [EBB_CUDNN_DQ_SUMS] = "dq_sums",
-    [EBB_CUDNN_KEPT] = "kept",
-};
+#define NAME(role) #role,
+static const char *const role_names[EBB_CUDNN_ROLES] = {"none", EBB_CUDNN_ROLE_LIST(NAME)};
 
-const char *ebb_cudnn_role_name(int role)
+static const char *name_of(int number)
 {
-    return role > 0 && role < EBB_CUDNN_ROLES ? role_names[role] : "inner";
+    return number > 0 && number < EBB_CUDNN_ROLES ? role_names[number] : "inner";
 }
 
 static bool cudnn_type(ebb_dtype dtype, cudnnDataType_t *type)
 {
-    switch (dtype) {
-    case EBB_F32:
-        *type = CUDNN_DATA_FLOAT;
-        return true;
-    case EBB_F16:
-        *type = CUDNN_DATA_HALF;
-        return true;
-    case EBB_BF16:
-        *type = CUDNN_DATA_BFLOAT16;
-        return true;
-    case EBB_I8:
-        *type = CUDNN_DATA_INT8;
-        return true;
-    case EBB_I32:
-        *type = CUDNN_DATA_INT32;
-        return true;
-    case EBB_I64:
-        *type = CUDNN_DATA_INT64;
-        return true;
-    case EBB_BOOL:
-        *type = CUDNN_DATA_BOOLEAN;
-        return true;
-    default:
-        return false;
-    }
+    static const struct {
+        ebb_dtype dtype;
+        cudnnDataType_t type;
+    } types[] = {{EBB_F32, CUDNN_DATA_FLOAT},
+                 {EBB_F16, CUDNN_DATA_HALF},
+                 {EBB_BF16, CUDNN_DATA_BFLOAT16},
+                 {EBB_I32, CUDNN_DATA_INT32},
+                 {EBB_BOOL, CUDNN_DATA_BOOLEAN}};
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+        if (types[i].dtype == dtype) {
+            *type = types[i].type;
+            return true;
+        }
+    return false;
 }
 
 /* ---- life ---- */
 
-ebb_cudnn_graph *ebb_cudnn_graph_new(const char *label)
+ebb_status ebb_cudnn_graph_new(ebb_cudnn_graph **graph, const char *label)
 {
-    ebb_cudnn_graph *graph = ebb_alloc(sizeof *graph);
-    if (graph == NULL)
-        return NULL;
-    memset(graph, 0, sizeof *graph);
-    graph->owners = 1;
-    graph->fresh = EBB_CUDNN_ROLES;
-    (void)snprintf(graph->label, sizeof graph->label, "%s", label);
-    graph->broken = ebb_cudnn_open();
-    return graph;
-}
-
-ebb_cudnn_graph *ebb_cudnn_graph_share(const ebb_cudnn_graph *graph)
-{
-    ebb_cudnn_graph *shared = (ebb_cudnn_graph *)(uintptr_t)graph; /* counting is no change */
-    (void)__atomic_add_fetch(&shared->owners, 1, __ATOMIC_RELAXED);
-    return shared;
+    *graph = NULL;
+    EBB_TRY(ebb_cudnn_open());
+    ebb_cudnn_graph *made = ebb_alloc(sizeof *made);
+    if (made == NULL)
+        return ebb_error_memory();
+    memset(made, 0, sizeof *made);
+    made->fresh = EBB_CUDNN_ROLES;
+    made->label = label;
+    *graph = made;
+    return NULL;
 }
 
 void ebb_cudnn_graph_free(ebb_cudnn_graph *graph)
 {
-    if (graph == NULL || __atomic_sub_fetch(&graph->owners, 1, __ATOMIC_ACQ_REL) > 0)
+    if (graph == NULL)
         return;
-    if (graph->graph != NULL)
-        (void)ebb_cudnn.drop(graph->graph);
-    for (int i = 0; i < graph->operations; i++)
-        (void)ebb_cudnn.drop(graph->operation[i]);
-    for (int i = 0; i < graph->details; i++)
-        (void)ebb_cudnn.drop(graph->detail[i]);
-    for (int i = 0; i < EBB_CUDNN_TENSORS; i++)
-        if (graph->tensor[i] != NULL)
-            (void)ebb_cudnn.drop(graph->tensor[i]);
-    ebb_free(graph->text);
+    while (graph->count > 0)
+        (void)ebb_cudnn.drop(graph->made[--graph->count]);
     ebb_free(graph);
 }
 
-void ebb_cudnn_break(ebb_cudnn_graph *graph, ebb_status status)
+static void take(ebb_cudnn_graph *graph, ebb_status status) /* the first error stays */
 {
     if (graph->broken == NULL)
         graph->broken = status;
 }
 
-const char *ebb_cudnn_graph_text(const ebb_cudnn_graph *graph)
-{
-    return graph->text != NULL ? graph->text : "";
-}
-
-void ebb_cudnn_note(ebb_cudnn_graph *graph, const char *format, ...)
-{
-    for (int again = 0; again < 2 && graph->broken == NULL; again++) {
-        va_list list;
-        size_t room = graph->text_room - graph->text_bytes;
-        va_start(list, format);
-        int length =
-            vsnprintf(room > 0 ? graph->text + graph->text_bytes : NULL, room, format, list);
-        va_end(list);
-        if (length >= 0 && (size_t)length < room) {
-            graph->text_bytes += (size_t)length;
-            return;
-        }
-        size_t more = 2 * graph->text_room + 1024 + (length > 0 ? (size_t)length : 0);
-        char *grown = ebb_realloc(graph->text, more);
-        if (grown == NULL) {
-            ebb_cudnn_break(graph, ebb_error_memory());
-            return;
-        }
-        graph->text = grown;
-        graph->text_room = more;
-    }
-}
-
 /* ---- descriptors ---- */
 
-static cudnnBackendDescriptor_t make(ebb_cudnn_graph *graph, cudnnBackendDescriptorType_t type,
-                                     cudnnBackendDescriptor_t *list, int *count)
+cudnnBackendDescriptor_t ebb_cudnn_make(ebb_cudnn_graph *graph, cudnnBackendDescriptorType_t type)
 {
     cudnnBackendDescriptor_t made = NULL;
-    if (graph->broken != NULL)
-        return NULL;
-    if (*count == EBB_CUDNN_OPERATIONS) {
-        ebb_cudnn_break(graph, ebb_error(EBB_UNSUPPORTED, "%s: more than %d operations in a graph",
-                                         graph->label, EBB_CUDNN_OPERATIONS));
-        return NULL;
-    }
-    ebb_cudnn_break(graph,
-                    ebb_cudnn_check(ebb_cudnn.make(type, &made), graph->label, "a descriptor"));
+    if (graph->broken == NULL && graph->count == EBB_CUDNN_MADE)
+        take(graph, ebb_error(EBB_UNSUPPORTED, "%s: the graph is too large", graph->label));
     if (graph->broken == NULL)
-        list[(*count)++] = made;
-    return made;
-}
-
-cudnnBackendDescriptor_t ebb_cudnn_detail(ebb_cudnn_graph *graph, cudnnBackendDescriptorType_t type)
-{
-    ebb_cudnn_note(graph, "detail %d: kind %d\n", graph->details, (int)type);
-    return make(graph, type, graph->detail, &graph->details);
+        take(graph, ebb_cudnn_check(ebb_cudnn.make(type, &made), graph->label, "a descriptor"));
+    if (graph->broken == NULL)
+        graph->made[graph->count++] = made;
+    return graph->broken == NULL ? made : NULL;
 }
 
 cudnnBackendDescriptor_t ebb_cudnn_operation(ebb_cudnn_graph *graph,
                                              cudnnBackendDescriptorType_t type)
 {
-    ebb_cudnn_note(graph, "operation %d: kind %d\n", graph->operations, (int)type);
-    return make(graph, type, graph->operation, &graph->operations);
-}
-
-static void note_values(ebb_cudnn_graph *graph, cudnnBackendAttributeName_t name,
-                        cudnnBackendAttributeType_t type, int64_t count, const void *values)
-{
-    ebb_cudnn_note(graph, "  %d =", (int)name);
-    for (int64_t i = 0; i < count; i++) {
-        if (type == CUDNN_TYPE_INT64)
-            ebb_cudnn_note(graph, " %lld", (long long)((const int64_t *)values)[i]);
-        else if (type == CUDNN_TYPE_FRACTION)
-            ebb_cudnn_note(graph, " %lld/%lld",
-                           (long long)((const cudnnFraction_t *)values)[i].numerator,
-                           (long long)((const cudnnFraction_t *)values)[i].denominator);
-        else if (type == CUDNN_TYPE_FLOAT)
-            ebb_cudnn_note(graph, " %a", (double)((const float *)values)[i]);
-        else if (type == CUDNN_TYPE_DOUBLE)
-            ebb_cudnn_note(graph, " %a", ((const double *)values)[i]);
-        else if (type == CUDNN_TYPE_BOOLEAN)
-            ebb_cudnn_note(graph, " %d", ((const bool *)values)[i]);
-        else /* an enumeration */
-            ebb_cudnn_note(graph, " %d", ((const int *)values)[i]);
-    }
-    ebb_cudnn_note(graph, "\n");
-}
-
-static void set(ebb_cudnn_graph *graph, cudnnBackendDescriptor_t of,
-                cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t count,
-                const void *values)
-{
-    char what[40];
-    if (graph->broken != NULL)
-        return;
-    (void)snprintf(what, sizeof what, "attribute %d", (int)name);
-    ebb_cudnn_break(
-        graph, ebb_cudnn_check(ebb_cudnn.set(of, name, type, count, values), graph->label, what));
+    if (graph->broken == NULL && graph->operations == EBB_CUDNN_OPERATIONS)
+        take(graph, ebb_error(EBB_UNSUPPORTED, "%s: more than %d operations in a graph",
+                              graph->label, EBB_CUDNN_OPERATIONS));
+    cudnnBackendDescriptor_t made = ebb_cudnn_make(graph, type);
+    if (made != NULL)
+        graph->operation[graph->operations++] = made;
+    return made;
 }
 
 void ebb_cudnn_set(ebb_cudnn_graph *graph, cudnnBackendDescriptor_t of,
                    cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
                    int64_t count, const void *values)
 {
-    note_values(graph, name, type, count, values);
-    set(graph, of, name, type, count, values);
+    if (graph->broken != NULL)
+        return;
+    ebb_status status =
+        ebb_cudnn_check(ebb_cudnn.set(of, name, type, count, values), graph->label, "an attribute");
+    take(graph, status != NULL ? ebb_while(status, "setting attribute %d", (int)name) : NULL);
 }
 
 void ebb_cudnn_set_tensor(ebb_cudnn_graph *graph, cudnnBackendDescriptor_t of,
@@ -263,29 +136,17 @@ void ebb_cudnn_set_tensor(ebb_cudnn_graph *graph, cudnnBackendDescriptor_t of,
 {
     if (tensor == 0 || graph->broken != NULL)
         return;
-    if (tensor < 0 || tensor >= EBB_CUDNN_TENSORS || graph->tensor[tensor] == NULL) {
-        ebb_cudnn_break(graph,
-                        ebb_error(EBB_RUNTIME,
-                                  "%s: attribute %d names tensor %d (%s), which "
-                                  "is not in the graph",
-                                  graph->label, (int)name, tensor, ebb_cudnn_role_name(tensor)));
-        return;
-    }
-    ebb_cudnn_note(graph, "  %d = tensor %d\n", (int)name, tensor);
-    set(graph, of, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &graph->tensor[tensor]);
-}
-
-void ebb_cudnn_set_descriptor(ebb_cudnn_graph *graph, cudnnBackendDescriptor_t of,
-                              cudnnBackendAttributeName_t name, cudnnBackendDescriptor_t value)
-{
-    ebb_cudnn_note(graph, "  %d = detail %d\n", (int)name, graph->details - 1);
-    set(graph, of, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
+    if (graph->tensor[tensor] == NULL)
+        take(graph, ebb_error(EBB_RUNTIME,
+                              "%s: attribute %d names tensor %d (%s), which is not in the graph",
+                              graph->label, (int)name, tensor, name_of(tensor)));
+    ebb_cudnn_set(graph, of, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &graph->tensor[tensor]);
 }
 
 void ebb_cudnn_finalize(ebb_cudnn_graph *graph, cudnnBackendDescriptor_t what, const char *name)
 {
     if (graph->broken == NULL)
-        ebb_cudnn_break(graph, ebb_cudnn_check(ebb_cudnn.finalize(what), graph->label, name));
+        take(graph, ebb_cudnn_check(ebb_cudnn.finalize(what), graph->label, name));
 }
 
 /* ---- tensors of a graph ---- */
@@ -293,13 +154,10 @@ void ebb_cudnn_finalize(ebb_cudnn_graph *graph, cudnnBackendDescriptor_t what, c
 static ebb_status check_tensor(const ebb_cudnn_graph *graph, int number,
                                const ebb_cudnn_tensor *tensor)
 {
-    if (number <= 0 || number >= EBB_CUDNN_TENSORS || graph->tensor[number] != NULL)
-        return ebb_error(EBB_RUNTIME, "%s: tensor %d (%s) is there twice, or there are too many",
-                         graph->label, number, ebb_cudnn_role_name(number));
-    if (tensor->rank < 1 || tensor->rank > EBB_CUDNN_RANK)
-        return ebb_error(EBB_UNSUPPORTED, "%s: tensor %s has %d dims: cuDNN takes 1 to %d",
-                         graph->label, ebb_cudnn_role_name(number), tensor->rank, EBB_CUDNN_RANK);
     int64_t last = 0, step = 0;
+    if (number >= EBB_CUDNN_TENSORS || graph->tensor[number] != NULL)
+        return ebb_error(EBB_RUNTIME, "%s: tensor %d (%s) is there twice, or there are too many",
+                         graph->label, number, name_of(number));
     for (int i = 0; i < tensor->rank; i++)
         if (tensor->dims[i] <= 0 || tensor->strides[i] <= 0 ||
             __builtin_mul_overflow(tensor->dims[i], tensor->strides[i], &step) ||
@@ -307,8 +165,8 @@ static ebb_status check_tensor(const ebb_cudnn_graph *graph, int number,
             return ebb_error(EBB_UNSUPPORTED,
                              "%s: dim %d of tensor %s is %lld with stride %lld: both must be "
                              "positive and the bytes must fit 63 bits",
-                             graph->label, i, ebb_cudnn_role_name(number),
-                             (long long)tensor->dims[i], (long long)tensor->strides[i]);
+                             graph->label, i, name_of(number), (long long)tensor->dims[i],
+                             (long long)tensor->strides[i]);
     return NULL;
 }
 
@@ -317,20 +175,17 @@ static int add_tensor(ebb_cudnn_graph *graph, int number, const ebb_cudnn_tensor
 {
     cudnnDataType_t type = CUDNN_DATA_FLOAT;
     int64_t uid = number, alignment = by_value ? 4 : 16;
-    if (graph == NULL || graph->broken != NULL)
-        return 0;
-    ebb_cudnn_break(graph, check_tensor(graph, number, tensor));
-    if (graph->broken == NULL && !cudnn_type(tensor->dtype, &type))
-        ebb_cudnn_break(graph, ebb_error(EBB_UNSUPPORTED, "%s: cuDNN has no dtype for tensor %s",
-                                         graph->label, ebb_cudnn_role_name(number)));
     if (graph->broken != NULL)
         return 0;
-    cudnnBackendDescriptor_t t = NULL;
-    ebb_cudnn_break(graph, ebb_cudnn_check(ebb_cudnn.make(CUDNN_BACKEND_TENSOR_DESCRIPTOR, &t),
-                                           graph->label, "a tensor"));
+    take(graph, check_tensor(graph, number, tensor));
+    if (!cudnn_type(tensor->dtype, &type))
+        take(graph, ebb_error(EBB_UNSUPPORTED, "%s: cuDNN has no dtype for tensor %s", graph->label,
+                              name_of(number)));
+    cudnnBackendDescriptor_t t = ebb_cudnn_make(graph, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+    if (t == NULL)
+        return 0;
     graph->tensor[number] = t;
     graph->shape[number] = *tensor;
-    ebb_cudnn_note(graph, "tensor %d %s\n", number, ebb_cudnn_role_name(number));
     ebb_cudnn_set(graph, t, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
     ebb_cudnn_set(graph, t, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, tensor->rank,
                   tensor->dims);
@@ -342,13 +197,33 @@ static int add_tensor(ebb_cudnn_graph *graph, int number, const ebb_cudnn_tensor
         ebb_cudnn_set(graph, t, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &is_virtual);
     if (by_value)
         ebb_cudnn_set(graph, t, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &by_value);
-    ebb_cudnn_finalize(graph, t, ebb_cudnn_role_name(number));
+    ebb_cudnn_finalize(graph, t, name_of(number));
     return graph->broken == NULL ? number : 0;
 }
 
 int ebb_cudnn_real(ebb_cudnn_graph *graph, ebb_cudnn_role role, const ebb_cudnn_tensor *tensor)
 {
     return add_tensor(graph, (int)role, tensor, false, false);
+}
+
+int ebb_cudnn_virtual(ebb_cudnn_graph *graph, const ebb_cudnn_tensor *tensor)
+{
+    return add_tensor(graph, graph->fresh++, tensor, true, false);
+}
+
+int ebb_cudnn_number(ebb_cudnn_graph *graph, int rank, float value)
+{
+    static const int64_t ones[EBB_CUDNN_RANK] = {1, 1, 1, 1, 1};
+    const ebb_cudnn_tensor one = ebb_cudnn_rows(EBB_F32, rank, ones);
+    if (graph->numbers == EBB_CUDNN_NUMBERS)
+        take(graph, ebb_error(EBB_RUNTIME, "%s: more than %d numbers by value", graph->label,
+                              EBB_CUDNN_NUMBERS));
+    const int number = add_tensor(graph, graph->fresh++, &one, false, true);
+    if (number != 0) {
+        graph->number_of[graph->numbers] = number;
+        graph->number[graph->numbers++] = value;
+    }
+    return number;
 }
 
 int64_t ebb_cudnn_role_bytes(const ebb_cudnn_graph *graph, ebb_cudnn_role role)
@@ -363,42 +238,15 @@ int64_t ebb_cudnn_role_bytes(const ebb_cudnn_graph *graph, ebb_cudnn_role role)
                                 : (last + 1) * (int64_t)(ebb_dtype_bits(t->dtype) / 8);
 }
 
-int ebb_cudnn_virtual(ebb_cudnn_graph *graph, const ebb_cudnn_tensor *tensor)
+ebb_status ebb_cudnn_graph_end(ebb_cudnn_graph **out, ebb_cudnn_graph *graph)
 {
-    return graph == NULL ? 0 : add_tensor(graph, graph->fresh++, tensor, true, false);
-}
-
-int ebb_cudnn_number(ebb_cudnn_graph *graph, int rank, float value)
-{
-    static const int64_t ones[EBB_CUDNN_RANK] = {1, 1, 1, 1, 1, 1, 1, 1};
-    ebb_cudnn_tensor one = ebb_cudnn_rows(EBB_F32, rank, ones);
-    if (graph == NULL)
-        return 0;
-    if (graph->numbers == EBB_CUDNN_NUMBERS) {
-        ebb_cudnn_break(graph, ebb_error(EBB_RUNTIME, "%s: more than %d numbers by value",
-                                         graph->label, EBB_CUDNN_NUMBERS));
-        return 0;
-    }
-    int number = add_tensor(graph, graph->fresh++, &one, false, true);
-    /* The value is not cuDNN's to know, but a plan that is found again must carry the same. */
-    ebb_cudnn_note(graph, "  value %a\n", (double)value);
-    if (number != 0) {
-        graph->number_of[graph->numbers] = number;
-        graph->number[graph->numbers++] = value;
-    }
-    return number;
-}
-
-ebb_status ebb_cudnn_graph_end(ebb_cudnn_graph *graph)
-{
-    if (graph == NULL)
-        return ebb_error_memory();
-    if (graph->broken != NULL)
-        return graph->broken;
-    EBB_TRY(ebb_cudnn_check(ebb_cudnn.make(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, &graph->graph),
-                            graph->label, "a graph"));
-    set(graph, graph->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-        graph->operations, graph->operation);
+    graph->graph = ebb_cudnn_make(graph, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+    ebb_cudnn_set(graph, graph->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                  graph->operations, graph->operation);
     ebb_cudnn_finalize(graph, graph->graph, "the graph");
-    return graph->broken;
+    ebb_status status = graph->broken;
+    *out = status == NULL ? graph : NULL;
+    if (status != NULL)
+        ebb_cudnn_graph_free(graph);
+    return status;
 }

@@ -18,49 +18,24 @@ static int64_t opened_version;
  * releases computed it wrongly. */
 enum { OLDEST = 91002 };
 
-/* dlsym() gives a data pointer, which C does not convert to a function: the bytes are copied. */
-static bool look_up(void *library, const char *name, void *place, size_t bytes)
-{
-    void *symbol = dlsym(library, name);
-    if (symbol == NULL || bytes != sizeof symbol)
-        return false;
-    memcpy(place, &symbol, sizeof symbol);
-    return true;
-}
-
 static void open_library(void)
 {
     char why[400] = "";
+    const char *missing = NULL;
     void *library = ebb_library_find("EBB_CUDNN", "libcudnn.so.9", why, sizeof why);
-    const struct {
-        const char *name;
-        void *place;
-        size_t bytes;
-    } wanted[] = {
-        {"cudnnGetVersion", &ebb_cudnn.version, sizeof ebb_cudnn.version},
-        {"cudnnCreate", &ebb_cudnn.create, sizeof ebb_cudnn.create},
-        {"cudnnDestroy", &ebb_cudnn.destroy, sizeof ebb_cudnn.destroy},
-        {"cudnnSetStream", &ebb_cudnn.set_stream, sizeof ebb_cudnn.set_stream},
-        {"cudnnGetErrorString", &ebb_cudnn.error_string, sizeof ebb_cudnn.error_string},
-        {"cudnnGetLastErrorString", &ebb_cudnn.last_error, sizeof ebb_cudnn.last_error},
-        {"cudnnBackendCreateDescriptor", &ebb_cudnn.make, sizeof ebb_cudnn.make},
-        {"cudnnBackendDestroyDescriptor", &ebb_cudnn.drop, sizeof ebb_cudnn.drop},
-        {"cudnnBackendFinalize", &ebb_cudnn.finalize, sizeof ebb_cudnn.finalize},
-        {"cudnnBackendSetAttribute", &ebb_cudnn.set, sizeof ebb_cudnn.set},
-        {"cudnnBackendGetAttribute", &ebb_cudnn.get, sizeof ebb_cudnn.get},
-        {"cudnnBackendExecute", &ebb_cudnn.execute, sizeof ebb_cudnn.execute},
-    };
     if (library == NULL) {
         (void)snprintf(trouble, sizeof trouble, "cuDNN 9 cannot be opened: %s", why);
         return;
     }
-    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++)
-        if (!look_up(library, wanted[i].name, wanted[i].place, wanted[i].bytes)) {
-            (void)snprintf(trouble, sizeof trouble,
-                           "the cuDNN that was opened has no %s: it is older than 9.10",
-                           wanted[i].name);
-            return;
-        }
+#define LOOK_UP(name, function)                                                              \
+    if (!ebb_library_symbol(library, "cudnn" #function, &ebb_cudnn.name) && missing == NULL) \
+        missing = "cudnn" #function;
+    EBB_CUDNN_FUNCTIONS(LOOK_UP)
+    if (missing != NULL) {
+        (void)snprintf(trouble, sizeof trouble,
+                       "the cuDNN that was opened has no %s: it is older than 9.10", missing);
+        return;
+    }
     opened_version = (int64_t)ebb_cudnn.version();
     const int major = (int)(opened_version / (opened_version < 90000 ? 1000 : 10000));
     if (opened_version < OLDEST || opened_version >= 100000)
@@ -132,28 +107,26 @@ bool ebb_cudnn_may_pass(cudnnStatus_t code)
            CUDNN_STATUS_CATEGORY(code) == CUDNN_STATUS_EXECUTION_FAILED;
 }
 
-ebb_status ebb_cudnn_handle_new(void **handle)
+ebb_status ebb_cudnn_handle_new(void **handle, void *stream)
 {
     cudnnHandle_t made = NULL;
     *handle = NULL;
     EBB_TRY(ebb_cudnn_open());
     cudnnStatus_t code = ebb_cudnn.create(&made);
-    if (code != CUDNN_STATUS_SUCCESS)
-        return ebb_hint(
-            ebb_error(EBB_DEVICE, "cuDNN cannot use the device: %s", ebb_cudnn.error_string(code)),
-            "with EBB_CUDNN=none own kernels compute what is cuDNN's");
-    *handle = made;
-    return NULL;
+    if (code == CUDNN_STATUS_SUCCESS)
+        code = ebb_cudnn.set_stream(made, (cudaStream_t)stream);
+    if (code == CUDNN_STATUS_SUCCESS) {
+        *handle = made;
+        return NULL;
+    }
+    ebb_cudnn_handle_free(made);
+    return ebb_hint(
+        ebb_error(EBB_DEVICE, "cuDNN cannot use the device: %s", ebb_cudnn.error_string(code)),
+        "with EBB_CUDNN=none own kernels compute what is cuDNN's");
 }
 
 void ebb_cudnn_handle_free(void *handle)
 {
     if (handle != NULL)
         (void)ebb_cudnn.destroy((cudnnHandle_t)handle);
-}
-
-ebb_status ebb_cudnn_handle_stream(void *handle, void *stream)
-{
-    return ebb_cudnn_check(ebb_cudnn.set_stream((cudnnHandle_t)handle, (cudaStream_t)stream),
-                           "cuDNN", "the stream cannot be set");
 }

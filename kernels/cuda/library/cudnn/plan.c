@@ -6,10 +6,23 @@
 enum { CONFIGURATIONS = 64 }; /* as many as are asked of one heuristic mode */
 
 struct ebb_cudnn_plan {
-    ebb_cudnn_graph *graph; /* one owner of it */
+    ebb_cudnn_graph *graph; /* its own, once it is a plan */
     ebb_cudnn_choice choice;
     cudnnBackendDescriptor_t plan, config;
 };
+
+typedef struct search {
+    ebb_cudnn_graph *graph;
+    const ebb_cudnn_target *target;
+    const ebb_cudnn_rules *rules;
+    cudnnBackendDescriptor_t device; /* a described one's, or NULL */
+    ebb_cudnn_plan *plan;            /* the first that the rules admit */
+    int seen, refused;
+    const char *refusal; /* the last rule that refused */
+    ebb_status last;     /* why the last configuration made no plan */
+    char passing[240];   /* and one that another time might have; "" where there was none */
+    bool floats;
+} search;
 
 /* ---- small things ---- */
 
@@ -21,40 +34,44 @@ static cudnnStatus_t get_one(cudnnBackendDescriptor_t of, cudnnBackendAttributeN
     return code == CUDNN_STATUS_SUCCESS && count < 1 ? CUDNN_STATUS_INTERNAL_ERROR : code;
 }
 
-static uint32_t note_bits(cudnnBackendDescriptor_t engine, cudnnBackendAttributeName_t name,
-                          cudnnBackendAttributeType_t type)
+/* Sets one value of a descriptor, unless something before it failed. */
+static void set_one(cudnnStatus_t *code, cudnnBackendDescriptor_t of,
+                    cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+                    const void *value)
 {
-    int notes[32]; /* the enumerations are ints */
+    if (*code == CUDNN_STATUS_SUCCESS)
+        *code = ebb_cudnn.set(of, name, type, 1, value);
+}
+
+static uint32_t numerical_notes(cudnnBackendDescriptor_t engine)
+{
+    cudnnBackendNumericalNote_t notes[32];
     int64_t count = 0;
     uint32_t bits = 0;
-    if (ebb_cudnn.get(engine, name, type, 32, &count, notes) != CUDNN_STATUS_SUCCESS)
+    if (ebb_cudnn.get(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, 32,
+                      &count, notes) != CUDNN_STATUS_SUCCESS)
         return 0;
     for (int64_t i = 0; i < count && i < 32; i++)
-        if (notes[i] >= 0 && notes[i] < 32)
-            bits |= 1U << notes[i];
+        if ((unsigned)notes[i] < 32)
+            bits |= 1U << (unsigned)notes[i];
     return bits;
 }
 
-/* The described device of a target, as cuDNN has it; NULL, and no error, for the present one. */
-static ebb_status describe(cudnnBackendDescriptor_t *made, const char *label,
-                           const ebb_cudnn_target *target)
+/* The described device of a target, as cuDNN has it; nothing for the present one. */
+static ebb_status describe(search *s)
 {
-    *made = NULL;
-    if (target->handle != NULL || target->device == NULL)
+    const ebb_cudnn_device *device = s->target->device;
+    const char *label = s->graph->label;
+    if (s->target->handle != NULL || device == NULL)
         return NULL;
-    EBB_TRY(ebb_cudnn_check(ebb_cudnn.make(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, made), label,
+    EBB_TRY(ebb_cudnn_check(ebb_cudnn.make(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &s->device), label,
                             "a described device"));
     cudnnStatus_t code =
-        ebb_cudnn.set(*made, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-                      (int64_t)strlen(target->device->json) + 1, target->device->json);
+        ebb_cudnn.set(s->device, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                      (int64_t)strlen(device->json) + 1, device->json);
     if (code == CUDNN_STATUS_SUCCESS)
-        code = ebb_cudnn.finalize(*made);
-    ebb_status status = ebb_cudnn_check(code, label, target->device->name);
-    if (status != NULL) {
-        (void)ebb_cudnn.drop(*made);
-        *made = NULL;
-    }
-    return status;
+        code = ebb_cudnn.finalize(s->device);
+    return ebb_cudnn_check(code, label, device->name);
 }
 
 /* ---- a configuration ---- */
@@ -64,17 +81,11 @@ static ebb_status read_choice(ebb_cudnn_choice *choice, bool *may_pass, const ch
                               cudnnBackendDescriptor_t config)
 {
     cudnnBackendDescriptor_t engine = NULL;
-    memset(choice, 0, sizeof *choice);
     EBB_TRY(ebb_cudnn_check(ebb_cudnn.make(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine), label,
                             "an engine"));
     cudnnStatus_t code =
         get_one(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, &engine);
-    if (code == CUDNN_STATUS_SUCCESS)
-        code = get_one(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, &choice->engine);
-    choice->numeric =
-        note_bits(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE);
-    choice->behaviour =
-        note_bits(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE);
+    choice->numeric = numerical_notes(engine);
     (void)ebb_cudnn.drop(engine);
     *may_pass = ebb_cudnn_may_pass(code);
     return ebb_cudnn_check(code, label, "reading a configuration");
@@ -91,23 +102,15 @@ static const char *refuse(const ebb_cudnn_choice *choice, const ebb_cudnn_rules 
                                  1U << CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4 |
                                  1U << CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6 |
                                  1U << CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13;
-    const uint32_t any_order = 1U << CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
-    const uint32_t narrow_sums = 1U << CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION;
-    const uint32_t compiled = 1U << CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION;
-    const uint32_t native = 1U << CUDNN_BEHAVIOR_NOTE_SUPPORTS_CUDA_GRAPH_NATIVE_API;
     /* On bfloat16 a tensor core rounds nothing away; on float32 it drops thirteen bits. */
     if (!rules->tf32 && float_inputs && (choice->numeric & rounded) != 0)
         return "rounds float32 (TF32)";
-    if (!rules->transforms && (choice->numeric & transformed) != 0)
+    if ((choice->numeric & transformed) != 0)
         return "multiplies in another domain (Winograd, FFT)";
-    if (!rules->nondeterministic && (choice->numeric & any_order) != 0)
+    if ((choice->numeric & 1U << CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) != 0)
         return "is not deterministic";
-    if ((choice->numeric & narrow_sums) != 0)
+    if ((choice->numeric & 1U << CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION) != 0)
         return "sums in less than float32";
-    if (rules->precompiled_only && (choice->behaviour & compiled) != 0)
-        return "is compiled at run time";
-    if (rules->graph_only && (choice->behaviour & native) == 0)
-        return "cannot be put into a CUDA graph by hand";
     if (rules->workspace_bytes >= 0 && choice->workspace_bytes > rules->workspace_bytes)
         return "needs more workspace";
     return NULL;
@@ -134,8 +137,7 @@ void ebb_cudnn_plan_free(ebb_cudnn_plan *plan)
         return;
     if (plan->plan != NULL)
         (void)ebb_cudnn.drop(plan->plan);
-    if (plan->config != NULL)
-        (void)ebb_cudnn.drop(plan->config);
+    (void)ebb_cudnn.drop(plan->config);
     ebb_cudnn_graph_free(plan->graph);
     ebb_free(plan);
 }
@@ -145,74 +147,32 @@ const ebb_cudnn_choice *ebb_cudnn_plan_choice(const ebb_cudnn_plan *plan)
     return &plan->choice;
 }
 
-/* An empty plan of a graph. */
-static ebb_status begin(ebb_cudnn_plan **plan, const ebb_cudnn_graph *graph)
-{
-    ebb_cudnn_plan *made = ebb_alloc(sizeof *made);
-    if (made == NULL)
-        return ebb_error_memory();
-    memset(made, 0, sizeof *made);
-    made->graph = ebb_cudnn_graph_share(graph);
-    *plan = made;
-    return NULL;
-}
-
-/* Gives a plan its device: the present one's handle, or the described one. */
-static ebb_status aim(ebb_cudnn_plan *plan, const ebb_cudnn_target *target)
-{
-    cudnnBackendDescriptor_t device = NULL;
-    cudnnHandle_t handle = (cudnnHandle_t)target->handle;
-    cudnnStatus_t code = CUDNN_STATUS_SUCCESS;
-    EBB_TRY(describe(&device, plan->graph->label, target));
-    if (device != NULL)
-        code = ebb_cudnn.set(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
-                             CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &device);
-    else
-        code = ebb_cudnn.set(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1,
-                             &handle);
-    if (device != NULL)
-        (void)ebb_cudnn.drop(device);
-    return ebb_cudnn_check(code, plan->graph->label, "the plan's device");
-}
-
 /* The finalised one, from its configuration. */
-static ebb_status finish(ebb_cudnn_plan *plan, bool *may_pass, const ebb_cudnn_target *target)
+static ebb_status finish(ebb_cudnn_plan *plan, bool *may_pass, const search *s)
 {
-    const char *label = plan->graph->label;
-    EBB_TRY(ebb_cudnn_check(ebb_cudnn.make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &plan->plan),
-                            label, "a plan"));
-    EBB_TRY(ebb_cudnn_check(ebb_cudnn.set(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
-                                          CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &plan->config),
-                            label, "the plan's configuration"));
-    EBB_TRY(aim(plan, target));
-    cudnnStatus_t code = ebb_cudnn.finalize(plan->plan);
+    cudnnHandle_t handle = (cudnnHandle_t)s->target->handle;
+    cudnnStatus_t code = ebb_cudnn.make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &plan->plan);
+    set_one(&code, plan->plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
+            CUDNN_TYPE_BACKEND_DESCRIPTOR, &plan->config);
+    if (s->device != NULL)
+        set_one(&code, plan->plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
+                CUDNN_TYPE_BACKEND_DESCRIPTOR, &s->device);
+    else
+        set_one(&code, plan->plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, &handle);
+    if (code == CUDNN_STATUS_SUCCESS)
+        code = ebb_cudnn.finalize(plan->plan);
     plan->choice.runs = code == CUDNN_STATUS_SUCCESS;
     if (code == CUDNN_STATUS_SUCCESS)
         code = get_one(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64,
                        &plan->choice.workspace_bytes);
-    else if (code == CUDNN_STATUS_EXECUTION_FAILED_CUDA_DRIVER && target->handle == NULL)
+    else if (code == CUDNN_STATUS_EXECUTION_FAILED_CUDA_DRIVER && s->target->handle == NULL)
         /* The kernel was compiled for the described device, and there is no driver to load it:
          * all that planning can know is known. */
         code = get_one(plan->config, CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE, CUDNN_TYPE_INT64,
                        &plan->choice.workspace_bytes);
     *may_pass = ebb_cudnn_may_pass(code);
-    return ebb_cudnn_check(code, label, "making the plan");
+    return ebb_cudnn_check(code, s->graph->label, "making the plan");
 }
-
-/* ---- heuristics ---- */
-
-typedef struct search {
-    const ebb_cudnn_graph *graph;
-    const ebb_cudnn_target *target;
-    const ebb_cudnn_rules *rules;
-    cudnnBackendDescriptor_t device;
-    ebb_cudnn_plan *plan; /* the first that the rules admit */
-    int seen, refused;
-    const char *refusal; /* the last rule that refused */
-    ebb_status last;     /* why the last configuration made no plan */
-    char passing[240];   /* and one that another time might have; "" where there was none */
-    bool floats;
-} search;
 
 /* A configuration failed, or a whole mode. */
 static void note_failure(search *s, ebb_status status, bool may_pass)
@@ -223,22 +183,20 @@ static void note_failure(search *s, ebb_status status, bool may_pass)
 }
 
 /* Takes over config. */
-static ebb_status try_configuration(search *s, cudnnBackendDescriptor_t config, bool fallback)
+static ebb_status try_configuration(search *s, cudnnBackendDescriptor_t config)
 {
-    ebb_cudnn_plan *plan = NULL;
-    ebb_status status = begin(&plan, s->graph);
-    if (status != NULL) {
-        (void)ebb_cudnn.drop(config);
-        return status;
-    }
     bool may_pass = false;
-    plan->config = config;
+    ebb_cudnn_plan *plan = ebb_alloc(sizeof *plan);
+    if (plan == NULL) {
+        (void)ebb_cudnn.drop(config);
+        return ebb_error_memory();
+    }
+    *plan = (ebb_cudnn_plan){.config = config};
     s->seen++;
-    status = read_choice(&plan->choice, &may_pass, s->graph->label, config);
-    plan->choice.fallback = fallback;
+    ebb_status status = read_choice(&plan->choice, &may_pass, s->graph->label, config);
     const char *why = status == NULL ? refuse(&plan->choice, s->rules, s->floats) : NULL;
     if (status == NULL && why == NULL)
-        status = finish(plan, &may_pass, s->target);
+        status = finish(plan, &may_pass, s);
     if (status == NULL && why == NULL) /* once more: now its workspace is known */
         why = refuse(&plan->choice, s->rules, s->floats);
     if (status == NULL && why == NULL) {
@@ -255,28 +213,26 @@ static ebb_status try_configuration(search *s, cudnnBackendDescriptor_t config, 
     return NULL;
 }
 
+/* ---- heuristics ---- */
+
 static ebb_status heuristics(const search *s, bool *may_pass, cudnnBackendDescriptor_t *heuristic,
                              cudnnBackendHeurMode_t mode, cudnnBackendDescriptor_t *configs,
                              int64_t *count)
 {
-    const char *label = s->graph->label;
     cudnnStatus_t code = ebb_cudnn.make(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, heuristic);
-    if (code == CUDNN_STATUS_SUCCESS)
-        code = ebb_cudnn.set(*heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH,
-                             CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &s->graph->graph);
-    if (code == CUDNN_STATUS_SUCCESS)
-        code =
-            ebb_cudnn.set(*heuristic, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
-    if (code == CUDNN_STATUS_SUCCESS && s->device != NULL)
-        code = ebb_cudnn.set(*heuristic, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP,
-                             CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &s->device);
+    set_one(&code, *heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+            &s->graph->graph);
+    set_one(&code, *heuristic, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, &mode);
+    if (s->device != NULL)
+        set_one(&code, *heuristic, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                &s->device);
     if (code == CUDNN_STATUS_SUCCESS)
         code = ebb_cudnn.finalize(*heuristic);
     if (code == CUDNN_STATUS_SUCCESS)
         code = ebb_cudnn.get(*heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS,
                              CUDNN_TYPE_BACKEND_DESCRIPTOR, CONFIGURATIONS, count, configs);
     *may_pass = ebb_cudnn_may_pass(code);
-    return ebb_cudnn_check(code, label, "the heuristics");
+    return ebb_cudnn_check(code, s->graph->label, "the heuristics");
 }
 
 /* Asks one mode, and tries what it answers until there is a plan. */
@@ -300,7 +256,7 @@ static ebb_status ask(search *s, cudnnBackendHeurMode_t mode)
     }
     int64_t i = 0;
     for (; i < count && i < made && status == NULL && s->plan == NULL; i++)
-        status = try_configuration(s, configs[i], mode == CUDNN_HEUR_MODE_FALLBACK);
+        status = try_configuration(s, configs[i]);
     for (; i < made; i++)
         (void)ebb_cudnn.drop(configs[i]);
     if (heuristic != NULL)
@@ -310,9 +266,7 @@ static ebb_status ask(search *s, cudnnBackendHeurMode_t mode)
 
 static ebb_status nothing(const search *s)
 {
-    const char *on = s->target->handle != NULL || s->target->device == NULL
-                         ? "the device"
-                         : s->target->device->name;
+    const char *on = s->device == NULL ? "the device" : s->target->device->name;
     if (s->passing[0] != '\0')
         return ebb_while(ebb_error(EBB_RUNTIME, "%s", s->passing), "planning for %s", on);
     if (s->refused > 0)
@@ -320,7 +274,7 @@ static ebb_status nothing(const search *s)
                                   "%s: of %d kernels of cuDNN for %s, %d are against the rules "
                                   "(the last one %s) and none of the others can be made",
                                   s->graph->label, s->seen, on, s->refused, s->refusal),
-                        "allow TF32, other orders of summation or more workspace");
+                        "allow TF32 or more workspace");
     if (s->last != NULL)
         return ebb_while(ebb_error(EBB_UNSUPPORTED, "%s", ebb_status_text(s->last)),
                          "planning for %s: none of %d kernels can be made", on, s->seen);
@@ -333,25 +287,27 @@ static ebb_status nothing(const search *s)
     return status;
 }
 
-ebb_status ebb_cudnn_plan_make(ebb_cudnn_plan **plan, const ebb_cudnn_graph *graph,
+ebb_status ebb_cudnn_plan_make(ebb_cudnn_plan **plan, ebb_cudnn_graph *graph,
                                const ebb_cudnn_target *target, const ebb_cudnn_rules *rules)
 {
     search s = {.graph = graph, .target = target, .rules = rules, .floats = may_round(graph)};
-    *plan = NULL;
-    if (graph->graph == NULL || graph->broken != NULL)
-        return ebb_error(EBB_RUNTIME, "%s: the graph was not ended", graph->label);
-    EBB_TRY(describe(&s.device, graph->label, target));
+    ebb_status status = describe(&s);
     if (target->handle == NULL)
         (void)ebb_cudnn_compiles(); /* before the first question */
-    ebb_status status = ask(&s, CUDNN_HEUR_MODE_A);
+    if (status == NULL)
+        status = ask(&s, CUDNN_HEUR_MODE_A);
     if (status == NULL && s.plan == NULL)
         status = ask(&s, CUDNN_HEUR_MODE_FALLBACK);
+    if (status == NULL && s.plan == NULL)
+        status = nothing(&s);
     if (s.device != NULL)
         (void)ebb_cudnn.drop(s.device);
     *plan = s.plan;
     if (s.plan != NULL)
-        return NULL;
-    return status != NULL ? status : nothing(&s);
+        s.plan->graph = graph;
+    else
+        ebb_cudnn_graph_free(graph);
+    return status;
 }
 
 /* ---- running ---- */
@@ -385,9 +341,7 @@ ebb_status ebb_cudnn_plan_run(const ebb_cudnn_plan *plan, void *handle, int coun
         ebb_cudnn.set(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, all, data);
     if (code == CUDNN_STATUS_SUCCESS)
         code = ebb_cudnn.set(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, all, uids);
-    if (code == CUDNN_STATUS_SUCCESS)
-        code = ebb_cudnn.set(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1,
-                             &workspace);
+    set_one(&code, pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, &workspace);
     if (code == CUDNN_STATUS_SUCCESS)
         code = ebb_cudnn.finalize(pack);
     if (code == CUDNN_STATUS_SUCCESS)

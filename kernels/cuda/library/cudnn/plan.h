@@ -1,10 +1,13 @@
 /* plan.h: which of cuDNN's kernels compute a graph, and running them.
  *
  * For a finalised graph cuDNN's heuristics name configurations (an engine and its knobs), best
- * first; those that the caller's rules forbid go; of the rest the first that can be made a plan is
- * taken. A plan knows its workspace before anything runs:
+ * first; those that the rules forbid go; of the rest the first that can be made a plan is taken. A
+ * plan knows its workspace before anything runs:
  *
  *     graph ── heuristics A, then FALLBACK ──> configurations ── rules ──> plan ──> run
+ *
+ * float32 is float32 unless TF32 is allowed: no Winograd, no FFT; sums are in float32 and in one
+ * order, so that every run gives the same bits.
  *
  * The device is either the present one (a handle) or a described one (device.h), for which the
  * workspace is exact and nothing can be run.
@@ -31,32 +34,24 @@ typedef struct ebb_cudnn_target {
 } ebb_cudnn_target;
 
 typedef struct ebb_cudnn_rules {
-    bool tf32;             /* float32 may be rounded to ten bits before it is multiplied */
-    bool transforms;       /* Winograd, FFT: float32 with errors some ten times larger */
-    bool nondeterministic; /* sums may be in an order that changes from run to run */
-    bool precompiled_only; /* nothing that is compiled when the plan is made */
-    bool graph_only;       /* only what cudnnBackendPopulateCudaGraph() takes; capture takes all */
+    bool tf32;               /* float32 may be rounded to ten bits before it is multiplied */
     int64_t workspace_bytes; /* at most; negative: any */
 } ebb_cudnn_rules;
 
-/* float32 is float32, every run gives the same bits, any workspace. */
 #define EBB_CUDNN_EXACT ((ebb_cudnn_rules){.workspace_bytes = -1})
 
-/* Bits of numeric and behaviour are 1 << CUDNN_NUMERICAL_NOTE_... and CUDNN_BEHAVIOR_NOTE_... */
 typedef struct ebb_cudnn_choice {
-    int64_t engine; /* its global index */
     int64_t workspace_bytes;
-    uint32_t numeric, behaviour;
-    bool fallback; /* not of the heuristics proper */
-    bool runs;     /* false: a described device whose kernel was compiled but could not be loaded */
+    uint32_t numeric; /* bits 1 << CUDNN_NUMERICAL_NOTE_... */
+    bool runs; /* false: a described device whose kernel was compiled but could not be loaded */
 } ebb_cudnn_choice;
 
 typedef struct ebb_cudnn_plan ebb_cudnn_plan;
 
 /* Makes the first plan that the rules admit, or says EBB_UNSUPPORTED with what cuDNN said of the last
  * configuration and how many the rules refused; where memory or the device failed any other code,
- * and to ask again may help. */
-ebb_status ebb_cudnn_plan_make(ebb_cudnn_plan **plan, const ebb_cudnn_graph *graph,
+ * and to ask again may help. Takes over the graph, whatever comes of it. */
+ebb_status ebb_cudnn_plan_make(ebb_cudnn_plan **plan, ebb_cudnn_graph *graph,
                                const ebb_cudnn_target *target, const ebb_cudnn_rules *rules);
 
 const ebb_cudnn_choice *ebb_cudnn_plan_choice(const ebb_cudnn_plan *plan);

@@ -5,10 +5,7 @@
  * business of plan.h.
  *
  * A BOOLEAN mask is one bit an element, eight neighbours along the fastest dim to a byte, lowest
- * bit first: numel / 8 bytes, with channels a multiple of 8. What a graph stores is read by cuDNN's
- * own graphs again (conv_backward_data and batch_norm_backward with mask).
- *
- * Per-channel tensors of batch norm are float32 [1, C, 1, 1], as are scale and bias.
+ * bit first: numel / 8 bytes, with channels a multiple of 8.
  */
 #ifndef EBB_KERNELS_CUDA_LIBRARY_CUDNN_SHAPES_H
 #define EBB_KERNELS_CUDA_LIBRARY_CUDNN_SHAPES_H
@@ -18,6 +15,16 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+enum {                          /* what comes with a graph: bits */
+       EBB_CUDNN_WITH_BIAS = 1, /* a convolution reads BIAS, of its dtype, [1, K, 1, 1] */
+       EBB_CUDNN_WITH_ADD = 2,  /* reads ADDED, like y, before the ReLU */
+       EBB_CUDNN_WITH_RELU = 4,
+       EBB_CUDNN_WITH_MASK = 8,   /* writes MASK, or reads it in a backward graph */
+       EBB_CUDNN_WITH_ADDED = 16, /* batch norm backward writes DADDED = mask * dy too */
+       EBB_CUDNN_WITH_STATS = 32, /* attention writes STATS */
+       EBB_CUDNN_WITH_PARTS = 64  /* attention writes what STATS is made of: MAX and SUM */
+};
 
 /* ---- convolution and pooling ---- */
 
@@ -32,27 +39,13 @@ typedef struct ebb_cudnn_conv_sizes {
 /* y's spatial sizes. EBB_REJECTED where a size is not positive or overflows. */
 ebb_status ebb_cudnn_conv_out(const ebb_cudnn_conv_sizes *sizes, int64_t out[EBB_CUDNN_AXES]);
 
-enum {                          /* what comes with a graph: bits */
-       EBB_CUDNN_WITH_BIAS = 1, /* reads BIAS, of the graph's dtype, [1, K, 1, 1] */
-       EBB_CUDNN_WITH_ADD = 2,  /* reads ADDED, like y, before the ReLU */
-       EBB_CUDNN_WITH_RELU = 4,
-       EBB_CUDNN_WITH_MASK = 8,     /* writes MASK, or reads it in a backward graph */
-       EBB_CUDNN_WITH_FLOAT = 16,   /* DW is float32 though the rest is not */
-       EBB_CUDNN_WITH_RUNNING = 32, /* batch norm updates the moving averages too */
-       EBB_CUDNN_WITH_ADDED = 64,   /* batch norm backward writes DADDED = mask * dy too */
-       EBB_CUDNN_WITH_STATS = 128,  /* attention writes STATS */
-       EBB_CUDNN_WITH_PARTS = 256   /* attention writes what STATS is made of: MAX and SUM */
-};
-
-/* X, W -> Y; with BIAS, RELU, MASK. */
+/* X, W -> Y; with BIAS, ADD, RELU, MASK. */
 ebb_status ebb_cudnn_conv_forward(ebb_cudnn_graph **graph, const ebb_cudnn_conv_sizes *sizes,
                                   unsigned with);
-/* DY, W -> DX; with MASK: dx = mask * ..., the mask of x as what made x wrote it. */
-ebb_status ebb_cudnn_conv_backward_data(ebb_cudnn_graph **graph, const ebb_cudnn_conv_sizes *sizes,
-                                        unsigned with);
-/* X, DY -> DW; with FLOAT, which cuDNN has not for depthwise convolutions (groups = channels). */
+/* DY, W -> DX; and X, DY -> DW. */
+ebb_status ebb_cudnn_conv_backward_data(ebb_cudnn_graph **graph, const ebb_cudnn_conv_sizes *sizes);
 ebb_status ebb_cudnn_conv_backward_filter(ebb_cudnn_graph **graph,
-                                          const ebb_cudnn_conv_sizes *sizes, unsigned with);
+                                          const ebb_cudnn_conv_sizes *sizes);
 
 typedef struct ebb_cudnn_pool_sizes {
     ebb_dtype dtype;
@@ -60,48 +53,28 @@ typedef struct ebb_cudnn_pool_sizes {
     ebb_cudnn_pool_kind kind;
     int64_t batch, channels;
     int64_t in[EBB_CUDNN_AXES], out[EBB_CUDNN_AXES];
-    ebb_cudnn_window window;
+    ebb_cudnn_window window; /* of 2 or 3 axes */
 } ebb_cudnn_pool_sizes;
 
-/* X -> Y, and INDEX of a max pool where index is true. DY (and INDEX) -> DX. */
-ebb_status ebb_cudnn_pool_forward(ebb_cudnn_graph **graph, const ebb_cudnn_pool_sizes *sizes,
-                                  bool index);
-ebb_status ebb_cudnn_pool_gradient(ebb_cudnn_graph **graph, const ebb_cudnn_pool_sizes *sizes);
+/* X -> Y; backward, of averages: DY -> DX. */
+ebb_status ebb_cudnn_pooling(ebb_cudnn_graph **graph, const ebb_cudnn_pool_sizes *sizes,
+                             bool backward);
 
-/* ---- normalisation ---- */
+/* ---- batch norm of [rows, channels] in training ---- */
 
 typedef struct ebb_cudnn_batch_norm_sizes {
-    ebb_dtype dtype; /* of x, y, dy, dx */
-    bool channels_last;
-    int spatial; /* 1 or 2 are written as 2 */
-    int64_t batch, channels, in[EBB_CUDNN_AXES];
-    float epsilon, momentum; /* momentum: weight of the new batch */
+    ebb_dtype dtype; /* of x, y, dy, dx; all that is a number a channel is float32 */
+    int64_t rows, channels;
+    float epsilon;
 } ebb_cudnn_batch_norm_sizes;
 
-/* X, SCALE, BIAS -> Y, MEAN, INVSTD; with ADD, RELU, MASK, RUNNING. The running variance is
- * cuDNN's: divided by n - 1, where ONNX divides by n. */
+/* X, SCALE, BIAS -> Y, MEAN, INVSTD; with ADD, RELU, MASK. */
 ebb_status ebb_cudnn_batch_norm_forward(ebb_cudnn_graph **graph,
                                         const ebb_cudnn_batch_norm_sizes *sizes, unsigned with);
 /* X, DY, SCALE, MEAN, INVSTD -> DX, DSCALE, DBIAS. With MASK: dy is masked first; with ADDED: the
- * masked dy is written to DADDED. With RELU and no MASK: the mask is found again from x, SCALE,
- * BIAS, so that neither y nor a mask need be stored. */
+ * masked dy is written to DADDED. */
 ebb_status ebb_cudnn_batch_norm_backward(ebb_cudnn_graph **graph,
                                          const ebb_cudnn_batch_norm_sizes *sizes, unsigned with);
-
-typedef struct ebb_cudnn_rows_norm_sizes { /* layer norm, RMS norm over rows */
-    ebb_dtype dtype;                       /* of x, y, dy, dx */
-    ebb_dtype parameters;                  /* of scale, bias and their gradients */
-    bool rms;                              /* no mean, no bias */
-    int64_t rows, columns;
-    float epsilon;
-} ebb_cudnn_rows_norm_sizes;
-
-/* X, SCALE, BIAS -> Y, MEAN, INVSTD; with ADD: X + ADDED is what is normalised. */
-ebb_status ebb_cudnn_rows_norm_forward(ebb_cudnn_graph **graph,
-                                       const ebb_cudnn_rows_norm_sizes *sizes, unsigned with);
-/* X, DY, SCALE, MEAN, INVSTD -> DX, DSCALE, DBIAS. */
-ebb_status ebb_cudnn_rows_norm_backward(ebb_cudnn_graph **graph,
-                                        const ebb_cudnn_rows_norm_sizes *sizes);
 
 /* ---- attention ---- */
 
@@ -114,7 +87,7 @@ ebb_cudnn_heads ebb_cudnn_heads_first(int64_t heads, int64_t rows, int64_t width
 ebb_cudnn_heads ebb_cudnn_heads_inside(int64_t heads, int64_t rows, int64_t width); /* B,S,H,D */
 
 typedef struct ebb_cudnn_attention_sizes {
-    ebb_dtype dtype; /* float16 or bfloat16; STATS, ROW_SUMS, DQ_SUMS are float32 */
+    ebb_dtype dtype; /* float16 or bfloat16; STATS, MAX, SUM and ROW_SUMS are float32 */
     int64_t batch, heads, kv_heads, queries, keys, width, value_width;
     ebb_cudnn_heads q, k, v, o; /* dq, dk, dv lie as q, k, v */
     ebb_cudnn_heads dout;       /* backward */
@@ -124,19 +97,16 @@ typedef struct ebb_cudnn_attention_sizes {
     bool bias;            /* reads BIAS [bias_batch, bias_heads, bias_rows, keys] */
     ebb_dtype bias_dtype; /* EBB_NONE: the graph's */
     int64_t bias_batch, bias_heads, bias_rows; /* 1, or as many as there are */
-    double dropout;     /* 0: off. Which scores stay is KEPT, of the graph's dtype, row-major */
-    bool deterministic; /* backward: DQ in one order of summation, and no DQ_SUMS */
+    double dropout; /* 0: off. Which scores stay is KEPT, of the graph's dtype, row-major */
 } ebb_cudnn_attention_sizes;
 
-/* Q, K, V (BIAS, KEPT) -> O; with STATS; with PARTS. These are [B, H, S] float32. */
+/* Q, K, V (BIAS, KEPT) -> O; with STATS; with PARTS. These are [B, H, S]. */
 ebb_status ebb_cudnn_attention_forward(ebb_cudnn_graph **graph,
                                        const ebb_cudnn_attention_sizes *sizes, unsigned with);
-/* Q, K, V, O, DO, STATS (BIAS, KEPT) -> DQ, DK, DV. Needs scratch tensors of float32 beside
- * the workspace: ROW_SUMS [B, H, S], and unless deterministic DQ_SUMS [B, H, S, D], both row-major;
- * nothing need be in them before. *scratch_bytes: their sum, each rounded up to 256. */
+/* Q, K, V, O, DO, STATS (BIAS, KEPT) -> DQ, DK, DV, of as many heads of K and V as of Q. Needs
+ * ROW_SUMS [B, H, S] as scratch beside the workspace. */
 ebb_status ebb_cudnn_attention_backward(ebb_cudnn_graph **graph,
-                                        const ebb_cudnn_attention_sizes *sizes,
-                                        int64_t *scratch_bytes);
+                                        const ebb_cudnn_attention_sizes *sizes);
 
 #ifdef __cplusplus
 }

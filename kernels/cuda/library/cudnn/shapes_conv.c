@@ -1,7 +1,6 @@
 /* shapes_conv.c: the graphs of convolutions and pools. */
+#include "kernels/cuda/library/cudnn/internal.h"
 #include "kernels/cuda/library/cudnn/shapes.h"
-
-enum { RANK = 5 }; /* at most: N, C and three spatial axes */
 
 /* ---- sizes ---- */
 
@@ -64,7 +63,7 @@ ebb_status ebb_cudnn_conv_out(const ebb_cudnn_conv_sizes *sizes, int64_t out[EBB
 static ebb_cudnn_tensor tensor(ebb_dtype dtype, bool channels_last, int64_t n, int64_t c, int axes,
                                const int64_t *spatial)
 {
-    int64_t dims[RANK] = {n, c};
+    int64_t dims[EBB_CUDNN_RANK] = {n, c};
     for (int i = 0; i < axes; i++)
         dims[2 + i] = spatial[i];
     return channels_last ? ebb_cudnn_channels_last(dtype, axes + 2, dims)
@@ -78,33 +77,15 @@ typedef struct conv_tensors {
 
 static ebb_status describe(conv_tensors *t, const ebb_cudnn_conv_sizes *sizes)
 {
-    int64_t out[EBB_CUDNN_AXES];
-    EBB_TRY(ebb_cudnn_conv_out(sizes, out));
-    t->s = at_least_two_axes(sizes);
-    EBB_TRY(ebb_cudnn_conv_out(&t->s, out));
     const ebb_cudnn_conv_sizes *s = &t->s;
-    int axes = s->window.spatial;
+    int64_t out[EBB_CUDNN_AXES];
+    t->s = at_least_two_axes(sizes);
+    EBB_TRY(ebb_cudnn_conv_out(s, out));
+    const int axes = s->window.spatial;
     t->x = tensor(s->dtype, s->channels_last, s->batch, s->channels, axes, s->in);
     t->w = tensor(s->dtype, s->channels_last, s->filters, s->channels / s->groups, axes, s->kernel);
     t->y = tensor(s->dtype, s->channels_last, s->batch, s->filters, axes, out);
     return NULL;
-}
-
-static ebb_cudnn_tensor as(const ebb_cudnn_tensor *tensor, ebb_dtype dtype)
-{
-    ebb_cudnn_tensor t = *tensor;
-    t.dtype = dtype;
-    return t;
-}
-
-/* Ends a graph into *out, or frees it. */
-static ebb_status end(ebb_cudnn_graph **out, ebb_cudnn_graph *graph)
-{
-    ebb_status status = ebb_cudnn_graph_end(graph);
-    *out = status == NULL ? graph : NULL;
-    if (status != NULL)
-        ebb_cudnn_graph_free(graph);
-    return status;
 }
 
 /* ---- convolutions ---- */
@@ -114,117 +95,65 @@ ebb_status ebb_cudnn_conv_forward(ebb_cudnn_graph **graph, const ebb_cudnn_conv_
 {
     static const int64_t none[EBB_CUDNN_AXES] = {1, 1, 1};
     conv_tensors t;
+    ebb_cudnn_graph *g;
     *graph = NULL;
     EBB_TRY(describe(&t, sizes));
-    ebb_cudnn_graph *g = ebb_cudnn_graph_new("convolution forward");
-    const ebb_cudnn_tensor inner = as(&t.y, EBB_F32), bits = as(&t.y, EBB_BOOL);
-    bool alone = (with & (EBB_CUDNN_WITH_BIAS | EBB_CUDNN_WITH_ADD | EBB_CUDNN_WITH_RELU)) == 0;
-    int x = ebb_cudnn_real(g, EBB_CUDNN_X, &t.x), w = ebb_cudnn_real(g, EBB_CUDNN_W, &t.w);
-    int y = ebb_cudnn_real(g, EBB_CUDNN_Y, &t.y);
-    int value = alone ? y : ebb_cudnn_virtual(g, &inner);
+    EBB_TRY(ebb_cudnn_graph_new(&g, "convolution forward"));
+    const ebb_cudnn_tensor bias =
+        tensor(t.s.dtype, t.s.channels_last, 1, t.s.filters, t.s.window.spatial, none);
+    const int x = ebb_cudnn_real(g, EBB_CUDNN_X, &t.x), w = ebb_cudnn_real(g, EBB_CUDNN_W, &t.w);
+    (void)ebb_cudnn_real(g, EBB_CUDNN_Y, &t.y);
+    const int value = ebb_cudnn_before(g, with, &t.y);
     ebb_cudnn_convolution(g, EBB_CUDNN_FORWARD, &t.s.window, x, w, value);
-    if (with & EBB_CUDNN_WITH_BIAS) {
-        ebb_cudnn_tensor b =
-            tensor(t.s.dtype, t.s.channels_last, 1, t.s.filters, t.s.window.spatial, none);
-        bool last = (with & (EBB_CUDNN_WITH_ADD | EBB_CUDNN_WITH_RELU)) == 0;
-        int sum = last ? y : ebb_cudnn_virtual(g, &inner);
-        ebb_cudnn_binary(g, EBB_CUDNN_ADD, value, ebb_cudnn_real(g, EBB_CUDNN_BIAS, &b), sum);
-        value = sum;
-    }
-    if (with & EBB_CUDNN_WITH_ADD) {
-        int sum = (with & EBB_CUDNN_WITH_RELU) == 0 ? y : ebb_cudnn_virtual(g, &inner);
-        ebb_cudnn_binary(g, EBB_CUDNN_ADD, value, ebb_cudnn_real(g, EBB_CUDNN_ADDED, &t.y), sum);
-        value = sum;
-    }
-    if (with & EBB_CUDNN_WITH_RELU)
-        ebb_cudnn_unary(g, EBB_CUDNN_RELU, value, y);
-    if (with & EBB_CUDNN_WITH_MASK)
-        ebb_cudnn_binary(g, EBB_CUDNN_GREATER, y, ebb_cudnn_number(g, t.s.window.spatial + 2, 0),
-                         ebb_cudnn_real(g, EBB_CUDNN_MASK, &bits));
-    return end(graph, g);
+    ebb_cudnn_epilogue(g, with, value, &t.y, &bias);
+    return ebb_cudnn_graph_end(graph, g);
 }
 
-ebb_status ebb_cudnn_conv_backward_data(ebb_cudnn_graph **graph, const ebb_cudnn_conv_sizes *sizes,
-                                        unsigned with)
+static ebb_status gradient(ebb_cudnn_graph **graph, const ebb_cudnn_conv_sizes *sizes,
+                           ebb_cudnn_direction direction, const char *label)
 {
+    const bool data = direction == EBB_CUDNN_BACKWARD_DATA;
     conv_tensors t;
+    ebb_cudnn_graph *g;
     *graph = NULL;
     EBB_TRY(describe(&t, sizes));
-    ebb_cudnn_graph *g = ebb_cudnn_graph_new("convolution backward data");
-    const ebb_cudnn_tensor inner = as(&t.x, EBB_F32), bits = as(&t.x, EBB_BOOL);
-    bool masked = (with & EBB_CUDNN_WITH_MASK) != 0;
-    int dy = ebb_cudnn_real(g, EBB_CUDNN_DY, &t.y), w = ebb_cudnn_real(g, EBB_CUDNN_W, &t.w);
-    int dx = ebb_cudnn_real(g, EBB_CUDNN_DX, &t.x);
-    int value = masked ? ebb_cudnn_virtual(g, &inner) : dx;
-    ebb_cudnn_convolution(g, EBB_CUDNN_BACKWARD_DATA, &t.s.window, value, w, dy);
-    if (masked)
-        ebb_cudnn_binary(g, EBB_CUDNN_MUL, value, ebb_cudnn_real(g, EBB_CUDNN_MASK, &bits), dx);
-    return end(graph, g);
+    EBB_TRY(ebb_cudnn_graph_new(&g, label));
+    const int x = ebb_cudnn_real(g, data ? EBB_CUDNN_DX : EBB_CUDNN_X, &t.x);
+    const int w = ebb_cudnn_real(g, data ? EBB_CUDNN_W : EBB_CUDNN_DW, &t.w);
+    const int dy = ebb_cudnn_real(g, EBB_CUDNN_DY, &t.y);
+    ebb_cudnn_convolution(g, direction, &t.s.window, x, w, dy);
+    return ebb_cudnn_graph_end(graph, g);
+}
+
+ebb_status ebb_cudnn_conv_backward_data(ebb_cudnn_graph **graph, const ebb_cudnn_conv_sizes *sizes)
+{
+    return gradient(graph, sizes, EBB_CUDNN_BACKWARD_DATA, "convolution backward data");
 }
 
 ebb_status ebb_cudnn_conv_backward_filter(ebb_cudnn_graph **graph,
-                                          const ebb_cudnn_conv_sizes *sizes, unsigned with)
+                                          const ebb_cudnn_conv_sizes *sizes)
 {
-    conv_tensors t;
-    *graph = NULL;
-    EBB_TRY(describe(&t, sizes));
-    ebb_cudnn_graph *g = ebb_cudnn_graph_new("convolution backward filter");
-    const ebb_cudnn_tensor precise = as(&t.w, EBB_F32);
-    /* A float32 result of narrower operands is refused, but not when it first is a virtual tensor
-     * and then is copied. */
-    bool wide = (with & EBB_CUDNN_WITH_FLOAT) != 0 && t.s.dtype != EBB_F32;
-    int x = ebb_cudnn_real(g, EBB_CUDNN_X, &t.x), dy = ebb_cudnn_real(g, EBB_CUDNN_DY, &t.y);
-    int dw = ebb_cudnn_real(g, EBB_CUDNN_DW, wide ? &precise : &t.w);
-    int value = wide ? ebb_cudnn_virtual(g, &precise) : dw;
-    ebb_cudnn_convolution(g, EBB_CUDNN_BACKWARD_FILTER, &t.s.window, x, value, dy);
-    if (wide)
-        ebb_cudnn_unary(g, EBB_CUDNN_IDENTITY, value, dw);
-    return end(graph, g);
+    return gradient(graph, sizes, EBB_CUDNN_BACKWARD_FILTER, "convolution backward filter");
 }
 
 /* ---- pools ---- */
 
-static ebb_status pool_tensors(ebb_cudnn_tensor *x, ebb_cudnn_tensor *y,
-                               const ebb_cudnn_pool_sizes *s)
+ebb_status ebb_cudnn_pooling(ebb_cudnn_graph **graph, const ebb_cudnn_pool_sizes *s, bool backward)
 {
     const int64_t counts[2] = {s->batch, s->channels};
-    int axes = s->window.spatial;
+    const int axes = s->window.spatial;
+    ebb_cudnn_graph *g;
+    *graph = NULL;
     EBB_TRY(positive("pool", counts, 2));
-    if (axes < 2 || axes > EBB_CUDNN_AXES)
-        return ebb_error(EBB_REJECTED, "pool: %d spatial axes; cuDNN takes 2 or 3", axes);
-    EBB_TRY(positive("pool", s->in, axes));
-    EBB_TRY(positive("pool", s->out, axes));
     EBB_TRY(positive("pool", s->window.size, axes));
     EBB_TRY(positive("pool", s->window.stride, axes));
-    *x = tensor(s->dtype, s->channels_last, s->batch, s->channels, axes, s->in);
-    *y = tensor(s->dtype, s->channels_last, s->batch, s->channels, axes, s->out);
-    return NULL;
-}
-
-ebb_status ebb_cudnn_pool_forward(ebb_cudnn_graph **graph, const ebb_cudnn_pool_sizes *sizes,
-                                  bool index)
-{
-    ebb_cudnn_tensor x, y;
-    *graph = NULL;
-    EBB_TRY(pool_tensors(&x, &y, sizes));
-    ebb_cudnn_graph *g = ebb_cudnn_graph_new("pool forward");
-    const ebb_cudnn_tensor places = as(&y, EBB_I8);
-    ebb_cudnn_pool(g, sizes->kind, &sizes->window, ebb_cudnn_real(g, EBB_CUDNN_X, &x),
-                   ebb_cudnn_real(g, EBB_CUDNN_Y, &y),
-                   index ? ebb_cudnn_real(g, EBB_CUDNN_INDEX, &places) : 0);
-    return end(graph, g);
-}
-
-ebb_status ebb_cudnn_pool_gradient(ebb_cudnn_graph **graph, const ebb_cudnn_pool_sizes *sizes)
-{
-    ebb_cudnn_tensor x, y;
-    *graph = NULL;
-    EBB_TRY(pool_tensors(&x, &y, sizes));
-    ebb_cudnn_graph *g = ebb_cudnn_graph_new("pool backward");
-    const ebb_cudnn_tensor places = as(&y, EBB_I8);
-    ebb_cudnn_pool_backward(
-        g, sizes->kind, &sizes->window, ebb_cudnn_real(g, EBB_CUDNN_DY, &y),
-        ebb_cudnn_real(g, EBB_CUDNN_DX, &x),
-        sizes->kind == EBB_CUDNN_MAX_POOL ? ebb_cudnn_real(g, EBB_CUDNN_INDEX, &places) : 0);
-    return end(graph, g);
+    EBB_TRY(ebb_cudnn_graph_new(&g, backward ? "pool backward" : "pool forward"));
+    const ebb_cudnn_tensor wide =
+        tensor(s->dtype, s->channels_last, s->batch, s->channels, axes, s->in);
+    const ebb_cudnn_tensor narrow =
+        tensor(s->dtype, s->channels_last, s->batch, s->channels, axes, s->out);
+    const int x = ebb_cudnn_real(g, backward ? EBB_CUDNN_DX : EBB_CUDNN_X, &wide);
+    const int y = ebb_cudnn_real(g, backward ? EBB_CUDNN_DY : EBB_CUDNN_Y, &narrow);
+    ebb_cudnn_pool(g, s->kind, &s->window, backward, x, y);
+    return ebb_cudnn_graph_end(graph, g);
 }

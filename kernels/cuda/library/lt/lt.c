@@ -5,7 +5,6 @@
 #include "onnx/words/arena.h"
 
 #include <cublasLt.h>
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,10 +30,7 @@ static char trouble[512];
 
 static void look_up(void *library, const char *name, void *place)
 {
-    void *symbol = dlsym(library, name);
-    if (symbol != NULL)
-        memcpy(place, &symbol, sizeof symbol);
-    else if (trouble[0] == 0)
+    if (!ebb_library_symbol(library, name, place) && trouble[0] == 0)
         (void)snprintf(trouble, sizeof trouble, "the cuBLASLt that was opened has no %s", name);
 }
 
