@@ -172,10 +172,21 @@ bool ebb_is_detach(const ebb_graph *g, ebb_node n)
     const ebb_node_info *info = ebb_node_of(g, n);
     if (info->op != EBB_OP_IDENTITY)
         return false;
+    if (ebb_props_get(g, &info->props, "ebb.detach") != NULL)
+        return true;
     // "['Module', 'aten.detach.default']", from the outermost in
     const char *calls = ebb_props_get(g, &info->props, "pkg.torch.onnx.class_hierarchy");
     const char *last = calls != NULL ? strrchr(calls, ' ') : NULL;
     return calls != NULL && strstr(last != NULL ? last : calls, "'aten.detach") != NULL;
+}
+
+ebb_value ebb_emit_detached(ebb_build *b, ebb_value x)
+{
+    ebb_value y = ebb_emit(b, EBB_OP_IDENTITY, x);
+    if (b->status == NULL)
+        ebb_build_fail(b,
+                       ebb_props_set(b->g, &ebb_node_of(b->g, b->last)->props, "ebb.detach", "1"));
+    return y;
 }
 
 bool ebb_stops_gradient(const ebb_graph *g, ebb_node n)

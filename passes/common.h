@@ -62,8 +62,10 @@ bool ebb_is_parameter(const ebb_graph *g, ebb_value v);
 bool ebb_is_name_of_state(const char *name);
 
 /* Whether n is what an exporter made of detach(): an Identity that passes no gradient. Only PyTorch's
- * dynamo exporter says so, by the last entry of its metadata, and its optimiser drops the node. */
+ * dynamo exporter says so, by the last entry of its metadata, and its optimiser drops the node. Or one that a pass
+ * made (metadata "ebb.detach"). */
 bool ebb_is_detach(const ebb_graph *g, ebb_node n);
+ebb_value ebb_emit_detached(ebb_build *b, ebb_value x);
 /* Whether no gradient passes n: by its operator, or because it is a detach. */
 bool ebb_stops_gradient(const ebb_graph *g, ebb_node n);
 

@@ -1,8 +1,8 @@
 /* adapters.c: low-rank adapters saved by themselves, and merged into the weights that they change.
  *
  * The file is what PEFT calls adapter_model.safetensors: base_model.model.MODULE.lora_A.weight
- * [r, in] and ...lora_B.weight [out, r]. Rank and alpha, which PEFT has in a file of its own
- * (adapters_peft.c), are in the metadata too ("r", "lora_alpha"). What is trained beside the adapters (a
+ * [r, in] and ...lora_B.weight [out, r], with DoRA ...lora_magnitude_vector [out]. Rank and alpha, which PEFT has in a file of its own
+ * (adapters_peft.c), are in the metadata too ("r", "lora_alpha"), and so is a form that PEFT has no word for ("use_paca"). What is trained beside the adapters (a
  * head) goes in under its own name; in a folder, as PEFT names it.
  */
 #include "exec/data/adapters.h"
@@ -10,7 +10,6 @@
 #include "exec/data/average.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 static const char *prop(const ebb_graph *g, ebb_value b, const char *key)
@@ -18,11 +17,11 @@ static const char *prop(const ebb_graph *g, ebb_value b, const char *key)
     return ebb_props_get(g, &ebb_value_of(g, b)->props, key);
 }
 
-static bool is_matrix(const ebb_graph *g, ebb_value v)
+static bool is_stored(const ebb_graph *g, ebb_value v, int rank)
 {
     const ebb_value_info *info = ebb_value_of(g, v);
     return v.i != 0 && !info->dead && (info->flags & EBB_IS_INITIALIZER) != 0 &&
-           info->type->kind == EBB_KIND_TENSOR && info->type->rank == 2 &&
+           info->type->kind == EBB_KIND_TENSOR && info->type->rank == rank &&
            (info->type->dtype == EBB_F32 || info->type->dtype == EBB_F64);
 }
 
@@ -31,26 +30,33 @@ bool ebb_adapter_of(const ebb_graph *g, ebb_value b, ebb_adapter *adapter)
     const char *a = prop(g, b, "ebb.adapter.a"), *scale = prop(g, b, "ebb.adapter.scale");
     const char *weight = prop(g, b, "ebb.adapter.weight"), *order = prop(g, b, "ebb.adapter.order");
     const char *from = prop(g, b, "ebb.adapter.from"), *block = prop(g, b, "ebb.adapter.block");
+    const char *length = prop(g, b, "ebb.adapter.length");
     if (a == NULL || scale == NULL)
         return false;
     *adapter = (ebb_adapter){.a = ebb_value_find(g, a),
                              .b = b,
                              .weight = weight != NULL ? ebb_value_find(g, weight) : EBB_NO_VALUE,
+                             .length = length != NULL ? ebb_value_find(g, length) : EBB_NO_VALUE,
                              .turned = order != NULL && strcmp(order, "out,in") == 0,
                              .from = from != NULL ? strtoll(from, NULL, 10) : 0,
                              .by_root = prop(g, b, "ebb.adapter.rslora") != NULL,
+                             .picks = prop(g, b, "ebb.adapter.paca") != NULL,
                              .scale = strtod(scale, NULL),
                              .block = block != NULL ? strtoll(block, NULL, 10) : 0,
                              .codes = prop(g, b, "ebb.adapter.codes")};
-    if (!is_matrix(g, adapter->a) || !is_matrix(g, b))
+    if (!is_stored(g, adapter->a, 2) || !is_stored(g, b, 2))
         return false;
     const ebb_type *ta = ebb_value_of(g, adapter->a)->type, *tb = ebb_value_of(g, b)->type;
     if (ta->dims[0] != tb->dims[1] || ta->dtype != tb->dtype || adapter->block < 0)
         return false;
+    if (length != NULL && (!is_stored(g, adapter->length, 1) ||
+                           ebb_value_of(g, adapter->length)->type->dtype != tb->dtype ||
+                           ebb_value_of(g, adapter->length)->type->dims[0] != tb->dims[0]))
+        return false;
     if (adapter->weight.i == 0)
         return true;
     const ebb_type *w = ebb_value_of(g, adapter->weight)->type;
-    return is_matrix(g, adapter->weight) && w->dtype == ta->dtype &&
+    return is_stored(g, adapter->weight, 2) && w->dtype == ta->dtype &&
            w->dims[adapter->turned] == ta->dims[1] && adapter->from >= 0 &&
            tb->dims[0] <= w->dims[!adapter->turned] &&
            adapter->from <= w->dims[!adapter->turned] - tb->dims[0];
@@ -71,32 +77,73 @@ ebb_status ebb_adapter_copy(ebb_program *program, ebb_value v, const ebb_graph *
     return NULL;
 }
 
-/* sum: W, to which s A' B' is added. */
-static ebb_status add_product(ebb_program *program, const ebb_adapter *adapter, const ebb_graph *to,
-                              const ebb_named *w, void *sum)
+typedef struct merging {
+    const ebb_adapter *adapter;
+    const ebb_named *w;
+    ebb_named a, b, length;
+    void *copy[3]; /* of these */
+    void *sum;     /* W, to which s A' B' is added */
+} merging;
+
+/* Where column i of row o of the adapter is in the weight. */
+static int64_t place_of(const merging *m, int64_t o, int64_t i)
 {
-    ebb_named a, b;
-    void *copy[2] = {NULL};
-    ebb_status status = ebb_adapter_copy(program, adapter->a, to, &a, &copy[0]);
+    const int64_t row = m->adapter->from + o;
+    return m->adapter->turned ? row * m->w->dims[1] + i : i * m->w->dims[1] + row;
+}
+
+static void put(const merging *m, int64_t place, double x)
+{
+    if (m->w->dtype == EBB_F32)
+        ((float *)m->sum)[place] = (float)x;
+    else
+        ((double *)m->sum)[place] = x;
+}
+
+/* The row with its adapter's product, in double, and its length. */
+static double add_row(const merging *m, int64_t o, double *row)
+{
+    const int64_t rank = m->a.dims[0], in = m->a.dims[1];
+    double square = 0;
+    for (int64_t i = 0; i < in; i++) {
+        double x = 0;
+        for (int64_t r = 0; r < rank; r++)
+            x += ebb_adapter_number(&m->b, o * rank + r) * ebb_adapter_number(&m->a, r * in + i);
+        row[i] = ebb_adapter_number(m->w, place_of(m, o, i)) + m->adapter->scale * x;
+        square += row[i] * row[i];
+    }
+    return sqrt(square);
+}
+
+static void add_product(const merging *m, double *row)
+{
+    const bool stretches = m->adapter->length.i != 0;
+    for (int64_t o = 0; o < m->b.dims[0]; o++) {
+        const double long_is = add_row(m, o, row);
+        const double by =
+            stretches && long_is > 0 ? ebb_adapter_number(&m->length, o) / long_is : 1;
+        for (int64_t i = 0; i < m->a.dims[1]; i++)
+            put(m, place_of(m, o, i), stretches ? row[i] * by : row[i]);
+    }
+}
+
+static ebb_status merge_one(ebb_program *program, const ebb_adapter *adapter, const ebb_graph *to,
+                            const ebb_named *w, void *sum)
+{
+    merging m = {.adapter = adapter, .w = w, .sum = sum};
+    double *row = malloc((size_t)w->dims[adapter->turned] * sizeof *row);
+    ebb_status status = row != NULL ? NULL : ebb_error_memory();
     if (status == NULL)
-        status = ebb_adapter_copy(program, adapter->b, to, &b, &copy[1]);
-    const int64_t out_all = w->dims[!adapter->turned];
-    for (int64_t o = 0; status == NULL && o < b.dims[0]; o++)
-        for (int64_t i = 0; i < a.dims[1]; i++) {
-            const int64_t row = adapter->from + o;
-            const int64_t place = adapter->turned ? row * a.dims[1] + i : i * out_all + row;
-            double x = 0;
-            for (int64_t r = 0; r < a.dims[0]; r++)
-                x += ebb_adapter_number(&b, o * a.dims[0] + r) *
-                     ebb_adapter_number(&a, r * a.dims[1] + i);
-            x = ebb_adapter_number(w, place) + adapter->scale * x;
-            if (w->dtype == EBB_F32)
-                ((float *)sum)[place] = (float)x;
-            else
-                ((double *)sum)[place] = x;
-        }
-    free(copy[0]);
-    free(copy[1]);
+        status = ebb_adapter_copy(program, adapter->a, to, &m.a, &m.copy[0]);
+    if (status == NULL)
+        status = ebb_adapter_copy(program, adapter->b, to, &m.b, &m.copy[1]);
+    if (status == NULL && adapter->length.i != 0)
+        status = ebb_adapter_copy(program, adapter->length, to, &m.length, &m.copy[2]);
+    if (status == NULL)
+        add_product(&m, row);
+    for (int k = 0; k < 3; k++)
+        free(m.copy[k]);
+    free(row);
     return status;
 }
 
@@ -110,7 +157,7 @@ ebb_status ebb_adapter_merge(ebb_program *program, const ebb_adapter *adapter, c
         ebb_adapter other;
         if (ebb_adapter_of(g, g->initializers[i], &other) &&
             ebb_same_value(other.weight, adapter->weight))
-            status = add_product(program, &other, to, &w, *merged);
+            status = merge_one(program, &other, to, &w, *merged);
     }
     if (status != NULL) {
         free(*merged);
@@ -130,7 +177,6 @@ typedef struct saving {
     ebb_adapter_facts *adapters;
     const char **whole; /* modules that are trained as they are */
     size_t adapter_count, whole_count;
-    bool by_root;
 } saving;
 
 static ebb_status add(saving *s, ebb_value v, bool prefixed)
@@ -168,10 +214,14 @@ static ebb_status add_adapter(saving *s, const ebb_adapter *adapter)
     facts->rank = (int64_t)rank;
     facts->alpha = adapter->scale * (adapter->by_root ? sqrt(rank) : rank);
     facts->block = adapter->block;
-    s->by_root = adapter->by_root;
+    facts->by_root = adapter->by_root;
+    facts->has_lengths = adapter->length.i != 0;
+    facts->picks = adapter->picks;
     if (facts->module == NULL)
         return ebb_error_memory();
     EBB_TRY(add(s, adapter->a, true));
+    if (facts->has_lengths)
+        EBB_TRY(add(s, adapter->length, true));
     return add(s, adapter->b, true);
 }
 
@@ -203,7 +253,7 @@ static ebb_status collect(saving *s)
         ebb_adapter adapter;
         if (!ebb_adapter_of(g, g->initializers[i], &adapter))
             continue;
-        part[adapter.a.i] = part[adapter.b.i] = true;
+        part[adapter.a.i] = part[adapter.b.i] = part[adapter.length.i] = true;
         EBB_TRY(add_adapter(s, &adapter));
     }
     for (size_t i = 0; i < g->initializer_count; i++) {
@@ -216,21 +266,29 @@ static ebb_status collect(saving *s)
     return NULL;
 }
 
+/* Facts of adapters, as safetensors holds them. */
+static char *metadata_of(saving *s)
+{
+    const ebb_adapter_facts *f = &s->adapters[s->adapter_count - 1];
+    return ebb_arena_printf(
+        &s->arena, "{\"format\":\"%s\",\"r\":\"%lld\",\"lora_alpha\":\"%.17g\"%s%s%s%s}",
+        s->folder ? "pt" : "ebb.adapter/1", (long long)f->rank, f->alpha,
+        f->by_root ? ",\"use_rslora\":\"true\"" : "",
+        f->block > 0 ? ",\"use_qalora\":\"true\"" : "",
+        f->has_lengths ? ",\"use_dora\":\"true\"" : "", f->picks ? ",\"use_paca\":\"true\"" : "");
+}
+
 static ebb_status save(saving *s, const char *path)
 {
-    char metadata[240];
-    const ebb_adapter_facts *last = &s->adapters[s->adapter_count - 1];
-    if (s->folder)
-        EBB_TRY(ebb_adapters_write_config(path, s->adapters, s->adapter_count, s->by_root, s->whole,
-                                          s->whole_count));
-    (void)snprintf(metadata, sizeof metadata,
-                   "{\"format\":\"%s\",\"r\":\"%lld\",\"lora_alpha\":\"%.17g\"%s%s}",
-                   s->folder ? "pt" : "ebb.adapter/1", (long long)last->rank, last->alpha,
-                   s->by_root ? ",\"use_rslora\":\"true\"" : "",
-                   last->block > 0 ? ",\"use_qalora\":\"true\"" : "");
+    const char *metadata = metadata_of(s);
     const char *file =
         s->folder ? ebb_arena_printf(&s->arena, "%s/adapter_model.safetensors", path) : path;
-    return file != NULL ? ebb_tensors_save(file, s->list, s->count, metadata) : ebb_error_memory();
+    if (metadata == NULL || file == NULL)
+        return ebb_error_memory();
+    if (s->folder)
+        EBB_TRY(ebb_adapters_write_config(path, s->adapters, s->adapter_count, s->whole,
+                                          s->whole_count));
+    return ebb_tensors_save(file, s->list, s->count, metadata);
 }
 
 EBB_API ebb_status ebb_adapters_save(ebb_program *program, const char *path)

@@ -1,4 +1,5 @@
-/* adapters.h: low-rank adapters of a program: y = x W + s (x A') B', W frozen. */
+/* adapters.h: low-rank adapters of a program: y = x W + s (x A') B', W frozen; with a length for each row of the sum
+ * where there are any (DoRA). */
 #ifndef EBB_EXEC_DATA_ADAPTERS_H
 #define EBB_EXEC_DATA_ADAPTERS_H
 
@@ -11,9 +12,11 @@ extern "C" {
 /* One of them, as pass lora left it in the metadata of B. */
 typedef struct ebb_adapter {
     ebb_value a, b, weight; /* [r, in], [out, r]; weight none: it is quantised or cast */
-    bool turned;            /* the weight lies [out, in], not [in, out] */
-    int64_t from;           /* where its rows begin in the weight: q, k and v lie in one */
-    bool by_root;           /* scale is alpha / sqrt(r), not alpha / r */
+    ebb_value length; /* [out], of the rows of W + s B A; none: they are as long as they are */
+    bool turned;      /* the weight lies [out, in], not [in, out] */
+    int64_t from;     /* where its rows begin in the weight: q, k and v lie in one */
+    bool by_root;     /* scale is alpha / sqrt(r), not alpha / r */
+    bool picks;       /* A picks columns, and is not trained (PaCA) */
     double scale;
     int64_t block; /* of codes, over which A reads sums (QA-LoRA); 0: it reads inputs as they are */
     const char *codes; /* then: what the model calls them */
@@ -22,7 +25,7 @@ typedef struct ebb_adapter {
 /* The adapter whose B this initializer is; false: it is none. */
 bool ebb_adapter_of(const ebb_graph *g, ebb_value b, ebb_adapter *adapter);
 
-/* W + s A' B' for all adapters of its weight, of the program's values, as `to` gets them (average.h), in new memory (free) of W's type,
+/* W + s A' B', its rows stretched, for all adapters of its weight, of the program's values, as `to` gets them (average.h), in new memory (free) of W's type,
  * float32 or float64. */
 ebb_status ebb_adapter_merge(ebb_program *program, const ebb_adapter *adapter, const ebb_graph *to,
                              void **merged);
@@ -53,12 +56,12 @@ typedef struct ebb_adapter_facts { /* of one that is saved */
     int64_t rank;
     double alpha;
     int64_t block; /* 0: none */
+    bool by_root, has_lengths, picks;
 } ebb_adapter_facts;
 
 /* adapter_config.json, beside the tensors. whole: modules that are trained as they are. */
 ebb_status ebb_adapters_write_config(const char *folder, const ebb_adapter_facts *list,
-                                     size_t count, bool by_root, const char *const *whole,
-                                     size_t whole_count);
+                                     size_t count, const char *const *whole, size_t whole_count);
 
 #ifdef __cplusplus
 }

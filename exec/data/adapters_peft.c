@@ -31,8 +31,8 @@ static json_t *number(double x)
     return fabs(x - rounded) <= 1e-9 * fabs(x) ? json_integer((json_int_t)rounded) : json_real(x);
 }
 
-static json_t *config_of(const ebb_adapter_facts *list, size_t count, bool by_root,
-                         const char *const *whole, size_t whole_count)
+static json_t *config_of(const ebb_adapter_facts *list, size_t count, const char *const *whole,
+                         size_t whole_count)
 {
     json_t *targets = json_array(), *ranks = json_object(), *alphas = json_object();
     json_t *kept = whole_count > 0 ? json_array() : json_null();
@@ -47,24 +47,23 @@ static json_t *config_of(const ebb_adapter_facts *list, size_t count, bool by_ro
     for (size_t i = 0; i < whole_count; i++)
         (void)json_array_append_new(kept, json_string(whole[i]));
     return json_pack( // a group size beside use_qalora false is PEFT's own default
-
         "{s:s, s:n, s:s, s:b, s:b, s:b, s:o, s:f, s:o, s:I, s:o, s:o, s:o, s:n, s:b, s:b, s:b, "
         "s:I}",
         "peft_type", "LORA", "base_model_name_or_path", "bias", "none", "fan_in_fan_out", 0,
         "inference_mode", 1, "init_lora_weights", 1, "lora_alpha", number(list[0].alpha),
         "lora_dropout", 0.0, "modules_to_save", kept, "r", (json_int_t)list[0].rank,
         "target_modules", targets, "rank_pattern", ranks, "alpha_pattern", alphas, "task_type",
-        "use_dora", 0, "use_rslora", (int)by_root, "use_qalora", list[0].block > 0,
-        "qalora_group_size", (json_int_t)(list[0].block > 0 ? list[0].block : 16));
+        "use_dora", (int)list[0].has_lengths, "use_rslora", (int)list[0].by_root, "use_qalora",
+        list[0].block > 0, "qalora_group_size",
+        (json_int_t)(list[0].block > 0 ? list[0].block : 16));
 }
 
 ebb_status ebb_adapters_write_config(const char *folder, const ebb_adapter_facts *list,
-                                     size_t count, bool by_root, const char *const *whole,
-                                     size_t whole_count)
+                                     size_t count, const char *const *whole, size_t whole_count)
 {
     ebb_arena arena = {0};
     ebb_sink sink = {.fd = -1};
-    json_t *o = config_of(list, count, by_root, whole, whole_count);
+    json_t *o = config_of(list, count, whole, whole_count);
     char *text = o != NULL ? json_dumps(o, JSON_INDENT(2)) : NULL;
     char *path = ebb_arena_printf(&arena, "%s/adapter_config.json", folder);
     ebb_status status = text == NULL || path == NULL ? ebb_error_memory() : NULL;

@@ -53,39 +53,12 @@ const char *ebb_coded_conv_read(ebb_geometry *window, const ebb_call *call);
 
 /* ---- a matrix in few bits (onnx/words/frozen.h), with its bytes ---- */
 
-typedef struct ebb_frozen_matrix {
-    ebb_frozen of;
-    const uint8_t *codes;
-    const void *scales, *zeros; /* zeros: NULL where there are none */
-    ebb_dtype scale_dtype, zero_dtype;
-    /* What a code stands for: level[code]; and where it is `linear`, (code ^ flip) + least. */
-    double level[256];
-    bool linear;
-    unsigned flip;
-    double least;
-} ebb_frozen_matrix;
-
 /* Of a MatMulCodes or MatMulDequantized: NULL, or why shapes and attributes do not fit. Dtypes of A
  * and of the result are the back end's to check. */
 const char *ebb_frozen_misfit(const ebb_call *c);
 
 /* Of a call that fits, in a run. */
 void ebb_frozen_open(ebb_frozen_matrix *m, const ebb_call *c);
-
-unsigned ebb_frozen_code(const ebb_frozen_matrix *m, int64_t n, int64_t k);
-double ebb_frozen_scale(const ebb_frozen_matrix *m, int64_t n, int64_t k);
-double ebb_frozen_zero(const ebb_frozen_matrix *m, int64_t n, int64_t k);
-
-/* The scales, and zero points less `least` where codes are linear, of `count` blocks of row n, from that
- * of column k on; each `step` floats behind the last. Of a matrix whose blocks do not run on. */
-void ebb_frozen_blocks(const ebb_frozen_matrix *m, int64_t n, int64_t k, int64_t count,
-                       float *scales, float *zeros, int64_t step);
-
-static inline double ebb_frozen_at(const ebb_frozen_matrix *m, int64_t n, int64_t k)
-{
-    return (m->level[ebb_frozen_code(m, n, k)] - ebb_frozen_zero(m, n, k)) *
-           ebb_frozen_scale(m, n, k);
-}
 
 #ifdef __cplusplus
 }

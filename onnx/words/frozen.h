@@ -68,6 +68,38 @@ static inline int64_t ebb_frozen_columns(const ebb_frozen *f)
 const char *ebb_frozen_read(ebb_frozen *f, bool bytes, const ebb_attrs *attrs,
                             const ebb_type *const *in, uint32_t count);
 
+/* ---- with its bytes (frozen_matrix.c) ---- */
+
+typedef struct ebb_frozen_matrix {
+    ebb_frozen of;
+    const uint8_t *codes;
+    const void *scales, *zeros; /* zeros: NULL where there are none */
+    ebb_dtype scale_dtype, zero_dtype;
+    /* What a code stands for: level[code]; and where it is `linear`, (code ^ flip) + least. */
+    double level[256];
+    bool linear;
+    unsigned flip;
+    double least;
+} ebb_frozen_matrix;
+
+/* in: the operands, A's place first, of which those that the description reads have bytes. They are borrowed. */
+void ebb_frozen_fill(ebb_frozen_matrix *m, const ebb_frozen *f, const ebb_tensor *in);
+
+unsigned ebb_frozen_code(const ebb_frozen_matrix *m, int64_t n, int64_t k);
+double ebb_frozen_scale(const ebb_frozen_matrix *m, int64_t n, int64_t k);
+double ebb_frozen_zero(const ebb_frozen_matrix *m, int64_t n, int64_t k);
+
+/* The scales, and zero points less `least` where codes are linear, of `count` blocks of row n, from that
+ * of column k on; each `step` floats behind the last. Of a matrix whose blocks do not run on. */
+void ebb_frozen_blocks(const ebb_frozen_matrix *m, int64_t n, int64_t k, int64_t count,
+                       float *scales, float *zeros, int64_t step);
+
+static inline double ebb_frozen_at(const ebb_frozen_matrix *m, int64_t n, int64_t k)
+{
+    return (m->level[ebb_frozen_code(m, n, k)] - ebb_frozen_zero(m, n, k)) *
+           ebb_frozen_scale(m, n, k);
+}
+
 /* ---- rows of a table: com.microsoft GatherBlockQuantized(data, indices, scales, zeros?) ---- */
 
 typedef struct ebb_frozen_table {

@@ -19,10 +19,14 @@
  * (train=b: A stays as drawn, and r numbers a row are kept instead of the whole input); Xu et al., "QA-LoRA:
  * quantization-aware low-rank adaptation of large language models", 2023 (qalora: A reads sums over the blocks of
  * codes, [r, blocks], so that what an adapter adds is one number in a block, which its zero point can take up.
- * The sums are multiplied by blocks / block_size, as PEFT does it).
+ * The sums are multiplied by blocks / block_size, as PEFT does it); Liu et al., "DoRA: weight-decomposed low-rank
+ * adaptation", 2024 (form=dora, see dora.c); Woo et al., "PaCA: partial connection adaptation for efficient
+ * fine-tuning", 2025 (form=paca: columns of W are trained, and of the input these alone are kept. A picks them, one
+ * in a row, s is 1, and B begins with zeros: what is added to them, so that W may be in few bits, and PEFT reads the
+ * file as a plain adapter. The optimizer's decay is of what was added).
  */
 #include "passes/passes.h"
-#include "passes/primal/lora.h"
+#include "passes/primal/lora/adapters.h"
 #include "passes/trainable.h"
 
 /* ---- the rewrite ---- */
@@ -82,52 +86,61 @@ static ebb_value nothing_beside(ebb_build *b, ebb_value like, int64_t rows)
                     ebb_const_ints(b, dims, (uint32_t)type.rank));
 }
 
+static ebb_status beside_part(ebb_adapters *l, ebb_build *b, ebb_value x,
+                              const ebb_lora_layer *layer, int part, int64_t rank,
+                              ebb_lora_made *made, ebb_value *wide)
+{
+    EBB_TRY(ebb_lora_make(l, layer, part, rank, made));
+    EBB_TRY(drop(l, b, (part < 0 ? &layer->whole : &layer->part[part])->module, &x));
+    *wide = beside(b, x, made);
+    return b->status;
+}
+
 /* The adapters of parts side by side. ranks: 0 where a part has none. */
 static ebb_status beside_parts(ebb_adapters *l, ebb_build *b, ebb_value x,
-                               const ebb_lora_layer *layer, const int64_t *ranks, ebb_value *wide)
+                               const ebb_lora_layer *layer, const int64_t *ranks,
+                               ebb_lora_made *made, ebb_value *wide)
 {
     ebb_value part[EBB_LORA_PARTS];
-    for (int k = 0; k < layer->part_count; k++) {
-        ebb_lora_made made;
-        ebb_value own = x;
-        if (ranks[k] == 0) {
+    if (layer->part_count == 0)
+        return beside_part(l, b, x, layer, -1, ranks[0], made, wide);
+    for (int k = 0; k < layer->part_count; k++)
+        if (ranks[k] > 0)
+            EBB_TRY(beside_part(l, b, x, layer, k, ranks[k], &made[k], &part[k]));
+        else
             part[k] = nothing_beside(b, x, layer->part[k].rows);
-            continue;
-        }
-        EBB_TRY(ebb_lora_make(l, layer, k, ranks[k], &made));
-        EBB_TRY(drop(l, b, layer->part[k].module, &own));
-        part[k] = beside(b, own, &made);
-    }
     ebb_with_int(b, "axis", -1);
     *wide = ebb_emit_list(b, EBB_OP_CONCAT, part, (uint32_t)layer->part_count);
     return b->status;
 }
 
+/* What the layer gives instead. */
+static ebb_value together(const ebb_adapters *l, ebb_build *b, const ebb_lora_layer *layer,
+                          const ebb_lora_made *made, ebb_value wide)
+{
+    const ebb_node_info *info = ebb_node_of(l->g, layer->node);
+    if (l->form == EBB_LORA_DORA)
+        return ebb_lora_stretch(b, layer, made, wide);
+    const ebb_dtype dtype = (ebb_dtype)ebb_build_type(b, info->in[0])->dtype;
+    wide = ebb_emit_cast(b, wide, dtype);
+    ebb_with_attrs_of(b, layer->node);
+    ebb_value base = ebb_emit_list(b, info->op, info->in, info->in_count);
+    if (b->status == NULL)
+        ebb_keep_name(b->g, b->last, layer->node);
+    return ebb_emit(b, EBB_OP_ADD, base, wide);
+}
+
 static ebb_status adapt(ebb_adapters *l, const ebb_lora_layer *layer, const int64_t *ranks)
 {
-    ebb_graph *g = l->g;
-    ebb_value x = ebb_in(g, layer->node, 0), wide = EBB_NO_VALUE;
+    ebb_lora_made made[EBB_LORA_PARTS] = {0};
+    ebb_value x = ebb_in(l->g, layer->node, 0), wide = EBB_NO_VALUE;
     ebb_build at = ebb_edit_build(l->e, layer->node, EBB_PHASE_NONE);
     at.name = layer->whole.module;
-    const ebb_dtype dtype = (ebb_dtype)ebb_value_of(g, x)->type->dtype;
     x = block_sums(&at, ebb_emit_cast(&at, x, layer->dtype), layer);
-    if (layer->part_count > 0)
-        EBB_TRY(beside_parts(l, &at, x, layer, ranks, &wide));
-    else {
-        ebb_lora_made made;
-        EBB_TRY(ebb_lora_make(l, layer, -1, ranks[0], &made));
-        EBB_TRY(drop(l, &at, layer->whole.module, &x));
-        wide = beside(&at, x, &made);
-    }
-    wide = ebb_emit_cast(&at, wide, dtype);
-    const ebb_node_info *info = ebb_node_of(g, layer->node);
-    ebb_with_attrs_of(&at, layer->node);
-    ebb_value base = ebb_emit_list(&at, info->op, info->in, info->in_count);
+    EBB_TRY(beside_parts(l, &at, x, layer, ranks, made, &wide));
+    ebb_value sum = together(l, &at, layer, made, wide);
     EBB_TRY(at.status);
-    ebb_keep_name(g, at.last, layer->node);
-    ebb_value sum = ebb_emit(&at, EBB_OP_ADD, base, wide);
-    EBB_TRY(at.status);
-    EBB_TRY(ebb_edit_replace(l->e, ebb_out(g, layer->node, 0), sum));
+    EBB_TRY(ebb_edit_replace(l->e, ebb_out(l->g, layer->node, 0), sum));
     ebb_edit_remove(l->e, layer->node);
     ebb_applied(l->e);
     return NULL;
@@ -167,9 +180,10 @@ static void choose_names(const ebb_adapters *l, ebb_lora_layer *layer)
         layer->part_count = 0;
     if (l->file.data == NULL)
         return;
-    const bool whole = ebb_lora_file_find(&l->file, layer->whole.module, "lora_A", scratch) != NULL;
+    const bool whole =
+        ebb_lora_file_find(&l->file, layer->whole.module, "lora_A.weight", scratch) != NULL;
     const bool other =
-        ebb_lora_file_find(&l->file, layer->whole.in_file, "lora_A", scratch) != NULL;
+        ebb_lora_file_find(&l->file, layer->whole.in_file, "lora_A.weight", scratch) != NULL;
     if (!whole && other)
         layer->whole.module = layer->whole.in_file;
     if (whole || other)
@@ -212,6 +226,10 @@ static ebb_status visit(ebb_adapters *l, ebb_lora_layer *layer)
     }
     if (why == NULL && l->by_blocks)
         why = ebb_lora_find_block(l->g, layer);
+    if (why == NULL && l->form == EBB_LORA_DORA)
+        why = ebb_lora_check_rows(l->g, layer);
+    if (why == NULL && l->form == EBB_LORA_DORA)
+        EBB_TRY(ebb_lora_find_squares(l->g, layer, l->e->scratch));
     l->why = why != NULL ? why : l->why;
     ebb_found(l->e);
     return why != NULL ? ebb_skipped(l->e, layer->node, why) : adapt(l, layer, ranks);
@@ -324,12 +342,41 @@ static ebb_status freeze(ebb_adapters *l, size_t count)
         frozen += !trained;
         kept += trained;
     }
-    for (size_t i = 0; i < l->made_count && strcmp(ebb_option_string(l->e, "train"), "b") == 0; i++)
+    const bool still =
+        l->form == EBB_LORA_PACA || strcmp(ebb_option_string(l->e, "train"), "b") == 0;
+    for (size_t i = 0; i < l->made_count && still; i++)
         ebb_value_of(g, l->made[i].a)->role = EBB_ROLE_FROZEN;
     if (also != NULL && kept == 0)
         return ebb_error(EBB_USAGE, "lora: no weight's name matches also=%s", also);
     return ebb_note(l->e, "%zu adapters are trained, and %zu weights beside them; %zu are frozen",
                     l->made_count, kept, frozen);
+}
+
+/* The form as given, or as the file has it, and what does not go with it. */
+static ebb_status find_form(ebb_adapters *l)
+{
+    static const char *const words[] = {"lora", "dora", "paca"};
+    const char *given = ebb_option_string(l->e, "form");
+    l->form = l->file.form;
+    for (int k = 0; k < 3 && (l->file.data == NULL || ebb_option_given(l->e, "form")); k++)
+        if (strcmp(given, words[k]) == 0)
+            l->form = (ebb_lora_form)k;
+    const char *form = words[l->form];
+    if (l->file.data != NULL && l->form != l->file.form)
+        return ebb_error(EBB_USAGE, "lora: %s has adapters of form=%s, not %s", l->file.path,
+                         words[l->file.form], form);
+    if (l->form == EBB_LORA_PLAIN)
+        return NULL;
+    if (l->by_blocks)
+        return ebb_error(EBB_USAGE, "lora: qalora=on takes form=lora alone, not %s", form);
+    if (l->form == EBB_LORA_DORA && ebb_option_float(l->e, "dropout") != 0)
+        return ebb_error(EBB_USAGE, "lora: form=dora takes no dropout: the lengths of rows are "
+                                    "trained with all that the layer reads");
+    if (l->form == EBB_LORA_PACA &&
+        (ebb_option_given(l->e, "alpha") || ebb_option_given(l->e, "rslora")))
+        return ebb_error(EBB_USAGE, "lora: form=paca takes neither alpha nor rslora: columns are "
+                                    "trained as they are");
+    return NULL;
 }
 
 /* alpha as given, or as the file has it, or the rank: a scale of 1. */
@@ -340,6 +387,7 @@ static ebb_status find_scale(ebb_adapters *l)
     l->alpha = ebb_option_float(l->e, "alpha");
     l->by_root = strcmp(ebb_option_string(l->e, "rslora"), "on") == 0;
     l->by_blocks = strcmp(ebb_option_string(l->e, "qalora"), "on") == 0 || l->file.by_blocks;
+    EBB_TRY(find_form(l));
     if (l->file.data == NULL)
         return NULL;
     if (!given && !l->file.has_alpha)
@@ -394,6 +442,7 @@ static const ebb_option options[] = {
     {"dropout", EBB_OPTION_FLOAT, "0", "[0, 1)",    "share of a layer's input that its adapter does not see in a step"},
     {"train", EBB_OPTION_CHOICE, "both", "both|b",  "b: A stays as it is drawn (LoRA-FA), and inputs of layers are not kept"},
     {"qalora", EBB_OPTION_CHOICE, "off", "off|on", "A reads sums over blocks of codes (QA-LoRA), so that --save-model adds adapters into zero points"},
+    {"form", EBB_OPTION_CHOICE, "lora", "lora|dora|paca", "dora: rows have a trained length (PEFT's use_dora); paca: `rank` columns of the weight are trained, drawn by seed"},
     {"packed", EBB_OPTION_CHOICE, "parts", "parts|whole", "one product for q, k and v has an adapter for each, or one"},
     {0},
 };

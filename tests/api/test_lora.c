@@ -1,99 +1,6 @@
 /* test_lora.c: adapters beside frozen weights: their gradients held against those of the weights,
  * merged and saved adapters against the model that was trained with them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
-#include <jansson.h>
-
-#include "ebb.h"
-#include "onnx/file/file.h"
-#include "tests/status.h"
-
-enum { ROWS = 6, IN = 5, MID = 7, OUT = 3, RANK = 2 };
-
-#define SOURCE                                                                                   \
-    "<ir_version: 10, opset_import: [\"\" : 20]>"                                                \
-    "g (float[6,5] x) => (float[6,3] y) <float[5,7] \"up.weight\", float[3,7] \"down.weight\", " \
-    "float[3] \"down.bias\"> { [up] h = MatMul (x, \"up.weight\") [act] a = Tanh (h) "           \
-    "[down] y = Gemm <transB = 1> (a, \"down.weight\", \"down.bias\") }"
-#define BEFORE "loss:mse,"
-#define AFTER "gradient,optimizer:none,drop-saves,alias"
-
-static float weights[IN * MID + OUT * MID + OUT], inputs[ROWS * IN], targets[ROWS * OUT];
-
-static void draw(float *to, size_t count, unsigned seed)
-{
-    for (size_t i = 0; i < count; i++) {
-        seed = seed * 1664525u + 1013904223u;
-        to[i] = (float)((double)seed / 4294967296.0 * 2 - 1);
-    }
-}
-
-static ebb_model *source(void)
-{
-    ebb_model *m = NULL;
-    good(ebb_text_parse_model(&m, SOURCE));
-    static const char *const names[3] = {"up.weight", "down.weight", "down.bias"};
-    const float *from = weights;
-    for (int k = 0; k < 3; k++) {
-        const ebb_value v = ebb_value_find(m->graph, names[k]);
-        good(ebb_value_point(m->graph, v, from));
-        from += ebb_value_of(m->graph, v)->tensor->bytes / sizeof *from;
-    }
-    return m;
-}
-
-static ebb_model *step(const char *first, const char *optimizer)
-{
-    char pipeline[512];
-    ebb_model *m = source();
-    (void)snprintf(pipeline, sizeof pipeline, BEFORE "%sgradient,optimizer:%s,drop-saves,alias",
-                   first, optimizer);
-    good(ebb_rewrite(m, pipeline, NULL, NULL));
-    return m;
-}
-
-static ebb_program *compile(ebb_model *m)
-{
-    ebb_program *p;
-    const ebb_compile_options options = {.backend = "plain"};
-    good(ebb_program_compile(&p, m, &options));
-    return p;
-}
-
-static void run(ebb_program *p)
-{
-    static const int64_t x[2] = {ROWS, IN}, y[2] = {ROWS, OUT};
-    const ebb_named tensors[2] = {{"x", 1, 2, x, inputs}, {"target", 1, 2, y, targets}};
-    const ebb_batch batch = {tensors, 2};
-    good(ebb_program_step(p, &batch));
-}
-
-static const float *get(ebb_program *p, const char *name)
-{
-    ebb_named t;
-    good(ebb_program_get(p, name, &t));
-    return t.data;
-}
-
-static float loss_of(ebb_program *p)
-{
-    return *get(p, ebb_program_loss_name(p));
-}
-
-static void close_to(double a, double b, double tolerance, const char *what)
-{
-    if (!(fabs(a - b) <= tolerance * (1 + fabs(b))))
-        fail_msg("%s: %.9g is not %.9g", what, a, b);
-}
+#include "tests/api/lora_net.h"
 
 /* With dW the gradient of a whole weight [in, out]: dB = s dW' A', dA = s B' dW'. */
 static void gradients_follow_from_those_of_the_weight(void **state)
@@ -322,9 +229,8 @@ static void a_folder_of_adapters_goes_out_and_in(void **state)
     "u = ReduceProd (k) z = ReduceSum (v, last) m = Add (t, u) y = Add (m, z) }"
 
 /* q, k and v of one product have an adapter each, of their own rows; what is merged is their sum. */
-static void packed_rows_have_adapters_of_their_own(void **state)
+static void try_packed(const char *passes)
 {
-    (void)state;
     ebb_model *m = NULL, *to = NULL;
     good(ebb_text_parse_model(&m, PACKED));
     good(ebb_text_parse_model(&to, PACKED));
@@ -332,9 +238,7 @@ static void packed_rows_have_adapters_of_their_own(void **state)
         ebb_graph *g = (k == 0 ? m : to)->graph;
         good(ebb_value_point(g, ebb_value_find(g, "onnx::MatMul_1"), weights));
     }
-    good(ebb_rewrite(
-        m, "loss:mse,lora:rank=2,alpha=3,target=*k_proj;*v_proj,gradient,optimizer:adamw,lr=0.1",
-        NULL, NULL));
+    good(ebb_rewrite(m, passes, NULL, NULL));
     assert_int_equal(ebb_value_find(m->graph, "attn.q_proj.lora_B.weight").i, 0);
     ebb_program *p = compile(m), *merged;
     static const int64_t of_x[2] = {ROWS, IN}, of_y[2] = {ROWS, 1};
@@ -357,6 +261,14 @@ static void packed_rows_have_adapters_of_their_own(void **state)
     ebb_program_free(p);
     ebb_close(to);
     ebb_close(m);
+}
+
+static void packed_rows_have_adapters_of_their_own(void **state)
+{
+    (void)state;
+#define ADAMW ",target=*k_proj;*v_proj,gradient,optimizer:adamw,lr=0.1"
+    try_packed("loss:mse,lora:rank=2,alpha=3" ADAMW);
+    try_packed("loss:mse,lora:rank=2,alpha=3,form=dora" ADAMW);
 }
 
 /* LoRA-FA: the input of a layer is not kept where only B is trained. */
@@ -392,9 +304,7 @@ static void dropout_is_of_the_adapter_alone(void **state)
 
 int main(void)
 {
-    draw(weights, sizeof weights / sizeof *weights, 1);
-    draw(inputs, ROWS * IN, 2);
-    draw(targets, ROWS * OUT, 3);
+    draw_net();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_follow_from_those_of_the_weight),
         cmocka_unit_test(the_first_step_computes_what_the_model_did),

@@ -76,13 +76,13 @@ class Case:
         if done.returncode != 0:
             sys.exit(f"{words[0]}: {done.stderr}")
 
-    def train(self, passes, out):
+    def train(self, passes, out, merge=False):
         self.ask("train", self.model, "--data", f"{self.tmp}/t.npz", "--batch", "2", "--steps", "5",
                  "--loss", "cross-entropy:output=logits,axis=-1,ignore_index=-100", "--optimizer", "adamw:lr=0.02",
-                 "--pass", passes, "--save-adapter", out)
+                 "--pass", passes, "--save-adapter", out, *(["--save-model", f"{self.tmp}/m.onnx"] if merge else []))
 
-    def ours(self, adapter=None):
-        self.ask("run", self.model, "--data", f"{self.tmp}/b.npz", "--save", f"{self.tmp}/o.safetensors",
+    def ours(self, adapter=None, model=None):
+        self.ask("run", model or self.model, "--data", f"{self.tmp}/b.npz", "--save", f"{self.tmp}/o.safetensors",
                  *(["--adapter", adapter] if adapter else []))
         return load_file(f"{self.tmp}/o.safetensors")["logits"]
 
@@ -100,11 +100,15 @@ class Case:
 def floats(ebb, tmp):
     case = Case(ebb, "qwen2_float", tmp)
     wrong = case.far(case.ours(), case.theirs(case.base()), "qwen2_float")
-    case.train("lora:rank=4,alpha=8,rslora=on,target=all-linear", f"{tmp}/ours")
-    there = case.ours(f"{tmp}/ours")
-    wrong += case.far(there, case.theirs(PeftModel.from_pretrained(case.base(), f"{tmp}/ours")), "ebb's folder in PEFT")
-    wrong += np.abs(there - case.ours()).max() < 1e-2
+    for form in ("lora,rslora=on", "dora", "paca"):
+        case.train(f"lora:rank=4,target=all-linear,form={form}", f"{tmp}/{form}", merge=True)
+        net = PeftModel.from_pretrained(case.base(), f"{tmp}/{form}")
+        there = case.ours(f"{tmp}/{form}")
+        wrong += np.abs(there - case.ours()).max() < 1e-2
+        wrong += case.far(there, case.theirs(net), f"ebb's folder of {form} in PEFT")
+        wrong += case.far(case.ours(model=f"{tmp}/m.onnx"), case.theirs(net.merge_and_unload()), f"ebb's model with {form} merged, and PEFT's")
     for words in (dict(target_modules=["q_proj", "v_proj"]), dict(target_modules="all-linear", use_rslora=True),
+                  dict(target_modules=["q_proj", "down_proj"], use_dora=True),
                   dict(target_modules=["o_proj", "up_proj"], alpha_pattern={"up_proj": 3}, rank_pattern={"up_proj": 2})):
         torch.manual_seed(3)
         config = LoraConfig(r=4, lora_alpha=6, task_type="CAUSAL_LM", init_lora_weights=False, **words)
@@ -120,6 +124,9 @@ def few_bits(ebb, tmp):
     case.train("lora:rank=4,alpha=8,target=all-linear", f"{tmp}/q4")
     wrong += case.far(case.ours(f"{tmp}/q4"), case.theirs(PeftModel.from_pretrained(case.base(), f"{tmp}/q4")),
                       "ebb's folder in PEFT")
+    case.train("lora:rank=4,alpha=8,form=dora,target=all-linear", f"{tmp}/dora")
+    wrong += case.far(case.ours(f"{tmp}/dora"), case.theirs(PeftModel.from_pretrained(case.base(), f"{tmp}/dora")),
+                      "ebb's DoRA in PEFT")
     plain = Linear.resolve_lora_variant
     Linear.resolve_lora_variant = lambda self, *, config, **_: QALoraLinearVariant() if config.use_qalora else None
     case.train("lora:rank=4,alpha=8,qalora=on,target=*self_attn*", f"{tmp}/blocks") # PEFT takes whole blocks alone

@@ -1,11 +1,11 @@
-/* lora_file.c: adapters that are there already.
+/* file.c: adapters that are there already.
  *
  *     adapter_model.safetensors    base_model.model.MODULE.lora_A.weight [r, in], lora_B.weight [out, r]
  *     adapter_config.json          {"peft_type": "LORA", "r", "lora_alpha", "use_rslora", ...}
  *
  * are a folder of PEFT; a lone file has rank and alpha in its metadata, as ebb writes it.
  */
-#include "passes/primal/lora.h"
+#include "passes/primal/lora/adapters.h"
 
 #include <stdio.h>
 #include <sys/stat.h>
@@ -21,7 +21,7 @@ static bool is_true(const json_t *o, const char *key)
 /* What PEFT offers and this pass does not compute. */
 static ebb_status check_config(const ebb_lora_file *file)
 {
-    static const char *const others[] = {"use_dora", "lora_bias", "alora_invocation_tokens",
+    static const char *const others[] = {"lora_bias", "alora_invocation_tokens",
                                          "trainable_token_indices", "megatron_config"};
     const char *type = json_string_value(json_object_get(file->config, "peft_type"));
     if (type == NULL || strcmp(type, "LORA") != 0)
@@ -51,22 +51,34 @@ static ebb_status read_config(ebb_lora_file *file, ebb_arena *scratch)
     file->has_alpha = json_is_number(alpha) && file->alpha > 0 && file->alpha <= 1e6;
     file->by_root = is_true(file->config, "use_rslora");
     file->by_blocks = is_true(file->config, "use_qalora");
+    file->form = is_true(file->config, "use_dora") ? EBB_LORA_DORA : EBB_LORA_PLAIN;
     return file->has_alpha
                ? NULL
                : ebb_error(EBB_REJECTED, "lora: %s: lora_alpha is no number above 0", path);
 }
 
+/* Whether the metadata say so. */
+static bool says(const json_t *o, const char *key)
+{
+    const char *text = json_string_value(json_object_get(o, key));
+    return text != NULL && strcmp(text, "true") == 0;
+}
+
+/* PaCA is nothing that PEFT knows: to it the adapters are plain, and the metadata say more. */
 static void read_metadata(ebb_lora_file *file)
 {
     const char *text = ebb_data_metadata(file->data);
     json_t *o = text != NULL ? json_loads(text, 0, NULL) : NULL;
     const char *alpha = json_string_value(json_object_get(o, "lora_alpha"));
-    const char *root = json_string_value(json_object_get(o, "use_rslora"));
-    file->has_alpha =
-        alpha != NULL && ebb_real_parse(&file->alpha, alpha, "(0, 1e6]", "lora_alpha") == NULL;
-    file->by_root = root != NULL && strcmp(root, "true") == 0;
-    const char *blocks = json_string_value(json_object_get(o, "use_qalora"));
-    file->by_blocks = blocks != NULL && strcmp(blocks, "true") == 0;
+    if (says(o, "use_paca"))
+        file->form = EBB_LORA_PACA;
+    if (file->config == NULL) {
+        file->has_alpha =
+            alpha != NULL && ebb_real_parse(&file->alpha, alpha, "(0, 1e6]", "lora_alpha") == NULL;
+        file->by_root = says(o, "use_rslora");
+        file->by_blocks = says(o, "use_qalora");
+        file->form = says(o, "use_dora") ? EBB_LORA_DORA : file->form;
+    }
     json_decref(o);
 }
 
@@ -76,16 +88,16 @@ ebb_status ebb_lora_file_open(ebb_lora_file *file, const char *path, ebb_arena *
     *file = (ebb_lora_file){.path = path};
     if (path == NULL)
         return NULL;
-    if (stat(path, &is) != 0 || !S_ISDIR(is.st_mode)) {
-        EBB_TRY(ebb_data_open(&file->data, path, NULL));
-        read_metadata(file);
-        return NULL;
-    }
-    char *tensors = ebb_arena_printf(scratch, "%s/adapter_model.safetensors", path);
+    const bool folder = stat(path, &is) == 0 && S_ISDIR(is.st_mode);
+    const char *tensors =
+        folder ? ebb_arena_printf(scratch, "%s/adapter_model.safetensors", path) : path;
     if (tensors == NULL)
         return ebb_error_memory();
-    EBB_TRY(read_config(file, scratch));
-    return ebb_data_open(&file->data, tensors, NULL);
+    if (folder)
+        EBB_TRY(read_config(file, scratch));
+    EBB_TRY(ebb_data_open(&file->data, tensors, NULL));
+    read_metadata(file);
+    return NULL;
 }
 
 void ebb_lora_file_close(ebb_lora_file *file)
@@ -94,10 +106,10 @@ void ebb_lora_file_close(ebb_lora_file *file)
     json_decref(file->config);
 }
 
-const ebb_named *ebb_lora_file_find(const ebb_lora_file *file, const char *module, const char *part,
-                                    ebb_arena *scratch)
+const ebb_named *ebb_lora_file_find(const ebb_lora_file *file, const char *module,
+                                    const char *tensor, ebb_arena *scratch)
 {
-    char *name = ebb_arena_printf(scratch, "%s%s.%s.weight", prefix, module, part);
+    char *name = ebb_arena_printf(scratch, "%s%s.%s", prefix, module, tensor);
     const ebb_named *t = name != NULL ? ebb_data_find(file->data, name) : NULL;
     return t != NULL || name == NULL ? t : ebb_data_find(file->data, name + sizeof prefix - 1);
 }

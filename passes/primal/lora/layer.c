@@ -1,5 +1,5 @@
-/* lora_layer.c: the linear layers of a model, and their modules. */
-#include "passes/primal/lora.h"
+/* layer.c: the linear layers of a model, and their modules. */
+#include "passes/primal/lora/adapters.h"
 #include "passes/primal/module.h"
 
 /* ---- weights ---- */

@@ -1,12 +1,13 @@
-/* lora.h: what the files of pass lora share: the layers of a model, and the adapters beside them.
+/* adapters.h: what the files of pass lora share: the layers of a model, and the adapters beside them.
  *
- *   lora_layer.c    which nodes are linear layers with a weight, how large, and what their modules are
- *   lora_file.c     adapters that are there already: a safetensors file, or a folder of PEFT
- *   lora_tensor.c   initializers for an adapter: drawn, or from that file; what is to be remembered
- *   lora.c          nodes beside a layer, what is frozen, and the pass
+ *   layer.c   which nodes are linear layers with a weight, how large, and what their modules are
+ *   file.c    adapters that are there already: a safetensors file, or a folder of PEFT
+ *   tensor.c  initializers for an adapter: drawn, or from that file; what is to be remembered
+ *   dora.c    rows that have a length of their own: what W's are long, and nodes that stretch them
+ *   ../lora.c nodes beside a layer, what is frozen, and the pass
  */
-#ifndef EBB_PASSES_PRIMAL_LORA_H
-#define EBB_PASSES_PRIMAL_LORA_H
+#ifndef EBB_PASSES_PRIMAL_LORA_ADAPTERS_H
+#define EBB_PASSES_PRIMAL_LORA_ADAPTERS_H
 
 #include <jansson.h>
 
@@ -18,6 +19,12 @@ extern "C" {
 #endif
 
 enum { EBB_LORA_PARTS = 3 };
+
+typedef enum ebb_lora_form { /* in the order of the option's words */
+                             EBB_LORA_PLAIN,
+                             EBB_LORA_DORA, /* rows of W + s B A have a trained length */
+                             EBB_LORA_PACA, /* A picks columns, which B is added to: A is not trained */
+} ebb_lora_form;
 
 /* Rows of a layer's output that are a module of their own: q, k and v of one product. */
 typedef struct ebb_lora_part {
@@ -39,9 +46,10 @@ typedef struct ebb_lora_layer {
     int64_t in, out;
     int64_t
         block; /* input columns that its adapter takes the sum of; 1: it takes them as they are */
+    double *squares; /* DoRA: |row of W|^2, [out] */
 } ebb_lora_layer;
 
-/* ---- lora_layer.c ---- */
+/* ---- layer.c ---- */
 
 /* Whether n reads a weight in slot 1, whatever it does with it. trains: by value id. */
 bool ebb_lora_has_weight(const ebb_graph *g, const bool *trains, ebb_node n, ebb_lora_layer *found);
@@ -56,7 +64,7 @@ int64_t ebb_lora_width(const ebb_lora_layer *layer);
 /* Whether nothing but views and pointwise nodes stand between it and the loss: a head. */
 bool ebb_lora_is_head(const ebb_graph *g, const ebb_lora_layer *layer);
 
-/* ---- lora_file.c ---- */
+/* ---- file.c ---- */
 
 typedef struct ebb_lora_file {
     const char *path; /* as it was given; NULL: there is none */
@@ -64,13 +72,14 @@ typedef struct ebb_lora_file {
     json_t *config; /* of a folder of PEFT; NULL: the file says all */
     double alpha;
     bool has_alpha, by_root, by_blocks;
+    ebb_lora_form form;
 } ebb_lora_file;
 
 ebb_status ebb_lora_file_open(ebb_lora_file *file, const char *path, ebb_arena *scratch);
 void ebb_lora_file_close(ebb_lora_file *file);
-/* "lora_A" of a module; NULL: it is not in the file. */
-const ebb_named *ebb_lora_file_find(const ebb_lora_file *file, const char *module, const char *part,
-                                    ebb_arena *scratch);
+/* "lora_A.weight" of a module; NULL: it is not in the file. */
+const ebb_named *ebb_lora_file_find(const ebb_lora_file *file, const char *module,
+                                    const char *tensor, ebb_arena *scratch);
 /* The name without what PEFT puts before it. */
 const char *ebb_lora_file_plain(const char *name);
 /* That of the module that a tensor of the file belongs to; NULL: it is of none. */
@@ -78,13 +87,14 @@ const char *ebb_lora_file_module(const char *name, ebb_arena *scratch);
 /* alpha of a module: the file may have others for some. */
 double ebb_lora_file_alpha(const ebb_lora_file *file, const char *module);
 
-/* ---- lora_tensor.c ---- */
+/* ---- tensor.c ---- */
 
 typedef struct ebb_lora_made { /* an adapter */
     ebb_value weight;
     int part;
     ebb_value a, b;
-    double scale, sums_by; /* sums_by: what sums over blocks are multiplied by */
+    ebb_value length, squares; /* DoRA: [out], trained; and |row of W|^2, a constant */
+    double scale, sums_by;     /* sums_by: what sums over blocks are multiplied by */
 } ebb_lora_made;
 
 typedef struct ebb_adapters {
@@ -96,16 +106,31 @@ typedef struct ebb_adapters {
     int64_t rank;
     bool by_root;   /* alpha / sqrt(rank) */
     bool by_blocks; /* QA-LoRA */
+    ebb_lora_form form;
     ebb_lora_made *made;
     size_t made_count;
     const char *why; /* the last layer that can have none has none; or NULL */
 } ebb_adapters;
 
+/* The first row of a part (-1: the whole) in the layer, and how many it has. */
+int64_t ebb_lora_first(const ebb_lora_layer *layer, int part);
+int64_t ebb_lora_rows(const ebb_lora_layer *layer, int part);
 /* The rank of an adapter of these rows; 0: the file has none for the module. */
 ebb_status ebb_lora_rank(const ebb_adapters *l, const ebb_lora_part *part, int64_t *rank);
 /* That of a part of the layer (-1: the whole), which others of the same weight share. */
 ebb_status ebb_lora_make(ebb_adapters *l, const ebb_lora_layer *layer, int part, int64_t rank,
                          ebb_lora_made *made);
+
+/* ---- dora.c ---- */
+
+/* NULL, or why the layer's rows can have no length of their own. */
+const char *ebb_lora_check_rows(const ebb_graph *g, const ebb_lora_layer *layer);
+/* Fills its squares. */
+ebb_status ebb_lora_find_squares(const ebb_graph *g, ebb_lora_layer *layer, ebb_arena *scratch);
+/* (x W + wide) m / n + bias, of a layer's node, which stays; wide: s (x A') B'. made: of the whole, or of its parts,
+ * those without an adapter having no length. */
+ebb_value ebb_lora_stretch(ebb_build *b, const ebb_lora_layer *layer, const ebb_lora_made *made,
+                           ebb_value wide);
 
 #ifdef __cplusplus
 }
