@@ -6,7 +6,6 @@
  */
 #include "exec/data/text/tokenizer.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 typedef struct ebb_merge {
@@ -139,23 +138,6 @@ static ebb_status add(word *w, int64_t id)
     return NULL;
 }
 
-/* The tokens <0x00> to <0xFF> of the character's bytes; false: not all are there. */
-static ebb_status add_bytes(word *w, const char *text, size_t size, bool *there)
-{
-    int64_t id[4];
-    for (size_t i = 0; i < size && i < 4; i++) {
-        char name[8];
-        (void)snprintf(name, sizeof name, "<0x%02X>", (unsigned)(uint8_t)text[i]);
-        id[i] = ebb_word_id(w->m, name, strlen(name));
-        if (id[i] < 0)
-            return NULL;
-    }
-    *there = true;
-    for (size_t i = 0; i < size; i++)
-        EBB_TRY(add(w, id[i]));
-    return NULL;
-}
-
 /* The token of a character, with the marks of its place in the word. */
 static int64_t id_of(const word *w, const char *text, size_t size, bool first, bool last)
 {
@@ -173,14 +155,14 @@ static int64_t id_of(const word *w, const char *text, size_t size, bool first, b
 static ebb_status add_char(word *w, const char *text, size_t size, bool first, bool last)
 {
     const int64_t id = id_of(w, text, size, first, last);
-    bool there = false;
     const bool follows = w->unknown;
     w->unknown = false;
     if (id >= 0)
         return add(w, id);
-    if (w->m->byte_fallback)
-        EBB_TRY(add_bytes(w, text, size, &there));
-    if (there || w->m->unknown == NULL)
+    const bool bytes = w->m->byte_fallback && ebb_has_byte_ids(w->m, text, size);
+    for (size_t i = 0; bytes && i < size; i++)
+        EBB_TRY(add(w, ebb_byte_id(w->m, (uint8_t)text[i])));
+    if (bytes || w->m->unknown == NULL)
         return NULL;
     const int64_t unknown = ebb_word_id(w->m, w->m->unknown, strlen(w->m->unknown));
     if (unknown < 0)

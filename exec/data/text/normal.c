@@ -1,9 +1,9 @@
 /* normal.c: what is changed in a text before it is cut. */
 #include "exec/data/text/tokenizer.h"
 
-static const char *const kinds[] = {"NFC",       "NFD",           "NFKC",  "NFKD",
-                                    "Lowercase", "StripAccents",  "Strip", "Prepend",
-                                    "Replace",   "BertNormalizer"};
+static const char *const kinds[] = {"NFC",          "NFD",   "NFKC",    "NFKD",    "Lowercase",
+                                    "StripAccents", "Strip", "Prepend", "Replace", "BertNormalizer",
+                                    "Precompiled"};
 
 static bool is(const ebb_normal_step *s, const char *kind)
 {
@@ -12,7 +12,7 @@ static bool is(const ebb_normal_step *s, const char *kind)
 
 /* ---- reading ---- */
 
-static ebb_status read_step(ebb_normal_step *s, const json_t *o, const char *kind)
+static ebb_status read_step(ebb_normal_step *s, const json_t *o, const char *kind, ebb_arena *arena)
 {
     const json_t *pattern = json_object_get(o, "pattern");
     const char *literal = ebb_said_text(pattern, "String", NULL);
@@ -24,6 +24,8 @@ static ebb_status read_step(ebb_normal_step *s, const json_t *o, const char *kin
     s->chinese = ebb_said_flag(o, "handle_chinese_chars", true);
     s->lower = ebb_said_flag(o, "lowercase", true);
     s->accents = ebb_said_flag(o, "strip_accents", s->lower);
+    if (is(s, "Precompiled"))
+        return ebb_charsmap_read(&s->map, ebb_said_text(o, "precompiled_charsmap", ""), arena);
     if (!is(s, "Replace"))
         return NULL;
     return ebb_regex_make(&s->pattern,
@@ -47,7 +49,7 @@ static ebb_status read_into(ebb_normalizer *n, const json_t *o, size_t *capacity
             continue;
         if (!ebb_arena_grow(arena, &n->list, n->count, capacity, sizeof *n->list))
             return ebb_error_memory();
-        return read_step(&n->list[n->count++], o, kinds[i]);
+        return read_step(&n->list[n->count++], o, kinds[i], arena);
     }
     return ebb_error(EBB_UNSUPPORTED, "its normalizer %s is none of those computed here", kind);
 }
@@ -180,6 +182,8 @@ static ebb_status apply(ebb_text *t, const ebb_normal_step *s, const char *text,
         return each(t, s, NO_ACCENTS, text, size);
     if (is(s, "Replace"))
         return replace(t, s, text, size);
+    if (is(s, "Precompiled"))
+        return ebb_charsmap_apply(s->map, t, text, size);
     if (s->kind[0] == 'N')
         return ebb_text_add_form(t, text, size, s->kind);
     if (is(s, "Strip")) {

@@ -51,6 +51,21 @@ int64_t ebb_word_id(const ebb_word_model *m, const char *token, size_t size)
     return i >= 0 && i <= INT32_MAX ? i : -1;
 }
 
+int64_t ebb_byte_id(const ebb_word_model *m, uint8_t byte)
+{
+    char name[8];
+    (void)snprintf(name, sizeof name, "<0x%02X>", (unsigned)byte);
+    return ebb_word_id(m, name, strlen(name));
+}
+
+bool ebb_has_byte_ids(const ebb_word_model *m, const char *text, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        if (ebb_byte_id(m, (uint8_t)text[i]) < 0)
+            return false;
+    return true;
+}
+
 /* ---- reading ---- */
 
 static ebb_status read_model(ebb_tokenizer *t)
@@ -61,9 +76,11 @@ static ebb_status read_model(ebb_tokenizer *t)
     t->model.vocabulary = vocabulary;
     const bool words =
         strcmp(t->model.kind, "WordPiece") == 0 || strcmp(t->model.kind, "WordLevel") == 0;
+    if (strcmp(t->model.kind, "Unigram") == 0)
+        return ebb_unigram_read(&t->model, o, &t->arena);
     if (strcmp(t->model.kind, "BPE") != 0 && !words)
         return ebb_error(EBB_UNSUPPORTED,
-                         "its model is %s; BPE, WordPiece and WordLevel are computed here",
+                         "its model is %s; BPE, Unigram, WordPiece and WordLevel are computed here",
                          t->model.kind);
     if (!json_is_object(vocabulary))
         return ebb_error(EBB_REJECTED, "its model has no vocabulary");
@@ -208,6 +225,7 @@ void ebb_tokenizer_close(ebb_tokenizer *t)
         return;
     ebb_normalizer_free(&t->normalizer);
     ebb_splitter_free(&t->splitter);
+    json_decref(t->model.made);
     json_decref(t->root);
     json_decref(t->config);
     ebb_arena_fini(&t->arena);

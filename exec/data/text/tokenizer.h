@@ -1,6 +1,6 @@
 /* tokenizer.h: text to token ids, as a Hugging Face tokenizer.json says.
  *
- *     text ──added tokens──> pieces ──normal.c──> ──split.c──> words ──bpe.c, wordpiece.c──> ids ──> template
+ *     text ──added tokens──> pieces ──normal.c──> ──split.c──> words ──bpe.c, unigram.c, wordpiece.c──> ids ──> template
  *
  * What such a file may say and is not computed here is refused by its name when the file is opened.
  */
@@ -50,6 +50,7 @@ typedef struct ebb_normal_step {
     const char *kind, *text; /* Prepend's, or what Replace puts */
     ebb_regex *pattern;
     bool clean, chinese, accents, lower, left, right;
+    struct ebb_charsmap *map; /* of a Precompiled */
 } ebb_normal_step;
 
 typedef struct ebb_normalizer {
@@ -62,6 +63,12 @@ void ebb_normalizer_free(ebb_normalizer *n);
 /* *out is in arena memory, or the text itself. */
 ebb_status ebb_normalize(const ebb_normalizer *n, const char *text, size_t size, ebb_arena *arena,
                          const char **out, size_t *out_size);
+
+/* charsmap.c: a table of replacements as SentencePiece compiles it, in base64. Memory is the arena's. */
+typedef struct ebb_charsmap ebb_charsmap;
+
+ebb_status ebb_charsmap_read(ebb_charsmap **map, const char *base64, ebb_arena *arena);
+ebb_status ebb_charsmap_apply(const ebb_charsmap *map, ebb_text *to, const char *text, size_t size);
 
 /* split.c */
 typedef ebb_status (*ebb_word_fn)(void *to, const char *word, size_t size);
@@ -84,23 +91,32 @@ void ebb_splitter_free(ebb_splitter *s);
 ebb_status ebb_split(const ebb_splitter *s, const char *text, size_t size, bool first,
                      ebb_arena *arena, ebb_word_fn fn, void *to);
 
-/* bpe.c, wordpiece.c: a word to ids. */
+/* bpe.c, unigram.c, wordpiece.c: a word to ids. */
 typedef struct ebb_word_model ebb_word_model;
 
 struct ebb_word_model {
     const char *kind;
     const json_t *vocabulary; /* token: id */
+    json_t *made;             /* it, where the file has a list instead; or NULL */
     ebb_status (*encode)(const ebb_word_model *m, const char *word, size_t size, ebb_arena *arena,
                          ebb_ids *ids);
     const struct ebb_merge *merges; /* sorted by pair */
     size_t merge_count;
+    const struct ebb_piece *pieces; /* of a Unigram, sorted by their bytes */
+    size_t piece_count;
+    double least;                          /* score */
+    int64_t unknown_id;                    /* of a Unigram; -1: none */
     const char *unknown, *prefix, *suffix; /* NULL: none */
     bool fuses_unknown, byte_fallback, whole_words;
     int64_t longest; /* characters of a word */
 };
 
 ebb_status ebb_bpe_read(ebb_word_model *m, const json_t *o, ebb_arena *arena);
+ebb_status ebb_unigram_read(ebb_word_model *m, const json_t *o, ebb_arena *arena);
 ebb_status ebb_wordpiece_read(ebb_word_model *m, const json_t *o);
+/* Of the tokens <0x00> to <0xFF>, which stand for bytes; -1: there is none. */
+int64_t ebb_byte_id(const ebb_word_model *m, uint8_t byte);
+bool ebb_has_byte_ids(const ebb_word_model *m, const char *text, size_t size);
 /* -1: there is none. */
 int64_t ebb_word_id(const ebb_word_model *m, const char *token, size_t size);
 

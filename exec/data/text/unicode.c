@@ -93,6 +93,20 @@ void ebb_text_add_lower(ebb_text *t, int32_t c)
         ebb_text_add_char(t, DOT);
 }
 
+size_t ebb_grapheme_at(const char *text, size_t size)
+{
+    int32_t last, next, state = 0;
+    size_t end = ebb_char_at(text, size, &last);
+    for (size_t bytes; end > 0 && end < size; end += bytes, last = next) {
+        bytes = ebb_char_at(text + end, size - end, &next);
+        if (bytes == 0)
+            return 0;
+        if (utf8proc_grapheme_break_stateful(last, next, &state))
+            break;
+    }
+    return end;
+}
+
 ebb_status ebb_text_add_form(ebb_text *t, const char *text, size_t size, const char *form)
 {
     int flags = UTF8PROC_STABLE;
@@ -191,6 +205,12 @@ bool ebb_char_is(int32_t c, ebb_char_kind kind)
 void ebb_text_add_lower(ebb_text *t, int32_t c)
 {
     ebb_text_add_char(t, c);
+}
+
+size_t ebb_grapheme_at(const char *text, size_t size)
+{
+    (void)text, (void)size;
+    return 0;
 }
 
 ebb_status ebb_text_add_form(ebb_text *t, const char *text, size_t size, const char *form)

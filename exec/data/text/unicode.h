@@ -37,6 +37,9 @@ typedef enum ebb_char_kind {
 bool ebb_char_is(int32_t c, ebb_char_kind kind);
 void ebb_text_add_lower(ebb_text *t, int32_t c);
 
+/* Where the grapheme cluster (UAX 29, extended) that begins at text[0] ends; 0: this is no UTF-8. */
+size_t ebb_grapheme_at(const char *text, size_t size);
+
 /* The text in a normal form: "NFC", "NFD", "NFKC", "NFKD". */
 ebb_status ebb_text_add_form(ebb_text *t, const char *text, size_t size, const char *form);
 

@@ -5,9 +5,13 @@
 Trained on the text below, which is our own, with tokenizers 0.23. texts.txt has a line for each tokenizer and
 text: NAME, the text as JSON, and its ids with and without the template; and rows of messages, by transformers.
 """
+import base64
 import json
 import os
+import tempfile
 
+import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
@@ -28,6 +32,7 @@ TEXTS = [
     "水位は四時に戻る", "नमस्ते", "emoji \U0001F600 and \U0001F469\u200D\U0001F4BB here", "x+=y*(z-1)//2;   print(x)",
     "<s>not a prompt</s>", "tail <|im_end|> of it", "[MASK]ed word [SEP]", "naïve ﬁne Ⅷ Å \u212B", "tab\u00a0nbsp\u3000wide",
     "supercalifragilisticexpialidocious" * 4, "\u0130stanbul ΣΑΣ", "a\u0000b\ufffdc\u0007d",
+    "the tide is``back'' at ｅ\u0301 o'clock…", "\u30c0e\u0301e\u0301 \u0e01\u0e33\u0e01 \u05d0\u05d1 x",
 ]
 
 MESSAGES = [
@@ -152,9 +157,72 @@ def words():
     return t
 
 
+def charsmap(rules):
+    """SentencePiece's compiled form of rules {text: replacement}, in base64."""
+    with tempfile.TemporaryDirectory() as tmp:
+        with open(f"{tmp}/rules.tsv", "w") as f:
+            for a, b in sorted(rules.items()):
+                f.write(" ".join("%X" % ord(c) for c in a) + "\t" + " ".join("%X" % ord(c) for c in b) + "\n")
+        with open(f"{tmp}/text", "w") as f:
+            f.write(CORPUS)
+        sentencepiece.SentencePieceTrainer.train(input=f"{tmp}/text", model_prefix=f"{tmp}/m", vocab_size=150,
+                                                 normalization_rule_tsv=f"{tmp}/rules.tsv", minloglevel=2)
+        model = sentencepiece_model_pb2.ModelProto()
+        with open(f"{tmp}/m.model", "rb") as f:
+            model.ParseFromString(f.read())
+        return base64.b64encode(model.normalizer_spec.precompiled_charsmap).decode()
+
+
+RULES = {"\ufb01": "fi", "\u2167": "VIII", "\u212b": "\xc5", "e\u0301": "\xe9", "\xa0": " ", "\u3000": " ", "\t": " ",
+         "\n": " ", "\r": "", "\x07": "", "\u30c0": "\u30bf\u3099", "\uff45": "e", "\u2026": "..."}
+
+
+def unigram(special, unknown, fallback=False):
+    t = Tokenizer(models.Unigram())
+    t.pre_tokenizer = pre_tokenizers.Metaspace()
+    train(t, trainers.UnigramTrainer(vocab_size=260, special_tokens=special, unk_token=unknown, show_progress=False))
+    j = json.loads(t.to_str())
+    if fallback:
+        j["model"]["vocab"] += [["<0x%02X>" % b, -20.0] for b in range(256)]
+        j["model"]["byte_fallback"] = True
+    return j
+
+
+def precompiled(j, first=(), last=()):
+    steps = [*first, {"type": "Precompiled", "precompiled_charsmap": charsmap(RULES)}, *last]
+    j["normalizer"] = {"type": "Sequence", "normalizers": steps}
+    return Tokenizer.from_str(json.dumps(j))
+
+
+def t5():
+    t = precompiled(unigram(["<pad>", "</s>", "<unk>"], "<unk>"))
+    t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    t.post_processor = processors.TemplateProcessing(single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", 1)])
+    return t
+
+
+def albert():
+    quotes = [dict(type="Replace", pattern=dict(String=a), content='"') for a in ("``", "''")]
+    folded = [dict(type="NFKD"), dict(type="StripAccents"), dict(type="Lowercase")]
+    blanks = dict(type="Replace", pattern=dict(Regex=" {2,}"), content=" ")
+    t = precompiled(unigram(["<pad>", "<unk>", "[CLS]", "[SEP]"], "<unk>"), quotes + folded, [blanks])
+    t.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]",
+                                                     special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    return t
+
+
+def unigram_bytes():
+    """Whole texts, whose characters may become bytes."""
+    j = unigram(["<unk>", "<s>", "</s>"], "<unk>", fallback=True)
+    t = Tokenizer.from_str(json.dumps(j))
+    t.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    return t
+
+
 def main():
     made = {"gpt2": gpt2(), "qwen2": qwen2(), "llama3": llama3(), "llama2": llama2(), "mistral": mistral(),
-            "bert": bert(True), "bert_cased": bert(False), "clip": clip(), "words": words()}
+            "bert": bert(True), "bert_cased": bert(False), "clip": clip(), "words": words(), "t5": t5(), "albert": albert(),
+            "unigram_bytes": unigram_bytes()}
     chats = {"qwen2": CHATML, "llama3": LLAMA3}
     with open(os.path.join(HERE, "texts.txt"), "w", encoding="utf-8") as out:
         for name, t in made.items():
