@@ -6,10 +6,10 @@
  *
  * Arrays that come out: input_ids, one stream; lengths of its texts; labels, -100 where nothing is to be learned;
  * of which tokens.c makes rows. A text has around it what the tokenizer's template says, and ends in the
- * eos_token of tokenizer_config.json, where that lies beside the tokenizer. Messages are written as one of the
- * templates below, the first whose tokens the tokenizer has; nothing is added that is not in the row.
+ * eos_token of tokenizer_config.json, where that lies beside the tokenizer. Messages are written by chat.c.
  */
 #include "exec/data/feed/feed.h"
+#include "exec/data/formats/chat.h"
 #include "exec/data/formats/formats.h"
 #include "exec/data/text/tokenizer.h"
 
@@ -17,41 +17,12 @@
 
 enum { IGNORED = -100 };
 
-/* ---- chat templates ---- */
-
-typedef struct chat {
-    const char *name, *needs[2], *begin;
-    const char *head[2]; /* before and behind the role */
-    const char *end;     /* learned, where the assistant ends */
-    const char *tail;
-    const char *assistant; /* what the role is called */
-    bool trims, has_system;
-} chat;
-
-// clang-format off
-static const chat chats[] = {
-    {"chatml", {"<|im_start|>", "<|im_end|>"}, NULL, {"<|im_start|>", "\n"}, "<|im_end|>", "\n", "assistant", false, true},
-    {"llama3", {"<|start_header_id|>", "<|eot_id|>"}, "<|begin_of_text|>", {"<|start_header_id|>", "<|end_header_id|>\n\n"}, "<|eot_id|>", "", "assistant", true, true},
-    {"gemma",  {"<start_of_turn>", "<end_of_turn>"}, "<bos>", {"<start_of_turn>", "\n"}, "<end_of_turn>", "\n", "model", true, false},
-    {"phi3",   {"<|assistant|>", "<|end|>"}, NULL, {"<|", "|>\n"}, "<|end|>", "\n", "assistant", false, true},
-};
-// clang-format on
-
-static const chat *chat_of(const ebb_tokenizer *t)
-{
-    for (size_t i = 0; i < sizeof chats / sizeof *chats; i++)
-        if (ebb_tokenizer_id(t, chats[i].needs[0]) >= 0 &&
-            ebb_tokenizer_id(t, chats[i].needs[1]) >= 0)
-            return &chats[i];
-    return NULL;
-}
-
 /* ---- a row ---- */
 
 typedef struct texts {
     ebb_data *data;
     ebb_tokenizer *tokenizer;
-    const chat *chat; /* NULL: none fits */
+    ebb_chat chat;
     ebb_ids ids, labels, lengths;
     bool chatted;
 } texts;
@@ -103,43 +74,75 @@ static void trim(const char **text, size_t *size)
         --*size;
 }
 
-static ebb_status put_message(texts *t, const json_t *o)
+/* Tokens of the text that are those of a longer one's beginning, which `all` holds from `from` on; SIZE_MAX: they are
+ * others. */
+static ebb_status count_prefix(texts *t, const char *text, size_t size, bool first, size_t from,
+                               size_t *count)
 {
-    const chat *c = t->chat;
-    const json_t *content = json_object_get(o, "content");
-    const char *role = ebb_said_text(o, "role", NULL), *text = json_string_value(content);
-    size_t size = json_string_length(content);
-    if (role == NULL || text == NULL)
-        return ebb_error(EBB_REJECTED, "a message has no role or no content that is text");
-    if (!c->has_system && strcmp(role, "system") == 0)
-        return ebb_error(EBB_REJECTED, "the template %s has no system message", c->name);
-    const bool learned = strcmp(role, "assistant") == 0;
-    char head[256];
-    const int length = snprintf(head, sizeof head, "%s%s%s", c->head[0],
-                                learned ? c->assistant : role, c->head[1]);
-    if (length < 0 || (size_t)length >= sizeof head)
-        return ebb_error(EBB_REJECTED, "a role is too long");
-    if (c->trims)
-        trim(&text, &size);
-    EBB_TRY(put(t, head, (size_t)length, false, false));
-    EBB_TRY(put(t, text, size, false, learned));
-    EBB_TRY(put(t, c->end, strlen(c->end), false, learned));
-    return put(t, c->tail, strlen(c->tail), false, false);
+    ebb_arena arena = {0};
+    ebb_ids ids = {.arena = &arena};
+    ebb_status status = ebb_tokenizer_encode(t->tokenizer, text, size, first, &ids);
+    *count = from + ids.count;
+    for (size_t i = 0; i < ids.count; i++)
+        if (from + i >= t->ids.count || t->ids.list[from + i] != ids.list[i])
+            *count = SIZE_MAX;
+    ebb_arena_fini(&arena);
+    return status;
+}
+
+/* Text up to an answer, the answer, and what follows it, cut into tokens as one; where a token would be of both, apart. */
+static ebb_status put_answer(texts *t, const char *text, bool first, size_t answer, size_t end,
+                             size_t size)
+{
+    const size_t from = t->ids.count;
+    size_t before, behind;
+    EBB_TRY(ebb_tokenizer_encode(t->tokenizer, text, size, first, &t->ids));
+    EBB_TRY(count_prefix(t, text, answer, first, from, &before));
+    EBB_TRY(count_prefix(t, text, end, first, from, &behind));
+    if (before == SIZE_MAX || behind == SIZE_MAX || behind < before) {
+        t->ids.count = from;
+        EBB_TRY(put(t, text, answer, first, false));
+        EBB_TRY(put(t, text + answer, end - answer, false, true));
+        return put(t, text + end, size - end, false, false);
+    }
+    while (t->labels.count < t->ids.count) {
+        const size_t i = t->labels.count;
+        EBB_TRY(ebb_ids_add(&t->labels, i >= before && i < behind ? t->ids.list[i] : IGNORED));
+    }
+    return NULL;
+}
+
+static ebb_status put_written(texts *t, const ebb_chat_text *chat)
+{
+    size_t done = 0;
+    const char *text = chat->text.data;
+    for (size_t i = 0; i < chat->count; i++) {
+        const ebb_chat_answer *a = &chat->answers[i];
+        EBB_TRY(
+            put_answer(t, text + done, done == 0, a->from - done, a->to - done, a->unit - done));
+        done = a->unit;
+    }
+    return put(t, text + done, chat->text.size - done, done == 0, false);
 }
 
 static ebb_status put_messages(texts *t, const json_t *list)
 {
-    if (t->chat == NULL)
-        return ebb_hint(ebb_error(EBB_UNSUPPORTED,
-                                  "messages are written as chatml, llama3, gemma or phi3, and "
-                                  "the tokenizer has the tokens of none"),
-                        "write the rows as {\"prompt\": ..., \"completion\": ...}");
+    ebb_arena arena = {0};
+    ebb_chat_text chat = {.text.arena = &arena};
+    if (t->chat.form == NULL)
+        return ebb_hint(
+            ebb_error(EBB_UNSUPPORTED,
+                      "messages are written as chatml, llama3, gemma, phi3 or mistral, and %s",
+                      t->chat.has_template ? "the tokenizer's chat template is none of these"
+                                           : "the tokenizer has the tokens of none"),
+            "write the rows as {\"prompt\": ..., \"completion\": ...}");
     t->chatted = true;
-    if (t->chat->begin != NULL)
-        EBB_TRY(put(t, t->chat->begin, strlen(t->chat->begin), true, false));
-    for (size_t i = 0; i < json_array_size(list); i++)
-        EBB_TRY(put_message(t, json_array_get(list, i)));
-    return NULL;
+    ebb_text_add(&chat.text, "", 0);
+    ebb_status status = ebb_chat_write(&t->chat, list, &chat);
+    if (status == NULL)
+        status = put_written(t, &chat);
+    ebb_arena_fini(&arena);
+    return status;
 }
 
 static ebb_status put_row(texts *t, const json_t *o)
@@ -211,7 +214,10 @@ static ebb_status put_arrays(texts *t, const char *path)
                              arrays[i].ids->list, (size_t)count * sizeof(int32_t)));
     }
     if (t->chatted)
-        EBB_TRY(ebb_data_add_note(t->data, "%s: messages are written as %s", path, t->chat->name));
+        EBB_TRY(ebb_data_add_note(
+            t->data, "%s: messages are written as %s%s%s", path, ebb_chat_name(&t->chat),
+            t->chat.omitted != NULL ? ", without what its template adds: " : "",
+            t->chat.omitted != NULL ? t->chat.omitted : ""));
     return NULL;
 }
 
@@ -226,8 +232,9 @@ static ebb_status read_file(ebb_data *data, const char *path, bool lines)
         return ebb_error(EBB_USAGE,
                          "%s: text needs the model's tokenizer: --tokenizer tokenizer.json", path);
     EBB_TRY(ebb_tokenizer_open(&t.tokenizer, data->fit->tokenizer));
-    t.chat = chat_of(t.tokenizer);
-    ebb_status status = ebb_mapping_open(&mapping, path);
+    ebb_status status = ebb_chat_find(&t.chat, t.tokenizer, &data->arena);
+    if (status == NULL)
+        status = ebb_mapping_open(&mapping, path);
     if (status == NULL)
         status =
             (lines ? put_lines : put_whole)(&t, path, (const char *)mapping->data, mapping->bytes);

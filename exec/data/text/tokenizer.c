@@ -16,6 +16,7 @@ typedef struct added { /* a token that is found in text before anything else */
 struct ebb_tokenizer {
     ebb_arena arena;
     json_t *root, *config; /* config: tokenizer_config.json, or NULL */
+    json_t *chat;          /* a text: chat_template.jinja, or NULL */
     ebb_normalizer normalizer;
     ebb_splitter splitter;
     ebb_word_model model;
@@ -179,16 +180,37 @@ static ebb_status read_all(ebb_tokenizer *t)
     return read_processor(t, json_object_get(t->root, "post_processor"));
 }
 
-/* tokenizer_config.json beside it; NULL: there is none. */
-static json_t *config_beside(const char *path)
+/* The file of that name beside it; NULL: there is none. */
+static FILE *open_beside(const char *path, const char *name)
 {
     char beside[4096];
     const char *slash = strrchr(path, '/');
-    const int length = snprintf(beside, sizeof beside, "%.*stokenizer_config.json",
-                                slash != NULL ? (int)(slash - path + 1) : 0, path);
-    return length > 0 && (size_t)length < sizeof beside
-               ? json_load_file(beside, JSON_ALLOW_NUL, NULL)
-               : NULL;
+    const int length = snprintf(beside, sizeof beside, "%.*s%s",
+                                slash != NULL ? (int)(slash - path + 1) : 0, path, name);
+    return length > 0 && (size_t)length < sizeof beside ? fopen(beside, "rb") : NULL;
+}
+
+static json_t *config_beside(const char *path)
+{
+    FILE *f = open_beside(path, "tokenizer_config.json");
+    json_t *o = f != NULL ? json_loadf(f, JSON_ALLOW_NUL, NULL) : NULL;
+    if (f != NULL)
+        (void)fclose(f);
+    return o;
+}
+
+/* As a JSON string: NULL where it is no UTF-8. */
+static json_t *chat_beside(const char *path)
+{
+    enum { LONGEST = 1 << 20 };
+    FILE *f = open_beside(path, "chat_template.jinja");
+    char *text = f != NULL ? malloc(LONGEST) : NULL;
+    const size_t size = text != NULL ? fread(text, 1, LONGEST, f) : 0;
+    json_t *o = size > 0 && size < LONGEST ? json_stringn(text, size) : NULL;
+    free(text);
+    if (f != NULL)
+        (void)fclose(f);
+    return o;
 }
 
 ebb_status ebb_tokenizer_open(ebb_tokenizer **t, const char *path)
@@ -215,6 +237,7 @@ ebb_status ebb_tokenizer_open(ebb_tokenizer **t, const char *path)
         return status;
     }
     made->config = config_beside(path);
+    made->chat = chat_beside(path);
     *t = made;
     return NULL;
 }
@@ -228,6 +251,7 @@ void ebb_tokenizer_close(ebb_tokenizer *t)
     json_decref(t->model.made);
     json_decref(t->root);
     json_decref(t->config);
+    json_decref(t->chat);
     ebb_arena_fini(&t->arena);
     ebb_free(t);
 }
@@ -258,6 +282,16 @@ int64_t ebb_tokenizer_end(const ebb_tokenizer *t)
 int64_t ebb_tokenizer_begin(const ebb_tokenizer *t)
 {
     return configured(t, "bos_token");
+}
+
+/* A text, or a list of named ones, of which it is the default. */
+const char *ebb_tokenizer_chat(const ebb_tokenizer *t)
+{
+    const json_t *o = t->chat != NULL ? t->chat : json_object_get(t->config, "chat_template");
+    for (size_t i = 0; i < json_array_size(o); i++)
+        if (strcmp(ebb_said_text(json_array_get(o, i), "name", ""), "default") == 0)
+            return ebb_said_text(json_array_get(o, i), "template", NULL);
+    return json_string_value(o);
 }
 
 ebb_status ebb_tokenizer_put(const ebb_tokenizer *t, bool before, ebb_ids *ids)

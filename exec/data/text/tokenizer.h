@@ -42,6 +42,8 @@ int64_t ebb_tokenizer_id(const ebb_tokenizer *t, const char *token);
 /* Of the token that ends a text, or begins one; -1: nobody says. */
 int64_t ebb_tokenizer_end(const ebb_tokenizer *t);
 int64_t ebb_tokenizer_begin(const ebb_tokenizer *t);
+/* Its chat template, of tokenizer_config.json or chat_template.jinja beside it; NULL: there is none. */
+const char *ebb_tokenizer_chat(const ebb_tokenizer *t);
 
 /* ---- its parts ---- */
 

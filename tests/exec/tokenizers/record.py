@@ -1,6 +1,6 @@
 """Small tokenizers of every kind that is read, and what Hugging Face's `tokenizers` makes of texts by them.
 
-    record.py            writes NAME.json and texts.txt beside itself; run by hand
+    record.py            writes NAME.json, chat/NAME/ and texts.txt beside itself; run by hand
 
 Trained on the text below, which is our own, with tokenizers 0.23. texts.txt has a line for each tokenizer and
 text: NAME, the text as JSON, and its ids with and without the template; and rows of messages, by transformers.
@@ -46,6 +46,36 @@ CHATML = ("{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['con
           "{% endfor %}")
 LLAMA3 = ("{{ '<|begin_of_text|>' }}{% for m in messages %}{{ '<|start_header_id|>' + m['role'] + "
           "'<|end_header_id|>\\n\\n' + m['content'] | trim + '<|eot_id|>' }}{% endfor %}")
+
+MESSAGES += [[{"role": "user", "content": "  Two words.\n\n"}, {"role": "assistant", "content": "One; two.  "},
+              {"role": "user", "content": "Müde?\nOr not"}, {"role": "assistant", "content": "Water is back, the old man says."}]]
+
+# As the model cards have them, but for tools and pictures.
+ALTERNATE = ("{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('Conversation roles must "
+             "alternate user/assistant/user/assistant/...') }}{% endif %}")
+GEMMA = ("{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+         "{% for message in messages %}" + ALTERNATE + "{% if (message['role'] == 'assistant') %}{% set role = 'model' %}"
+         "{% else %}{% set role = message['role'] %}{% endif %}{{ '<start_of_turn>' + role + '\n' + message['content'] | trim "
+         "+ '<end_of_turn>\n' }}{% endfor %}{% if add_generation_prompt %}{{'<start_of_turn>model\n'}}{% endif %}")
+GEMMA3 = ("{{ bos_token }}\n{%- if messages[0]['role'] == 'system' -%}\n{%- set first_user_prefix = messages[0]['content'] + "
+          "'\\n\\n' -%}\n{%- set loop_messages = messages[1:] -%}\n{%- else -%}\n{%- set first_user_prefix = '' -%}\n"
+          "{%- set loop_messages = messages -%}\n{%- endif -%}\n{%- for message in loop_messages -%}\n" + ALTERNATE +
+          "{%- if (message['role'] == 'assistant') -%}\n{%- set role = 'model' -%}\n{%- else -%}\n"
+          "{%- set role = message['role'] -%}\n{%- endif -%}\n{{ '<start_of_turn>' + role + '\\n' + (first_user_prefix if "
+          "loop.first else '') }}\n{{- message['content'] | trim }}\n{{- '<end_of_turn>\\n' }}\n{%- endfor -%}")
+PHI3 = ("{% for message in messages %}{% if message['role'] == 'system' %}{{'<|system|>\n' + message['content'] + '<|end|>\n'}}"
+        "{% elif message['role'] == 'user' %}{{'<|user|>\n' + message['content'] + '<|end|>\n'}}{% elif message['role'] == "
+        "'assistant' %}{{'<|assistant|>\n' + message['content'] + '<|end|>\n'}}{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% else %}{{ eos_token }}{% endif %}")
+MISTRAL1 = ("{{ bos_token }}{% for message in messages %}" + ALTERNATE + "{% if message['role'] == 'user' %}{{ '[INST] ' + "
+            "message['content'] + ' [/INST]' }}{% elif message['role'] == 'assistant' %}{{ message['content'] + eos_token}}"
+            "{% else %}{{ raise_exception('Only user and assistant roles are supported!') }}{% endif %}{% endfor %}")
+MISTRAL3 = ("{{- bos_token }}\n{%- for message in messages %}" + ALTERNATE + "\n{%- if message[\"role\"] == \"user\" %}\n"
+            "{{- \"[INST] \" + message[\"content\"] + \"[/INST]\" }}\n{%- elif message[\"role\"] == \"assistant\" %}\n"
+            "{{- \" \" + message[\"content\"]|trim + eos_token}}\n{%- endif %}\n{%- endfor %}")
+QWEN2 = ("{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}{{ '<|im_start|>system\n"
+         "You\\'re a helpful assistant.<|im_end|>\n' }}{% endif %}{{'<|im_start|>' + message['role'] + '\n' + "
+         "message['content'] + '<|im_end|>' + '\n'}}{% endfor %}")
 
 QWEN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|"
         r"\s+(?!\S)|\s+")
@@ -219,6 +249,52 @@ def unigram_bytes():
     return t
 
 
+def with_tokens(t, tokens):
+    t.add_special_tokens(tokens)
+    return t
+
+
+def gemma():
+    t = Tokenizer.from_str(llama2().to_str())
+    t.normalizer = normalizers.Replace(" ", "\u2581")
+    return with_tokens(t, ["<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>"])
+
+
+def phi3():
+    names = ["<|endoftext|>", "<|assistant|>", "<|system|>", "<|end|>", "<|user|>"]
+    return with_tokens(llama2(), [AddedToken(w, rstrip=True, special=True, normalized=False) for w in names])
+
+
+# name: tokenizer, begin, end, template
+CHATS = {
+    "qwen2": lambda: (qwen2(), None, "<|endoftext|>", QWEN2),
+    "gemma": lambda: (gemma(), "<bos>", "<eos>", GEMMA),
+    "gemma3": lambda: (gemma(), "<bos>", "<eos>", GEMMA3),
+    "phi3": lambda: (phi3(), "<s>", "<|endoftext|>", PHI3),
+    "mistral": lambda: (with_tokens(mistral(), ["[INST]", "[/INST]"]), "<s>", "</s>", MISTRAL3),
+    "mistral1": lambda: (mistral(), "<s>", "</s>", MISTRAL1),
+}
+
+
+def record_chat(name, out):
+    t, begin, end, template = CHATS[name]()
+    folder = os.path.join(HERE, "chat", name)
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, "tokenizer.json"), "w", encoding="utf-8") as f:
+        json.dump(json.loads(t.to_str(pretty=False)), f, ensure_ascii=False, separators=(",", ":"))
+    with open(os.path.join(folder, "tokenizer_config.json"), "w", encoding="utf-8") as f:
+        json.dump({"bos_token": begin, "eos_token": end, "chat_template": template}, f)
+        f.write("\n")
+    fast = PreTrainedTokenizerFast(tokenizer_object=t, chat_template=template, bos_token=begin, eos_token=end)
+    for messages in MESSAGES:
+        try:
+            text = fast.apply_chat_template(messages, tokenize=False)
+        except Exception as error: # the template has no system message
+            assert "System" in str(error) or "alternate" in str(error)
+            continue
+        out.write(json.dumps(["chat/" + name + "/tokenizer", messages, t.encode(text, add_special_tokens=False).ids, []]) + "\n")
+
+
 def main():
     made = {"gpt2": gpt2(), "qwen2": qwen2(), "llama3": llama3(), "llama2": llama2(), "mistral": mistral(),
             "bert": bert(True), "bert_cased": bert(False), "clip": clip(), "words": words(), "t5": t5(), "albert": albert(),
@@ -236,6 +312,8 @@ def main():
                 fast = PreTrainedTokenizerFast(tokenizer_object=t, chat_template=chats[name])
                 text = fast.apply_chat_template(messages, tokenize=False)
                 out.write(json.dumps([name, messages, t.encode(text, add_special_tokens=False).ids, []]) + "\n")
+        for name in CHATS:
+            record_chat(name, out)
 
 
 main()
