@@ -111,8 +111,9 @@ static ebb_status run(ebb_edit *e)
 
 static const ebb_option options[] = {
     {"planner", EBB_OPTION_STRING, "search", NULL,
-     "which planner decides: search, sqrt, uniform, chain-dp, chain-linear, revolve, rotor, dtr, "
-     "lower-set, ilp; with values on disk, too: disk-revolve, periodic-disk-revolve, hrevolve, "
+     "which planner decides: search, sqrt, uniform, chain-dp, chain-linear, revolve, join, rotor, "
+     "dtr, lower-set, ilp; with values on disk, too: disk-revolve, periodic-disk-revolve, "
+     "hrevolve, "
      "multistage, double-checkpoint, pofo"},
     {"budget", EBB_OPTION_BYTES, NULL, NULL, "bytes that the step may take: 6GiB, 512MB, 80%"},
     {"backend", EBB_OPTION_STRING, "cpu", NULL,

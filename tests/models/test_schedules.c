@@ -48,9 +48,14 @@ static counts counts_of_graph(const ebb_graph *g)
     return c;
 }
 
-/* One plan, applied as pass recompute does it. How many states it fetches. */
-static size_t check_plan(const run *kept, const char *path, const char *name, uint64_t budget,
-                         double move_ns)
+typedef struct checked {
+    size_t fetched;
+    ebb_remat_weight weight;
+} checked;
+
+/* One plan, applied as pass recompute does it. */
+static checked check_plan(const run *kept, const char *path, const char *name, uint64_t budget,
+                          double move_ns)
 {
     static const ebb_pass nobody = {.name = "test"};
     ebb_report report = {.pass = nobody.name};
@@ -86,7 +91,7 @@ static size_t check_plan(const run *kept, const char *path, const char *name, ui
     assert_true((f.disk_bytes > 0) == (planned.moves[EBB_REMAT_STORE] > 0));
     run_close(&walked);
     ebb_arena_fini(&arena);
-    return planned.moves[EBB_REMAT_FETCH];
+    return (checked){planned.moves[EBB_REMAT_FETCH], weight};
 }
 
 static void schedules_on_disk_train_with_the_same_bits(void **state)
@@ -102,9 +107,9 @@ static void schedules_on_disk_train_with_the_same_bits(void **state)
             size_t fetched = 0;
             if ((i + k) % share(2) != 0)
                 continue;
-            fetched += check_plan(&kept, step, planners[k], arena / 4 * 3, 0);
-            fetched += check_plan(&kept, step, planners[k], arena / 2, 0);
-            fetched += check_plan(&kept, step, planners[k], arena / 2, 1);
+            fetched += check_plan(&kept, step, planners[k], arena / 4 * 3, 0).fetched;
+            fetched += check_plan(&kept, step, planners[k], arena / 2, 0).fetched;
+            fetched += check_plan(&kept, step, planners[k], arena / 2, 1).fetched;
             print_message("%s, %s: %zu tensors fetched\n", samples[i].model, planners[k], fetched);
             assert_true(fetched > 0 || i == 0); // the first has three layers
         }
@@ -150,11 +155,105 @@ static void the_pass_keeps_its_budget_with_values_on_disk(void **state)
     (void)remove(step);
 }
 
+/* ---- chains that meet ---- */
+
+enum { LAYERS = 10, ROWS = 256, WIDE = 16 };
+
+typedef struct writer {
+    char text[1 << 17];
+    size_t at;
+} writer;
+
+static void add(writer *w, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    w->at += (size_t)vsnprintf(w->text + w->at, sizeof w->text - w->at, format, list);
+    va_end(list);
+    assert_true(w->at < sizeof w->text);
+}
+
+static void add_weights(writer *w, char tower, int layers, uint64_t seed)
+{
+    for (int i = 0; i < layers; i++) {
+        add(w, "%sfloat[%d,%d] w%c%d = {", w->text[w->at - 1] == '<' ? "" : ", ", WIDE, WIDE, tower,
+            i);
+        for (int k = 0; k < WIDE * WIDE; k++)
+            add(w, "%s%.3f", k > 0 ? "," : "", (double)(draw(&seed) % 1000) / 1000 - 0.5);
+        add(w, "}");
+    }
+}
+
+static void add_layers(writer *w, char tower, char weights, int layers)
+{
+    for (int i = 0; i < layers; i++)
+        add(w, "m%c%d = MatMul(h%c%d, w%c%d) h%c%d = %s(m%c%d) ", tower, i, tower, i, weights, i,
+            tower, i + 1, i % 3 == 0 ? "Tanh" : "Sigmoid", tower, i);
+}
+
+/* A step of two encoders, one of them longer or both with the same weights, whose outputs are multiplied. */
+static void write_towers(char *step, size_t size, bool shared)
+{
+    static writer w;
+    const int second = shared ? LAYERS : LAYERS / 2;
+    char *pipeline = NULL;
+    ebb_model *m = NULL;
+    w.at = 0;
+    add(&w,
+        "<ir_version: 10, opset_import: [\"\" : 20]> g (float[%d,%d] ha0, float[%d,%d] hb0) => "
+        "(float[%d,%d] y) <",
+        ROWS, WIDE, ROWS, WIDE, ROWS, WIDE);
+    add_weights(&w, 'a', LAYERS, 1);
+    if (!shared)
+        add_weights(&w, 'b', second, 2);
+    add(&w, "> { ");
+    add_layers(&w, 'a', 'a', LAYERS);
+    add_layers(&w, 'b', shared ? 'a' : 'b', second);
+    add(&w, "y = Mul(ha%d, hb%d) }", LAYERS, second);
+    good(ebb_text_parse_model(&m, w.text));
+    good(ebb_step_pipeline(&pipeline, &(ebb_step_options){.loss = "mse", .optimizer = "adamw"}));
+    good(ebb_rewrite(m, pipeline, NULL, NULL));
+    (void)snprintf(step, size, EBB_BINARY_DIR "/schedules_towers.onnx");
+    good(ebb_save(m, step));
+    ebb_release(pipeline);
+    ebb_close(m);
+}
+
+/* And cheaper than as one chain, or where that does not fit. */
+static void chains_that_meet_train_with_the_same_bits(void **state)
+{
+    (void)state;
+    for (int shared = 0; shared < 2; shared++) {
+        char step[256];
+        run kept = {NULL, NULL};
+        int cheaper = 0;
+        write_towers(step, sizeof step, shared);
+        run_open(&kept, step, "alias:what=views");
+        const uint64_t arena = ebb_program_measure(kept.program).planned_arena_bytes;
+        for (uint64_t part = 80; part >= 30; part -= 10) {
+            const uint64_t budget = arena / 100 * part;
+            const ebb_remat_weight one = check_plan(&kept, step, "revolve", budget, 0).weight;
+            const ebb_remat_weight several = check_plan(&kept, step, "join", budget, 0).weight;
+            const bool fits = several.peak_bytes <= budget;
+            assert_true(fits || one.peak_bytes > budget);
+            cheaper += fits && (one.peak_bytes > budget || several.cost_ns < one.cost_ns);
+            print_message("%s weights, %llu %%: as one chain %s %.0f ns, as two %s %.0f ns\n",
+                          shared ? "shared" : "own", (unsigned long long)part,
+                          one.peak_bytes > budget ? "too large" : "fits", one.cost_ns,
+                          fits ? "fits" : "too large", several.cost_ns);
+        }
+        assert_true(cheaper > 0);
+        run_close(&kept);
+        (void)remove(step);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(schedules_on_disk_train_with_the_same_bits),
         cmocka_unit_test(the_pass_keeps_its_budget_with_values_on_disk),
+        cmocka_unit_test(chains_that_meet_train_with_the_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
