@@ -278,7 +278,7 @@ static ebb_status save_model(ebb_trainer *t)
     ebb_status status = ebb_model_copy(&copy, t->o.exported);
     if (status == NULL)
         status = ebb_program_store(t->program, copy);
-    if (status == NULL)
+    if (status == NULL && t->o.save_model != NULL) // else another process does
         status = ebb_save(copy, t->o.save_model);
     ebb_close(copy);
     return status;
@@ -302,5 +302,5 @@ ebb_status ebb_trainer_write_results(ebb_trainer *t)
         EBB_TRY(save_ort(t));
     if (t->o.save_adapter != NULL)
         EBB_TRY(ebb_adapters_save(t->program, t->o.save_adapter));
-    return t->o.save_model != NULL ? save_model(t) : NULL;
+    return t->o.save_model != NULL || t->stores ? save_model(t) : NULL;
 }

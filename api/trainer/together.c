@@ -6,6 +6,16 @@
 #include "exec/run/program.h"
 #include "onnx/file/file.h"
 
+/* What parts are cut of. */
+static void add_starts(ebb_checksum *c, const ebb_graph *initialization)
+{
+    for (size_t i = 0; initialization != NULL && i < initialization->initializer_count; i++) {
+        const ebb_tensor *t = ebb_value_of(initialization, initialization->initializers[i])->tensor;
+        if (t != NULL && t->data != NULL)
+            ebb_checksum_add(c, t->data, t->bytes);
+    }
+}
+
 /* Of the nodes, and of all that is known before the first batch. */
 static ebb_status sum_of(ebb_program *p, uint64_t *sum)
 {
@@ -13,6 +23,7 @@ static ebb_status sum_of(ebb_program *p, uint64_t *sum)
     ebb_checksum c;
     char *text = NULL;
     ebb_checksum_begin(&c);
+    add_starts(&c, p->model->initialization);
     EBB_TRY(ebb_text_print(&text, g));
     ebb_checksum_add(&c, text, strlen(text));
     ebb_free(text);
@@ -76,7 +87,7 @@ ebb_status ebb_trainer_follow(bool *due, ebb_trainer *t)
 ebb_status ebb_trainer_share(ebb_trainer *t)
 {
     ebb_trainer_options *o = &t->o;
-    const bool parts = ebb_has_shards(t->program);
+    const bool parts = ebb_has_shards(t->program, EBB_ROLE_NONE);
     if (parts && o->save_ort != NULL)
         return ebb_hint(ebb_error(EBB_UNSUPPORTED,
                                   "%s: the step's states are in parts, which "
@@ -84,6 +95,7 @@ ebb_status ebb_trainer_share(ebb_trainer *t)
                                   o->save_ort),
                         "train without pass shard, or save a checkpoint");
     t->gives = parts && o->checkpoint != NULL;
+    t->stores = ebb_has_shards(t->program, EBB_ROLE_PARAMETER) && o->save_model != NULL;
     if (ebb_group_rank(t->group) == 0)
         return NULL;
     o->checkpoint = o->save_model = o->save_adapter = o->save_ort = NULL;

@@ -24,7 +24,8 @@ struct ebb_trainer {
     ebb_program *program;
     ebb_data *data;
     ebb_group *group; /* of the program; NULL: this process alone */
-    bool gives; /* states are there in parts, which rank 0 writes as a whole: all meet there */
+    bool gives;  /* states are there in parts, which rank 0 writes as a whole: all meet there */
+    bool stores; /* weights are, too, and are wanted in a model */
     const char *loss_name;
     volatile sig_atomic_t stop;
     /* the order of rows */

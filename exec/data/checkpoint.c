@@ -182,7 +182,7 @@ static ebb_status list_states(ebb_program *p, ebb_arena *scratch, ebb_named **li
             continue;
         ebb_named *state = &(*list)[(*count)++];
         EBB_TRY(ebb_program_get(p, ebb_value_name(g, v), state));
-        EBB_TRY(ebb_shards_gather(state, p, v, scratch));
+        EBB_TRY(ebb_shards_gather(state, p, v, false, scratch));
     }
     return NULL;
 }

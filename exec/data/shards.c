@@ -14,11 +14,12 @@ bool ebb_is_shard(const ebb_program *p, ebb_value v)
     return dims_of(p->plan.g, v) != NULL;
 }
 
-bool ebb_has_shards(const ebb_program *p)
+bool ebb_has_shards(const ebb_program *p, ebb_role role)
 {
     const ebb_graph *g = p->plan.g;
     for (size_t i = 0; i < g->initializer_count; i++)
-        if (ebb_program_is_state(p, g->initializers[i]) && ebb_is_shard(p, g->initializers[i]))
+        if (ebb_program_is_state(p, g->initializers[i]) && ebb_is_shard(p, g->initializers[i]) &&
+            (role == EBB_ROLE_NONE || ebb_value_of(g, g->initializers[i])->role == role))
             return true;
     return false;
 }
@@ -65,7 +66,8 @@ static void put(char *whole, const char *from, int64_t n, int64_t at, int64_t co
         memcpy(whole + (size_t)at * size, from, (size_t)here * size);
 }
 
-ebb_status ebb_shards_gather(ebb_named *t, ebb_program *p, ebb_value v, ebb_arena *scratch)
+ebb_status ebb_shards_gather(ebb_named *t, ebb_program *p, ebb_value v, bool all,
+                             ebb_arena *scratch)
 {
     ebb_type *type = EBB_NEW(scratch, ebb_type, 1);
     size_t bytes;
@@ -82,7 +84,7 @@ ebb_status ebb_shards_gather(ebb_named *t, ebb_program *p, ebb_value v, ebb_aren
     char *piece = ebb_arena_alloc(scratch, (size_t)most * size * (size_t)ranks), *whole = NULL;
     if (!ebb_type_bytes(type, &bytes) || !ebb_type_elements(type, &n) || piece == NULL)
         return ebb_error_memory();
-    if (ebb_group_rank(p->group) == 0 && (whole = ebb_arena_alloc(scratch, bytes)) == NULL)
+    if ((all || ebb_group_rank(p->group) == 0) && (whole = ebb_arena_alloc(scratch, bytes)) == NULL)
         return ebb_error_memory();
     for (int64_t at = 0, count; at < part; at += count) {
         count = part - at < most ? part - at : most;

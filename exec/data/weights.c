@@ -4,6 +4,7 @@
 #include "exec/data/average.h"
 #include "exec/data/data.h"
 #include "exec/data/ort_checkpoint.h"
+#include "exec/data/shards.h"
 #include "onnx/graph/infer.h"
 #include "exec/data/adapters.h"
 #include "exec/run/program.h"
@@ -33,14 +34,13 @@ bool ebb_weights_fit(const ebb_type *type, const ebb_named *named)
 
 /* A weight that pass layout stores with channels last (metadata "ebb.turned") has other dims than
  * what goes by its name elsewhere: [a, c, d, b] here, [a, b, c, d] there. */
-static bool is_turned(const ebb_graph *g, ebb_value v, const ebb_named *other)
+static bool is_turned(const ebb_graph *g, ebb_value v, const ebb_type *type, const ebb_named *other)
 {
-    const ebb_value_info *info = ebb_value_of(g, v);
-    const char *mark = ebb_props_get(g, &info->props, "ebb.turned");
-    const int64_t *d = info->type->dims;
-    return mark != NULL && strcmp(mark, "0,2,3,1") == 0 && info->type->rank == 4 &&
-           other->rank == 4 && other->dtype == (int)info->type->dtype && other->dims[0] == d[0] &&
-           other->dims[1] == d[3] && other->dims[2] == d[1] && other->dims[3] == d[2];
+    const char *mark = ebb_props_get(g, &ebb_value_of(g, v)->props, "ebb.turned");
+    const int64_t *d = type->dims;
+    return mark != NULL && strcmp(mark, "0,2,3,1") == 0 && type->rank == 4 && other->rank == 4 &&
+           other->dtype == (int)type->dtype && other->dims[0] == d[0] && other->dims[1] == d[3] &&
+           other->dims[2] == d[1] && other->dims[3] == d[2];
 }
 
 /* Elements of `first`, [a, b, c, d], into those of `last`, [a, c, d, b], or back; a new array. */
@@ -107,7 +107,8 @@ static ebb_status take_weights(ebb_graph *g, const ebb_data *data)
         size_t bytes = 0;
         if (info->dead)
             continue;
-        if (named != NULL && !ebb_weights_fit(info->type, named) && !is_turned(g, v, named))
+        if (named != NULL && !ebb_weights_fit(info->type, named) &&
+            !is_turned(g, v, ebb_value_of(g, v)->type, named))
             return ebb_weights_differ(ebb_value_name(g, v), info->type, named);
         bool absent = named == NULL && (info->tensor == NULL || info->tensor->data == NULL) &&
                       ebb_type_bytes(info->type, &bytes) && bytes != 0;
@@ -127,9 +128,10 @@ static ebb_status take_weights(ebb_graph *g, const ebb_data *data)
         if (named == NULL || ebb_value_of(g, v)->dead ||
             !ebb_type_bytes(ebb_value_of(g, v)->type, &bytes))
             continue;
-        void *copy =
-            is_turned(g, v, named) ? turned(ebb_value_of(g, v)->type, named->data, false) : NULL;
-        if (copy == NULL && is_turned(g, v, named))
+        void *copy = is_turned(g, v, ebb_value_of(g, v)->type, named)
+                         ? turned(ebb_value_of(g, v)->type, named->data, false)
+                         : NULL;
+        if (copy == NULL && is_turned(g, v, ebb_value_of(g, v)->type, named))
             return ebb_error_memory();
         ebb_status status = ebb_weights_give(g, v, copy != NULL ? copy : named->data, bytes);
         free(copy);
@@ -219,43 +221,60 @@ static ebb_status store_adapters(ebb_program *program, ebb_graph *to, size_t *st
     return NULL;
 }
 
+/* State `from` of the program into v; or only whether it goes there. What is there in parts all processes put
+ * together for this. */
+static ebb_status store_state(ebb_program *program, ebb_value from, ebb_graph *to, ebb_value v,
+                              bool changes, ebb_arena *scratch)
+{
+    const ebb_graph *g = program->plan.g;
+    const ebb_type *into = ebb_value_of(to, v)->type;
+    const ebb_named wanted = {ebb_value_name(to, v), into->dtype, into->rank, into->dims, NULL};
+    ebb_type whole;
+    ebb_named named;
+    size_t bytes;
+    EBB_TRY(ebb_average_get(program, from, to, &named));
+    EBB_TRY(ebb_whole_type(&whole, program, from));
+    const ebb_named there = {named.name, whole.dtype, whole.rank, whole.dims, NULL};
+    const bool turns = is_turned(g, from, &whole, &wanted) &&
+                       ebb_props_get(to, &ebb_value_of(to, v)->props, "ebb.turned") == NULL;
+    if (!turns && !ebb_weights_fit(into, &there))
+        return ebb_weights_differ(wanted.name, into, &there);
+    if (!changes || !ebb_type_bytes(into, &bytes))
+        return NULL;
+    EBB_TRY(ebb_shards_gather(&named, program, from, true, scratch));
+    void *copy = turns ? turned(&whole, named.data, true) : NULL;
+    if (turns && copy == NULL)
+        return ebb_error_memory();
+    ebb_status status = ebb_weights_give(to, v, turns ? copy : named.data, bytes);
+    free(copy);
+    return status;
+}
+
+/* All states that the target has a place for. */
+static ebb_status store_states(ebb_program *program, ebb_graph *to, bool changes, size_t *stored)
+{
+    const ebb_graph *g = program->plan.g;
+    for (size_t i = 0; i < g->initializer_count; i++) {
+        const ebb_value v = ebb_value_find(to, ebb_value_name(g, g->initializers[i]));
+        if (!ebb_program_is_state(program, g->initializers[i]) || !is_initializer(to, v))
+            continue;
+        ebb_arena scratch = {0};
+        ebb_status status = store_state(program, g->initializers[i], to, v, changes, &scratch);
+        ebb_arena_fini(&scratch);
+        EBB_TRY(status);
+        ++*stored;
+    }
+    return NULL;
+}
+
 EBB_API ebb_status ebb_program_store(ebb_program *program, ebb_model *target)
 {
     EBB_NEED(program);
     EBB_NEED(target);
-    const ebb_graph *g = program->plan.g;
-    ebb_graph *to = target->graph;
-    size_t stored = 0;
-    for (size_t pass = 0; pass < 2; pass++) { /* all are checked before the first is changed */
-        for (size_t i = 0; i < g->initializer_count; i++) {
-            if (!ebb_program_is_state(program, g->initializers[i]))
-                continue;
-            const char *name = ebb_value_name(g, g->initializers[i]);
-            ebb_value v = ebb_value_find(to, name);
-            if (!is_initializer(to, v))
-                continue;
-            ebb_named named;
-            size_t bytes = 0;
-            EBB_TRY(ebb_average_get(program, g->initializers[i], to, &named));
-            const ebb_type *into = ebb_value_of(to, v)->type;
-            const ebb_named wanted = {name, into->dtype, into->rank, into->dims, NULL};
-            bool turns = is_turned(g, g->initializers[i], &wanted) &&
-                         ebb_props_get(to, &ebb_value_of(to, v)->props, "ebb.turned") == NULL;
-            if (!turns && !ebb_weights_fit(into, &named))
-                return ebb_weights_differ(name, into, &named);
-            if (pass == 0 || !ebb_type_bytes(into, &bytes))
-                continue;
-            void *copy =
-                turns ? turned(ebb_value_of(g, g->initializers[i])->type, named.data, true) : NULL;
-            if (turns && copy == NULL)
-                return ebb_error_memory();
-            ebb_status status = ebb_weights_give(to, v, turns ? copy : named.data, bytes);
-            free(copy);
-            EBB_TRY(status);
-            stored++;
-        }
-    }
-    EBB_TRY(store_adapters(program, to, &stored));
+    size_t stored = 0, checked = 0;
+    EBB_TRY(store_states(program, target->graph, false, &checked)); // before the first is changed
+    EBB_TRY(store_states(program, target->graph, true, &stored));
+    EBB_TRY(store_adapters(program, target->graph, &stored));
     if (stored == 0)
         return ebb_error(EBB_USAGE, "the model has no initializer with the name of a state");
     return NULL;

@@ -4,7 +4,7 @@
  * that do not share memory are copied. A step that fails half way leaves states that were updated
  * in place as they are.
  */
-#include "exec/run/program.h"
+#include "exec/run/part.h"
 
 #include "exec/weigh/call.h"
 #include "kernels/parallel.h"
@@ -142,6 +142,27 @@ static ebb_status take_inputs(ebb_program *p, const ebb_batch *batch)
 
 /* ---- initializers ---- */
 
+/* *there: the model tells what v starts as. */
+static ebb_status fill_one(ebb_program *p, ebb_value v, bool *there)
+{
+    const ebb_value_info *info = ebb_value_of(p->plan.g, v);
+    const void *data = info->tensor != NULL ? info->tensor->data : NULL;
+    ebb_arena scratch = {0};
+    size_t bytes = 0;
+    *there = true;
+    if (!ebb_type_bytes(info->type, &bytes) || bytes == 0)
+        return NULL;
+    if (data != NULL && info->tensor->bytes != bytes)
+        return ebb_error(EBB_REJECTED, "initializer '%s' has %zu bytes, its type needs %zu",
+                         ebb_value_name(p->plan.g, v), info->tensor->bytes, bytes);
+    ebb_status status = data == NULL ? ebb_part_at_start(&data, p, v, &scratch) : NULL;
+    *there = data != NULL;
+    if (status == NULL && *there && !p->mapped[v.i])
+        status = copy_in(p, v, data);
+    ebb_arena_fini(&scratch);
+    return status;
+}
+
 ebb_status ebb_program_fill(ebb_program *p)
 {
     enum { SHOWN = 3 };
@@ -152,19 +173,16 @@ ebb_status ebb_program_fill(ebb_program *p)
         ebb_value v = g->initializers[i];
         const ebb_value_info *info = ebb_value_of(g, v);
         size_t bytes = 0;
+        bool there;
         if (p->filled[v.i] || info->dead || !ebb_type_bytes(info->type, &bytes))
             continue;
-        if (bytes != 0 && (info->tensor == NULL || info->tensor->data == NULL)) {
+        EBB_TRY(fill_one(p, v, &there));
+        if (!there) {
             if (missing_count < SHOWN)
                 missing[missing_count] = ebb_value_name(g, v);
             missing_count++;
             continue;
         }
-        if (bytes != 0 && info->tensor->bytes != bytes)
-            return ebb_error(EBB_REJECTED, "initializer '%s' has %zu bytes, its type needs %zu",
-                             ebb_value_name(g, v), info->tensor->bytes, bytes);
-        if (bytes != 0 && !p->mapped[v.i])
-            EBB_TRY(copy_in(p, v, info->tensor->data));
         p->filled[v.i] = true;
     }
     ebb_program_point_mapped(p);

@@ -19,12 +19,13 @@ const char *ebb_category_name(ebb_category category)
     return names[category];
 }
 
-enum { /* what is known of a group */
-       HOLDS_PARAMETER = 1 << 0,
-       HOLDS_STATE = 1 << 1,
+enum { /* what is known of a group; the first that is so tells its category */
+       HOLDS_STATE = 1 << 0,
+       HOLDS_PARAMETER = 1 << 1,
        HOLDS_INPUT = 1 << 2,
-       HOLDS_SAVED = 1 << 3,
-       HOLDS_GRADIENT = 1 << 4,
+       HOLDS_GATHERED = 1 << 3,
+       HOLDS_SAVED = 1 << 4,
+       HOLDS_GRADIENT = 1 << 5,
 };
 
 typedef struct ruler {
@@ -181,6 +182,9 @@ static void note_read(ruler *r, ebb_value v, ebb_phase reader)
     if (info->producer.i == 0)
         return;
     uint8_t made = ebb_node_of(r->g, info->producer)->phase;
+    const ebb_op op = ebb_node_of(r->g, info->producer)->op;
+    if (op == EBB_OP_UNSHARD || op == EBB_OP_START_UNSHARD)
+        r->holds[root_of(r, v.i)] |= HOLDS_GATHERED;
     if (reader == EBB_BACKWARD && made != EBB_BACKWARD && made != EBB_UPDATE)
         r->holds[root_of(r, v.i)] |= HOLDS_SAVED;
     if (reader == EBB_UPDATE && made == EBB_BACKWARD)
@@ -251,16 +255,11 @@ static ebb_status touch_nodes(ruler *r)
 
 static ebb_category category_of(uint8_t holds)
 {
-    if (holds & HOLDS_STATE)
-        return EBB_OPTIMIZER_STATE;
-    if (holds & HOLDS_PARAMETER)
-        return EBB_PARAMETER;
-    if (holds & HOLDS_INPUT)
-        return EBB_INPUT;
-    if (holds & HOLDS_SAVED)
-        return EBB_ACTIVATION;
-    if (holds & HOLDS_GRADIENT)
-        return EBB_GRADIENT;
+    static const ebb_category is[] = {EBB_OPTIMIZER_STATE, EBB_PARAMETER, EBB_INPUT, EBB_COMM,
+                                      EBB_ACTIVATION,      EBB_GRADIENT};
+    for (size_t k = 0; k < sizeof is / sizeof *is; k++)
+        if (holds & 1 << k)
+            return is[k];
     return EBB_TEMPORARY;
 }
 
@@ -305,8 +304,7 @@ static ebb_status take_groups(ruler *r, ebb_memory *m)
                                      .value = v,
                                      .node = ebb_value_of(r->g, v)->producer};
         EBB_TRY(count_tensor(r, m, &t));
-        if ((r->holds[root] & HOLDS_SAVED) &&
-            !(r->holds[root] & (HOLDS_PARAMETER | HOLDS_STATE | HOLDS_INPUT)))
+        if ((r->holds[root] & HOLDS_SAVED) && r->holds[root] % HOLDS_SAVED == 0)
             m->saved_bytes += t.bytes;
         if (m->tensors == NULL)
             continue;

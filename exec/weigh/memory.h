@@ -38,7 +38,7 @@ typedef enum ebb_category {                /* PyTorch's names where they exist *
                             EBB_ACTIVATION, /* made forward, read backward */
                             EBB_TEMPORARY,  /* all else */
                             EBB_WORKSPACE,  /* scratch of one node */
-                            EBB_COMM,       /* scratch of what processes exchange */
+                            EBB_COMM, /* what processes exchange: scratch, and weights that they put together */
                             EBB_CATEGORY_COUNT
 } ebb_category;
 

@@ -8,7 +8,15 @@ static int64_t up(int64_t n, int64_t by)
     return n / by + (n % by != 0);
 }
 
-/* The tensor that parts are of: the last input. */
+/* The tensor that parts are of: what is cut, or what is put together. */
+static const ebb_type *whole_of(const ebb_graph *g, ebb_node n)
+{
+    const ebb_node_info *info = ebb_node_of(g, n);
+    const bool joins = info->op == EBB_OP_ALL_GATHER || info->op == EBB_OP_UNSHARD ||
+                       info->op == EBB_OP_START_UNSHARD;
+    return ebb_value_of(g, joins ? info->out[0] : info->in[0])->type;
+}
+
 static void add_node(ebb_traffic *t, const ebb_graph *g, ebb_node n)
 {
     const ebb_node_info *info = ebb_node_of(g, n);
@@ -18,7 +26,7 @@ static void add_node(ebb_traffic *t, const ebb_graph *g, ebb_node n)
     t->ranks = ranks;
     if (ranks < 2 || info->op == EBB_OP_RANK || info->op == EBB_OP_SHARD)
         return;
-    const ebb_type *type = ebb_value_of(g, info->in[info->in_count - 1])->type;
+    const ebb_type *type = whole_of(g, n);
     const int64_t size = ebb_dtype_bits((ebb_dtype)type->dtype) / 8;
     if (size == 0 || !ebb_type_elements(type, &elements) || elements == 0)
         return;

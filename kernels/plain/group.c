@@ -27,10 +27,12 @@ static size_t size_of(const ebb_call *c)
     return ebb_dtype_bits((ebb_dtype)c->in[0].type.dtype) / 8;
 }
 
-/* The tensor that parts are of: the last input. */
+/* The tensor that parts are of: what is cut, or what is put together. */
 static int64_t whole_of(const ebb_call *c)
 {
-    return ebb_elements(&c->in[c->input_count - 1].type);
+    const bool cuts = c->op == EBB_OP_SHARD || c->op == EBB_OP_REDUCE_SCATTER ||
+                      c->op == EBB_OP_START_REDUCE_SCATTER;
+    return ebb_elements(!cuts ? &c->out[0].type : &c->in[0].type);
 }
 
 /* Elements that each rank has of it. */
@@ -260,6 +262,11 @@ static ebb_status run_all_gather(const ebb_call *c)
     return now(c, all_gather);
 }
 
+static ebb_status start_all_gather(const ebb_call *c)
+{
+    return beside(c, all_gather);
+}
+
 static ebb_status start_all_reduce(const ebb_call *c)
 {
     return beside(c, all_reduce);
@@ -296,6 +303,8 @@ const ebb_kernel ebb_plain_group[] = {
     {.name = "plain.start_all_reduce",     .op = EBB_OP_START_ALL_REDUCE,     .dtypes = misfit_sum, .workspace = workspace, .run = start_all_reduce},
     {.name = "plain.start_reduce_scatter", .op = EBB_OP_START_REDUCE_SCATTER, .dtypes = misfit_sum, .workspace = workspace, .run = start_reduce_scatter},
     {.name = "plain.all_gather",     .op = EBB_OP_ALL_GATHER,     .dtypes = ebb_call_any, .fits = misfit, .workspace = workspace_of_parts, .run = run_all_gather},
+    {.name = "plain.start_unshard",  .op = EBB_OP_START_UNSHARD,  .dtypes = ebb_call_any, .fits = misfit, .workspace = workspace_of_parts, .run = start_all_gather},
+    {.name = "plain.unshard",        .op = EBB_OP_UNSHARD,        .dtypes = ebb_call_any, .fits = misfit, .workspace = workspace_of_parts, .run = run_all_gather},
     {.name = "plain.shard",          .op = EBB_OP_SHARD,          .dtypes = ebb_call_any, .fits = misfit, .run = run_shard},
     {.name = "plain.rank",           .op = EBB_OP_RANK,           .dtypes = ebb_call_any, .fits = misfit, .run = run_rank},
 };

@@ -12,7 +12,15 @@
  * that uses the gradient must be computed element by element, as SGD, momentum, Adam and AdamW are, and
  * those made of standard nodes: then each element has the bits that it had. A state that starts as zeros
  * gets the shape of the part, and metadata "ebb.shard", its own shape before ("64x32"), by which checkpoints
- * have it whole. Another (an average that starts as w) stays whole and is cut in each step, as w is.
+ * have it whole. Another (an average that starts as w) stays whole where w does, and is cut in each step, as w is.
+ *
+ * what=parameters: so it is with the weights (ZeRO's stage 3). Each process has its part of them, which the
+ * model's initialization graph cuts, and they are put together before their readers, let go, and put together anew
+ * for the backward:
+ *
+ *   W = Unshard(w)   y = f(x, W)   ...   W' = Unshard(w)   dx = g(dy, W')   ...   w', m', v' = AdamW(w, s, m, v)
+ *
+ * Adapters stay whole, and what a subgraph reads.
  *
  * Rounding: the norm of all gradients is made of sums of parts. All else is exact.
  *
@@ -24,12 +32,15 @@
 #include "onnx/graph/infer.h"
 #include "passes/common.h"
 #include "passes/passes.h"
+#include "passes/spread/shard_parts.h"
 
 typedef struct sharding {
     ebb_edit *e;
     ebb_graph *g;
     size_t value_count, node_count; /* of before */
     ebb_value *part;                /* by value id: this process's; none: it is whole */
+    const ebb_type **whole;         /* by value id: of a weight that is there in parts */
+    bool weights;                   /* they are to be */
     uint32_t *reached;              /* by node id: the gradient whose step it is in, from 1 */
     ebb_value *list;                /* values to look at */
     ebb_build b;
@@ -120,73 +131,71 @@ static ebb_type part_type(const ebb_type *whole, int64_t ranks)
     return ebb_type_tensor((ebb_dtype)whole->dtype, 1, &length);
 }
 
-static struct ebb_init_binding *drawn_by(const ebb_model *m, ebb_str state)
+/* The weight of which a state is the running average: "layer.weight" of "layer.weight.ema"; none. */
+static ebb_value averaged_by(const ebb_graph *g, ebb_value state)
 {
-    for (size_t i = 0; i < m->init_binding_count; i++)
-        if (ebb_same_str(m->init_bindings[i].state, state))
-            return &m->init_bindings[i];
-    return NULL;
+    char name[560];
+    (void)snprintf(name, sizeof name, "%.550s", ebb_value_name(g, state));
+    char *dot = strrchr(name, '.');
+    if (dot == NULL || strcmp(dot, ".ema") != 0)
+        return EBB_NO_VALUE;
+    *dot = '\0';
+    return ebb_value_find(g, name);
 }
 
-/* The ConstantOfShape that draws the zeros of a state without bytes; none: they are not so drawn. */
-static ebb_node zeros_of(const ebb_model *m, ebb_str state)
+/* Adapters are saved, and added to what they adapt, by themselves. */
+static bool is_adapter(const ebb_graph *g, ebb_value v)
 {
-    const struct ebb_init_binding *b = drawn_by(m, state);
-    const bool is =
-        b != NULL && ebb_producer_op(m->initialization, b->value) == EBB_OP_CONSTANT_OF_SHAPE;
-    const ebb_node n = is ? ebb_value_of(m->initialization, b->value)->producer : EBB_NO_NODE;
-    return is && ebb_node_of(m->initialization, n)->attr_count == 0 ? n : EBB_NO_NODE;
+    for (size_t i = 0; i < g->initializer_count; i++) {
+        const ebb_props *props = &ebb_value_of(g, g->initializers[i])->props;
+        const char *a = ebb_props_get(g, props, "ebb.adapter.a");
+        if (a != NULL &&
+            (ebb_same_value(g->initializers[i], v) || strcmp(a, ebb_value_name(g, v)) == 0))
+            return true;
+    }
+    return false;
 }
 
-static bool is_zero(const ebb_tensor *t)
-{
-    const char *bytes = t->data;
-    return t->bytes > 0 && bytes[0] == 0 && memcmp(bytes, bytes + 1, t->bytes - 1) == 0;
-}
-
-/* A state of the optimizer that starts as zeros and that its step alone reads and replaces. */
-static bool is_state_of_parts(const sharding *s, ebb_value v)
+/* One that the steps of gradients alone replace, and that nobody asks for by its name. */
+static bool is_replaced_here(const sharding *s, ebb_value v)
 {
     const ebb_value_info *info = ebb_value_of(s->g, v);
     const ebb_value next = ebb_graph_bound(s->g, v);
-    if (info->role != EBB_ROLE_OPTIMIZER || next.i == 0 || info->tensor == NULL ||
-        (info->flags & (EBB_IS_OUTPUT | EBB_IS_INPUT | EBB_IS_CAPTURED)) != 0 ||
-        next.i >= s->value_count || s->reached[ebb_value_of(s->g, next)->producer.i] == 0)
+    return next.i != 0 && next.i < s->value_count && info->tensor != NULL &&
+           (info->flags & (EBB_IS_OUTPUT | EBB_IS_INPUT | EBB_IS_CAPTURED)) == 0 &&
+           s->reached[ebb_value_of(s->g, next)->producer.i] != 0 && ebb_has_start(s->g, v);
+}
+
+/* A state of the optimizer that its step alone reads, and that starts as zeros. An average goes with its weight,
+ * in whose place it is saved. */
+static bool is_state_of_parts(const sharding *s, ebb_value v)
+{
+    const ebb_value_info *info = ebb_value_of(s->g, v);
+    if (info->role != EBB_ROLE_OPTIMIZER || !is_replaced_here(s, v))
         return false;
     for (uint32_t u = 0; u < info->use_count; u++)
         if (info->uses[u].node.i >= s->node_count || s->reached[info->uses[u].node.i] == 0)
             return false;
-    return info->tensor->data != NULL ? is_zero(info->tensor)
-                                      : zeros_of(s->g->model, info->name).i != 0;
+    const ebb_value w = averaged_by(s->g, v);
+    return w.i == 0 ? ebb_starts_as_zeros(s->g, v) : w.i < s->value_count && s->whole[w.i] != NULL;
 }
 
-/* A skeleton's zeros are drawn. */
-static ebb_status draw_part(const sharding *s, ebb_value v, const ebb_type *part)
+static bool is_weight_of_parts(const sharding *s, ebb_value v)
 {
-    ebb_model *m = s->g->model;
-    const ebb_node n = zeros_of(m, ebb_value_of(s->g, v)->name);
-    ebb_build b = ebb_build_at(m->initialization, n, EBB_PHASE_NONE, NULL);
-    const ebb_value shape = ebb_const_ints(&b, part->dims, 1);
-    EBB_TRY(b.status);
-    EBB_TRY(ebb_node_set_input(m->initialization, n, 0, shape));
-    return ebb_value_set_type(m->initialization, ebb_out(m->initialization, n, 0), part);
+    return s->weights && ebb_value_of(s->g, v)->role == EBB_ROLE_PARAMETER &&
+           is_replaced_here(s, v) && !is_adapter(s->g, v);
 }
 
-static ebb_status keep_part(const sharding *s, ebb_value v, const ebb_type *part)
+static ebb_status keep_part(const sharding *s, ebb_value v, int64_t ranks)
 {
     ebb_value_info *info = ebb_value_of(s->g, v);
+    const ebb_type part = part_type(info->type, ranks);
     char dims[EBB_MAX_RANK * 21 + 1] = "";
     for (int d = 0, at = 0; d < info->type->rank; d++)
         at += snprintf(dims + at, sizeof dims - (size_t)at, "%s%lld", d > 0 ? "x" : "",
                        (long long)info->type->dims[d]);
     EBB_TRY(ebb_props_set(s->g, &info->props, "ebb.shard", dims));
-    if (info->tensor->data == NULL)
-        EBB_TRY(draw_part(s, v, part));
-    ebb_tensor t = {.type = *part, .data = info->tensor->data};
-    if (!ebb_type_bytes(part, &t.bytes))
-        return ebb_error_memory();
-    info->origin = NULL;
-    return ebb_value_set_tensor(s->g, v, &t);
+    return ebb_shard_start(s->g, v, &part, ranks);
 }
 
 /* What node n reads instead of v. */
@@ -197,10 +206,11 @@ static ebb_status part_of(sharding *s, ebb_node n, ebb_value v, int64_t ranks, e
         return NULL;
     if (s->part[v.i].i != 0)
         return *part = s->part[v.i], NULL;
-    if (is_state_of_parts(s, v)) {
-        const ebb_type type = part_type(ebb_value_of(s->g, v)->type, ranks);
+    if (is_weight_of_parts(s, v))
+        s->whole[v.i] = ebb_value_of(s->g, v)->type;
+    if (s->whole[v.i] != NULL || is_state_of_parts(s, v)) {
         s->part[v.i] = v;
-        return keep_part(s, v, &type);
+        return keep_part(s, v, ranks);
     }
     s->b.before = n;
     s->b.name = ebb_value_name(s->g, v);
@@ -339,27 +349,39 @@ static ebb_status run(ebb_edit *e)
     EBB_TRY(ebb_require_static(g));
     s.part = EBB_SCRATCH(e, ebb_value, g->value_count);
     s.list = EBB_SCRATCH(e, ebb_value, g->value_count + 1);
+    s.whole = EBB_SCRATCH(e, const ebb_type *, g->value_count);
+    s.weights = strcmp(ebb_option_string(e, "what"), "parameters") == 0;
     s.reached = EBB_SCRATCH(e, uint32_t, 2 * g->node_count); // those that are made as well
-    if (s.part == NULL || s.list == NULL || s.reached == NULL)
+    if (s.part == NULL || s.list == NULL || s.whole == NULL || s.reached == NULL)
         return ebb_error_memory();
     s.b = ebb_edit_build(e, EBB_NO_NODE, EBB_UPDATE);
     EBB_TRY(find(&s, &ranks));
     EBB_EACH_NODE(g, n)
         if (n.i < s.node_count && s.reached[n.i] != 0)
             EBB_TRY(compute_part(&s, n, ranks));
-    return NULL;
+    const ebb_shard_weights weights = {.e = e,
+                                       .whole = s.whole,
+                                       .reached = s.reached,
+                                       .value_count = s.value_count,
+                                       .node_count = s.node_count,
+                                       .ranks = ranks,
+                                       .once = strcmp(ebb_option_string(e, "again"), "fit") == 0};
+    return s.weights ? ebb_shard_join(&weights) : NULL;
 }
 
 // clang-format off
 static const ebb_option options[] = {
-    {"least", EBB_OPTION_INT, "256", "[1, inf)", "gradients of fewer elements stay whole"},
+    {"what",  EBB_OPTION_CHOICE, "states", "states|parameters", "of the optimizer's states alone, or of the weights, too"},
+    {"again", EBB_OPTION_CHOICE, "always", "always|fit",        "weights are put together anew for the backward; fit: where a budget asks for it"},
+    {"least", EBB_OPTION_INT,    "256",    "[1, inf)",          "gradients of fewer elements stay whole"},
     {0},
 };
 // clang-format on
 
 const ebb_pass ebb_pass_shard = {
     .name = "shard",
-    .doc = "each process keeps and updates its part of the optimizer's states and of the gradients",
+    .doc = "each process keeps and updates its part of the optimizer's states and gradients, or of "
+           "the weights, too",
     .paper = "Rajbhandari et al., ZeRO, SC 2020",
     .exactness = EBB_ROUNDING,
     .options = options,

@@ -3,28 +3,18 @@
  *
  * A process tells its rank by the end of $EBB_GROUP: so a test makes one of them differ.
  */
-#include "cli.h"
+#include "tests/cli/together.h"
 #include "tests/share.h"
 
 #include <math.h>
 #include <signal.h>
 
-#define CLASSES \
-    "--data " DIGITS "digits.npz --map label=target --loss cross-entropy --seed 4 --threads 1 "
 #define TEXT                                                                                  \
     EBB_SOURCE_DIR "/samples/text/char.onnx --data " EBB_SOURCE_DIR "/samples/text/text.npz " \
                    "--loss cross-entropy:axis=-1 --seed 4 --threads 1 "
 #define RANK "${EBB_GROUP##*:}"
 
 /* ---- bits ---- */
-
-static void same_bytes(const char *a, const char *b, const char *what)
-{
-    char command[512];
-    (void)snprintf(command, sizeof command, "cmp %s %s 2>&1", a, b);
-    if (run_command(command) != 0)
-        fail_msg("%s: %s", what, output);
-}
 
 /* Five steps of AdamW: all states, by one that computes N parts, and by N processes, which pass more words. */
 static void train_parts(const char *words, int ranks)
@@ -106,14 +96,36 @@ static void a_process_computes_its_rows_in_parts(void **state)
          0, "\"ranks\":2");
 }
 
-/* Gradients in parts, of any size; states that start as zeros, and one that starts as its weight. */
+/* Gradients in parts, of any size; states that start as zeros, and one that starts as its weight, which is what is
+ * evaluated. */
 static void parts_of_the_states_have_the_bits_of_the_whole(void **state)
 {
     (void)state;
-    same_with(DIGITS "mlp.onnx --dropout off --ema 0.9 " CLASSES, 2, " --pass shard:least=1");
+    same_with(DIGITS "mlp.onnx --dropout off --ema 0.9 --eval-split 0.1 " CLASSES, 2,
+              " --pass shard:least=1");
     same_with(DIGITS "mlp.onnx --dropout off --optimizer nesterov " CLASSES, 4,
               " --pass shard:least=1");
     same_with(DIGITS "transformer.onnx --dropout off " CLASSES, 4, " --pass shard");
+}
+
+/* Weights in parts, too: in a checkpoint, in the model that is saved and in an evaluation they are whole. */
+static void parts_of_the_weights_have_the_bits_of_the_whole(void **state)
+{
+    (void)state;
+    same_with(DIGITS
+              "mlp.onnx --dropout off --ema 0.9 --eval-split 0.1 --save-model m.onnx " CLASSES,
+              4, " --pass shard:parameters,least=1");
+    assert_int_equal(run_command("mv m.onnx all.onnx"), 0);
+    train_parts(DIGITS "mlp.onnx --dropout off --ema 0.9 --save-model m.onnx " CLASSES, 4);
+    same_bytes("m.onnx", "all.onnx", "the models that are saved");
+    train_parts(DIGITS "transformer.onnx " CLASSES, 2);
+    same_so(DIGITS "transformer.onnx " CLASSES, 2,
+            " --pass shard:parameters --pass bucket --pass overlap");
+    same_so(DIGITS "transformer.onnx " CLASSES, 2,
+            " --pass shard:parameters,again=fit --pass release");
+    same_with(DIGITS "cnn.onnx --dropout off --batch-norm frozen " CLASSES, 2,
+              " --pass shard:parameters,least=1");
+    same_with(TEXT, 2, " --pass shard:parameters");
 }
 
 /* A checkpoint has states whole: another number of processes goes on from it, and so does one. */
@@ -127,6 +139,13 @@ static void a_checkpoint_of_parts_is_read_by_any_number(void **state)
          "--checkpoint two.st",
          0, "steps are done");
     same_bytes("four.st", "two.st", "read by two");
+    says("launch -n 3 -- " EBB " train " DIGITS "mlp.onnx --dropout off --batch 24 " CLASSES
+         "--pass shard:parameters,least=1 --steps 3 --checkpoint three.st",
+         0, "3 steps, loss");
+    says("launch -n 2 -- " EBB " train " DIGITS "mlp.onnx --dropout off --batch 24 " CLASSES
+         "--pass shard:parameters --steps 3 --resume three.st --checkpoint two.st",
+         0, "steps are done");
+    same_bytes("three.st", "two.st", "weights in parts, read by two");
     says(MLP "--pass micro-batch:parts=4 --steps 5 --resume four.st --checkpoint one.st", 0,
          "5 steps");
     says("launch -n 4 -- " EBB " " MLP "--pass shard --steps 5 --resume four.st "
@@ -135,43 +154,6 @@ static void a_checkpoint_of_parts_is_read_by_any_number(void **state)
     same_bytes("again.st", "one.st", "read by one");
     says("launch -n 2 -- " EBB " " MLP "--pass shard --steps 1 --save-checkpoint ort", 5,
          "states are in parts");
-}
-
-static long long number_after(const char *key)
-{
-    const char *at = strstr(output, key);
-    long long n = -1;
-    if (at == NULL || sscanf(at + strlen(key), "%lld", &n) != 1)
-        fail_msg("no number %s in:\n%s", key, output);
-    return n;
-}
-
-/* Twice (N - 1) blocks of each gradient and of the loss, a block being its Nth part, rounded up. */
-static void the_plan_has_its_scratch_and_the_run_its_traffic(void **state)
-{
-    (void)state;
-    says("grad " DIGITS "mlp.onnx --loss cross-entropy --dropout off --dim batch=8 --pass "
-         "data-parallel:ranks=2 -o two.onnx",
-         0, "wrote two.onnx");
-    says("plan two.onnx --json", 0, "\"COMM\"");
-    says("inspect two.onnx --text", 0, "AllReduce <ranks = 2>");
-    static const char train[] = "launch -n 2 -- " EBB " train " DIGITS
-                                "mlp.onnx --dropout off " CLASSES "--batch 32 --json --steps ";
-    char command[2048];
-    long long sent[2], made[2];
-    for (int k = 0; k < 2; k++) {
-        (void)snprintf(command, sizeof command, "%s%d", train, k + 1);
-        says(command, 0, "\"sent_bytes\":");
-        sent[k] = number_after("\"sent_bytes\":");
-        made[k] = number_after("\"exchanges\":");
-        assert_int_equal(number_after("\"arena_bytes\":"),
-                         number_after("\"measured_arena_bytes\":"));
-    }
-    /* What the second step adds: all weights, whose sizes are even; the loss and the count of labels, a
-     * number each; and the end of the step, which is asked of all by 8 bytes. */
-    says("inspect " DIGITS "mlp.onnx --json", 0, "\"schema\"");
-    assert_int_equal(sent[1] - sent[0], number_after("\"initializer_bytes\":") + 2 * 8 + 8);
-    assert_int_equal(made[1] - made[0], 2 * (10 + 2) + 1);
 }
 
 /* ---- what is counted over all ---- */
@@ -241,90 +223,6 @@ static void evaluation_counts_each_row_once(void **state)
     (void)snprintf(one, sizeof one, "%.*s", (int)(strstr(at, "]") - at), at);
     (void)snprintf(command, sizeof command, "launch -n 4 -- " EBB " %s", words);
     says(command, 0, one);
-}
-
-/* ---- what is planned ---- */
-
-/* What one more step sends is what the plan says, and 8 bytes to each other by which all ask who goes on. */
-static void sends_what_is_planned(const char *words)
-{
-    char command[2048];
-    long long planned[2], sent[2], made[2];
-    (void)snprintf(command, sizeof command,
-                   "plan " DIGITS "mlp.onnx --loss cross-entropy --dropout off --dim batch=32 "
-                   "--ranks 4 --json %s",
-                   words);
-    says(command, 0, "\"group\"");
-    planned[0] = number_after("\"exchanges\":");
-    planned[1] = number_after("\"sent_bytes\":");
-    for (int k = 0; k < 2; k++) {
-        (void)snprintf(command, sizeof command,
-                       "launch -n 4 -- " EBB " train " DIGITS "mlp.onnx --dropout off " CLASSES
-                       "--batch 32 --json --steps %d %s",
-                       k + 1, words);
-        says(command, 0, "\"sent_bytes\":");
-        made[k] = number_after("\"exchanges\":");
-        sent[k] = number_after("\"sent_bytes\":");
-    }
-    assert_int_equal(made[1] - made[0], planned[0] + 1);
-    assert_int_equal(sent[1] - sent[0], planned[1] + 8 * 3);
-}
-
-static void a_run_sends_what_its_plan_says(void **state)
-{
-    (void)state;
-    sends_what_is_planned("");
-    sends_what_is_planned("--pass shard:least=7");
-    sends_what_is_planned("--pass shard --pass bucket --pass overlap");
-}
-
-static int64_t aligned(int64_t bytes)
-{
-    return (bytes + 63) / 64 * 64;
-}
-
-/* What AdamW keeps: two numbers an element, whole or a part of each tensor, and two of the whole step. */
-static void states_take_what_their_parts_do(void **state)
-{
-    (void)state;
-    static const int64_t elements[] = {8192, 128, 128, 128, 16384, 128, 128, 128, 1280, 10};
-    for (int k = 0; k < 5; k++) {
-        const int ranks = k == 0 ? 1 : k < 3 ? 2 : 4, parts = k % 2 == 0 ? ranks : 1;
-        char command[1024], more[64] = "";
-        int64_t expected = 2 * aligned(4);
-        for (size_t i = 0; i < sizeof elements / sizeof *elements; i++)
-            expected += 2 * aligned(4 * ((elements[i] + parts - 1) / parts));
-        if (ranks > 1)
-            (void)snprintf(more, sizeof more, "--ranks %d %s", ranks,
-                           parts > 1 ? "--pass shard:least=1" : "");
-        (void)snprintf(command, sizeof command,
-                       "plan " DIGITS "mlp.onnx --loss cross-entropy --dropout off --dim batch=32 "
-                       "--optimizer adamw --json %s",
-                       more);
-        says(command, 0, "\"OPTIMIZER_STATE\"");
-        assert_int_equal(number_after("\"OPTIMIZER_STATE\":"), expected);
-    }
-}
-
-/* A budget is each process's, and the bits are those that are due. */
-static void a_budget_is_kept_by_each_process(void **state)
-{
-    (void)state;
-    static const char train[] = "launch -n 2 -- " EBB " train " DIGITS "transformer.onnx " CLASSES
-                                "--batch 32 --steps 2 --json --checkpoint ";
-    char command[2048];
-    (void)snprintf(command, sizeof command, "%s free.st", train);
-    says(command, 0, "\"arena_bytes\":");
-    const long long free_bytes = number_after("\"arena_bytes\":");
-    for (int percent = 90; percent >= 60; percent -= 15) {
-        const long long budget = free_bytes * percent / 100;
-        (void)snprintf(command, sizeof command, "%s kept.st --budget %lld", train, budget);
-        says(command, 0, "\"arena_bytes\":");
-        assert_true(number_after("\"arena_bytes\":") <= budget);
-        assert_int_equal(number_after("\"arena_bytes\":"),
-                         number_after("\"measured_arena_bytes\":"));
-        same_bytes("free.st", "kept.st", command);
-    }
 }
 
 /* ---- who says what ---- */
@@ -475,14 +373,11 @@ int main(void)
         cmocka_unit_test(what_counts_is_counted_over_all),
         cmocka_unit_test(a_process_computes_its_rows_in_parts),
         cmocka_unit_test(parts_of_the_states_have_the_bits_of_the_whole),
+        cmocka_unit_test(parts_of_the_weights_have_the_bits_of_the_whole),
         cmocka_unit_test(a_checkpoint_of_parts_is_read_by_any_number),
         cmocka_unit_test(batch_norm_takes_the_statistics_of_all_rows),
         cmocka_unit_test(weights_of_classes_are_counted_over_all),
         cmocka_unit_test(evaluation_counts_each_row_once),
-        cmocka_unit_test(a_run_sends_what_its_plan_says),
-        cmocka_unit_test(the_plan_has_its_scratch_and_the_run_its_traffic),
-        cmocka_unit_test(states_take_what_their_parts_do),
-        cmocka_unit_test(a_budget_is_kept_by_each_process),
         cmocka_unit_test(a_step_for_others_is_not_run_alone),
         cmocka_unit_test(what_cannot_be_split_is_refused),
         cmocka_unit_test(one_process_speaks_for_all),

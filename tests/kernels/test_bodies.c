@@ -213,6 +213,8 @@ static const body_case cases[] = {
     {EBB_OP_START_REDUCE_SCATTER, 0, "", "float[3,2] x = {1, 2, 3, 4, 5, 6}", "s = ai.ebb.StartReduceScatter <ranks = 1> (x)"},
     {EBB_OP_SHARD, 0, "", "bool[3] x = {1, 0, 1}", "s = ai.ebb.Shard <ranks = 1> (x)"},
     {EBB_OP_ALL_GATHER, 0, "", "double[6] s = {1, 2, 3, 4, 5, 6}, double[3,2] x = {7, 8, 9, 7, 8, 9}", "y = ai.ebb.AllGather <ranks = 1> (s, x)"},
+    {EBB_OP_UNSHARD, 0, "", "bool[6] s = {1, 0, 1, 1, 0, 0}", "y = ai.ebb.Unshard <ranks = 1, shape = [3, 2]> (s)"},
+    {EBB_OP_START_UNSHARD, 0, "", "double[2] s = {1, 2}", "y = ai.ebb.StartUnshard <ranks = 1, shape = [1, 2]> (s)"},
     {EBB_OP_RANK, 0, "", "", "r = ai.ebb.Rank <ranks = 1> ()"},
     {EBB_OP_UNPACK_BITS, 0, "", "uint8[2] x = {165, 7}", "b = ai.ebb.UnpackBits <shape = [11]> (x)"},
     {EBB_OP_UNPACK_BITS, 0, "", "uint8[2] x = {165, 44}", "b = ai.ebb.UnpackBits <shape = [2, 1, 8]> (x)"},

@@ -118,8 +118,8 @@ static int part_is_right(ebb_group *group, int64_t n)
     return differs;
 }
 
-/* What was cut is put together again. */
-static int whole_is_right(ebb_group *group, ebb_dtype dtype, int64_t n)
+/* What was cut is put together again: over what all have, or in a place of its own. */
+static int whole_is_right(ebb_group *group, ebb_op op, ebb_dtype dtype, int64_t n)
 {
     testing cut, all;
     const int64_t ranks = group->ranks, length = (n + ranks - 1) / ranks;
@@ -128,13 +128,14 @@ static int whole_is_right(ebb_group *group, ebb_dtype dtype, int64_t n)
     put_out(&cut, dtype, 1, D(length));
     cut.call.group = group;
     run_with(&cut, "plain.shard");
-    put_ranks(&all, EBB_OP_ALL_GATHER, ranks);
+    put_ranks(&all, op, ranks);
     put_filled(&all, dtype, length, 0);
     memcpy(all.in[0].data, cut.out[0].data, cut.out[0].bytes);
-    put_filled(&all, dtype, n, group->rank);
+    if (op == EBB_OP_ALL_GATHER)
+        put_filled(&all, dtype, n, group->rank);
     put_out(&all, dtype, 1, D(n));
     all.call.group = group;
-    run_with(&all, "plain.all_gather");
+    run_with(&all, op == EBB_OP_ALL_GATHER ? "plain.all_gather" : "plain.unshard");
     const int differs = memcmp(all.out[0].data, cut.in[0].data, cut.in[0].bytes);
     end(&cut);
     end(&all);
@@ -146,8 +147,10 @@ static int parts_are_right(ebb_group *group)
     static const int64_t sizes[] = {1, 2, 3, 1000, 4099, 3 * EBB_GROUP_PIECE / 4 + 5};
     int check = 1;
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++, check += 3)
-        if (part_is_right(group, sizes[s]) || whole_is_right(group, EBB_F32, sizes[s]) ||
-            whole_is_right(group, EBB_BF16, sizes[s]))
+        if (part_is_right(group, sizes[s]) ||
+            whole_is_right(group, EBB_OP_ALL_GATHER, EBB_F32, sizes[s]) ||
+            whole_is_right(group, EBB_OP_UNSHARD, EBB_F32, sizes[s]) ||
+            whole_is_right(group, EBB_OP_UNSHARD, EBB_BF16, sizes[s]))
             return check;
     return 0;
 }

@@ -29,15 +29,36 @@ ebb_status ebb_infer_shard(ebb_infer *c)
     return NULL;
 }
 
-/* (S, X) {ranks} -> Y like X. */
-ebb_status ebb_infer_all_gather(ebb_infer *c)
+static ebb_status put_together(ebb_infer *c, const ebb_type *whole)
 {
     int64_t length, n;
-    EBB_TRY(ebb_infer_need(c, 2));
-    EBB_TRY(length_of(c, c->in[1], &length));
+    EBB_TRY(length_of(c, whole, &length));
     if (length >= 0 && ebb_type_elements(c->in[0], &n) && n != length)
         return ebb_infer_error(c, "a part has %lld elements, and %lld are expected", (long long)n,
                                (long long)length);
-    c->out[0] = *c->in[1];
+    c->out[0] = *whole;
     return NULL;
+}
+
+/* (S, X) {ranks} -> Y like X. */
+ebb_status ebb_infer_all_gather(ebb_infer *c)
+{
+    EBB_TRY(ebb_infer_need(c, 2));
+    return put_together(c, c->in[1]);
+}
+
+/* (S) {ranks, shape} -> X of that shape. */
+ebb_status ebb_infer_unshard(ebb_infer *c)
+{
+    uint32_t rank;
+    EBB_TRY(ebb_infer_need(c, 1));
+    const int64_t *dims = ebb_attr_ints(&c->attrs, "shape", &rank);
+    if (dims == NULL || rank > EBB_MAX_RANK)
+        return ebb_infer_error(c, "it has no shape of at most %d axes", EBB_MAX_RANK);
+    const ebb_type whole = ebb_type_tensor((ebb_dtype)c->in[0]->dtype, (int)rank, dims);
+    for (uint32_t d = 0; d < rank; d++)
+        if (dims[d] < 0)
+            return ebb_infer_error(c, "axis %u of its shape has %lld elements", d,
+                                   (long long)dims[d]);
+    return put_together(c, &whole);
 }

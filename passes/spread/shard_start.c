@@ -1,0 +1,99 @@
+/* shard_start.c: see shard_parts.h. */
+#include "passes/common.h"
+#include "passes/spread/shard_parts.h"
+
+static struct ebb_init_binding *drawn_by(const ebb_model *m, ebb_str state)
+{
+    for (size_t i = 0; i < m->init_binding_count; i++)
+        if (ebb_same_str(m->init_bindings[i].state, state))
+            return &m->init_bindings[i];
+    return NULL;
+}
+
+/* ---- zeros ---- */
+
+/* The ConstantOfShape that draws the zeros of a state without bytes; none: they are not so drawn. */
+static ebb_node zeros_of(const ebb_model *m, ebb_str state)
+{
+    const struct ebb_init_binding *b = drawn_by(m, state);
+    const bool is =
+        b != NULL && ebb_producer_op(m->initialization, b->value) == EBB_OP_CONSTANT_OF_SHAPE;
+    const ebb_node n = is ? ebb_value_of(m->initialization, b->value)->producer : EBB_NO_NODE;
+    return is && ebb_node_of(m->initialization, n)->attr_count == 0 ? n : EBB_NO_NODE;
+}
+
+bool ebb_starts_as_zeros(const ebb_graph *g, ebb_value v)
+{
+    const ebb_tensor *t = ebb_value_of(g, v)->tensor;
+    const char *bytes = t->data;
+    if (bytes == NULL)
+        return zeros_of(g->model, ebb_value_of(g, v)->name).i != 0;
+    return t->bytes > 0 && bytes[0] == 0 && memcmp(bytes, bytes + 1, t->bytes - 1) == 0;
+}
+
+/* A skeleton's zeros are drawn. */
+static ebb_status draw_part(ebb_model *m, ebb_node n, const ebb_type *part)
+{
+    ebb_build b = ebb_build_at(m->initialization, n, EBB_PHASE_NONE, NULL);
+    const ebb_value shape = ebb_const_ints(&b, part->dims, 1);
+    EBB_TRY(b.status);
+    EBB_TRY(ebb_node_set_input(m->initialization, n, 0, shape));
+    return ebb_value_set_type(m->initialization, ebb_out(m->initialization, n, 0), part);
+}
+
+/* ---- anything else ---- */
+
+/* The bytes of v, as an initializer of the initialization graph. */
+static ebb_status move_bytes(ebb_graph *g, ebb_value v, ebb_value *moved)
+{
+    ebb_model *m = g->model;
+    const ebb_value_info *info = ebb_value_of(g, v);
+    if (m->initialization == NULL)
+        EBB_TRY(ebb_graph_new(&m->initialization, m, NULL));
+    EBB_TRY(ebb_graph_add_initializer(m->initialization, moved, ebb_value_name(g, v), info->type,
+                                      NULL, EBB_ROLE_NONE));
+    return ebb_value_set_tensor(m->initialization, *moved, info->tensor);
+}
+
+static ebb_status cut(ebb_graph *g, ebb_value v, int64_t ranks)
+{
+    ebb_model *m = g->model;
+    const ebb_str state = ebb_value_of(g, v)->name;
+    struct ebb_init_binding *drawn = drawn_by(m, state);
+    ebb_value whole = drawn != NULL ? drawn->value : EBB_NO_VALUE;
+    if (ebb_value_of(g, v)->tensor->data != NULL)
+        EBB_TRY(move_bytes(g, v, &whole));
+    ebb_build b = ebb_build_at(m->initialization, EBB_NO_NODE, EBB_PHASE_NONE, NULL);
+    b.name = ebb_value_name(g, v);
+    ebb_with_int(&b, "ranks", ranks);
+    const ebb_value part = ebb_emit(&b, EBB_OP_SHARD, whole);
+    EBB_TRY(b.status);
+    EBB_TRY(ebb_graph_add_output(m->initialization, part));
+    if (drawn == NULL)
+        return ebb_draw_also(m, state, part);
+    ebb_graph_remove_output(m->initialization, drawn->value);
+    drawn->value = part;
+    (void)ebb_graph_sweep(m->initialization);
+    return NULL;
+}
+
+bool ebb_has_start(const ebb_graph *g, ebb_value v)
+{
+    return ebb_value_of(g, v)->tensor->data != NULL ||
+           drawn_by(g->model, ebb_value_of(g, v)->name) != NULL;
+}
+
+ebb_status ebb_shard_start(ebb_graph *g, ebb_value v, const ebb_type *part, int64_t ranks)
+{
+    ebb_tensor t = {.type = *part};
+    if (!ebb_type_bytes(part, &t.bytes))
+        return ebb_error_memory();
+    if (!ebb_starts_as_zeros(g, v))
+        EBB_TRY(cut(g, v, ranks));
+    else if (ebb_value_of(g, v)->tensor->data != NULL)
+        t.data = ebb_value_of(g, v)->tensor->data;
+    else
+        EBB_TRY(draw_part(g->model, zeros_of(g->model, ebb_value_of(g, v)->name), part));
+    ebb_value_of(g, v)->origin = NULL;
+    return ebb_value_set_tensor(g, v, &t);
+}

@@ -1,0 +1,168 @@
+/* test_launch_plan.c: what is planned of a step for several processes is what each of them takes and sends.
+ */
+#include "tests/cli/together.h"
+
+/* Twice (N - 1) blocks of each gradient and of the loss, a block being its Nth part, rounded up. */
+static void the_plan_has_its_scratch_and_the_run_its_traffic(void **state)
+{
+    (void)state;
+    says("grad " DIGITS "mlp.onnx --loss cross-entropy --dropout off --dim batch=8 --pass "
+         "data-parallel:ranks=2 -o two.onnx",
+         0, "wrote two.onnx");
+    says("plan two.onnx --json", 0, "\"COMM\"");
+    says("inspect two.onnx --text", 0, "AllReduce <ranks = 2>");
+    static const char train[] = "launch -n 2 -- " EBB " train " DIGITS
+                                "mlp.onnx --dropout off " CLASSES "--batch 32 --json --steps ";
+    char command[2048];
+    long long sent[2], made[2];
+    for (int k = 0; k < 2; k++) {
+        (void)snprintf(command, sizeof command, "%s%d", train, k + 1);
+        says(command, 0, "\"sent_bytes\":");
+        sent[k] = number_after("\"sent_bytes\":");
+        made[k] = number_after("\"exchanges\":");
+        assert_int_equal(number_after("\"arena_bytes\":"),
+                         number_after("\"measured_arena_bytes\":"));
+    }
+    /* What the second step adds: all weights, whose sizes are even; the loss and the count of labels, a
+     * number each; and the end of the step, which is asked of all by 8 bytes. */
+    says("inspect " DIGITS "mlp.onnx --json", 0, "\"schema\"");
+    assert_int_equal(sent[1] - sent[0], number_after("\"initializer_bytes\":") + 2 * 8 + 8);
+    assert_int_equal(made[1] - made[0], 2 * (10 + 2) + 1);
+}
+
+/* What one more step sends is what the plan says, and 8 bytes to each other by which all ask who goes on. */
+static void sends_what_is_planned(const char *words)
+{
+    char command[2048];
+    long long planned[2], sent[2], made[2];
+    (void)snprintf(command, sizeof command,
+                   "plan " DIGITS "mlp.onnx --loss cross-entropy --dropout off --dim batch=32 "
+                   "--ranks 4 --json %s",
+                   words);
+    says(command, 0, "\"group\"");
+    planned[0] = number_after("\"exchanges\":");
+    planned[1] = number_after("\"sent_bytes\":");
+    for (int k = 0; k < 2; k++) {
+        (void)snprintf(command, sizeof command,
+                       "launch -n 4 -- " EBB " train " DIGITS "mlp.onnx --dropout off " CLASSES
+                       "--batch 32 --json --steps %d %s",
+                       k + 1, words);
+        says(command, 0, "\"sent_bytes\":");
+        made[k] = number_after("\"exchanges\":");
+        sent[k] = number_after("\"sent_bytes\":");
+    }
+    assert_int_equal(made[1] - made[0], planned[0] + 1);
+    assert_int_equal(sent[1] - sent[0], planned[1] + 8 * 3);
+}
+
+static void a_run_sends_what_its_plan_says(void **state)
+{
+    (void)state;
+    sends_what_is_planned("");
+    sends_what_is_planned("--pass shard:least=7");
+    sends_what_is_planned("--pass shard --pass bucket --pass overlap");
+    sends_what_is_planned("--pass shard:parameters --pass bucket --pass overlap");
+}
+
+static int64_t aligned(int64_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+/* Of the mlp's tensors, in its order; a step reads the weights of norms forward and backward, biases forward. */
+static const struct tensor {
+    int64_t elements;
+    bool is_read_again;
+} tensors[] = {{8192, false}, {128, false}, {128, true},  {128, false}, {16384, true},
+               {128, false},  {128, true},  {128, false}, {1280, true}, {10, false}};
+enum { TENSORS = sizeof tensors / sizeof *tensors };
+
+static void plan_mlp(int ranks, const char *pass)
+{
+    char command[1024], more[64] = "";
+    if (ranks > 1)
+        (void)snprintf(more, sizeof more, "--ranks %d", ranks);
+    (void)snprintf(command, sizeof command,
+                   "plan " DIGITS "mlp.onnx --loss cross-entropy --dropout off --dim batch=32 "
+                   "--optimizer adamw --json %s %s",
+                   more, pass);
+    says(command, 0, "\"OPTIMIZER_STATE\"");
+}
+
+/* What AdamW keeps: two numbers an element, whole or a part of each tensor, and two of the whole step. The weights
+ * are a third; beside them stands what else a step keeps, the same with parts and without. */
+static void states_take_what_their_parts_do(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= 4; ranks *= 2) {
+        int64_t whole = 0, part = 0;
+        for (size_t i = 0; i < TENSORS; i++) {
+            whole += aligned(4 * tensors[i].elements);
+            part += aligned(4 * ((tensors[i].elements + ranks - 1) / ranks));
+        }
+        plan_mlp(ranks, "");
+        assert_int_equal(number_after("\"OPTIMIZER_STATE\":"), 2 * whole + 2 * aligned(4));
+        const int64_t beside = number_after("\"PARAMETER\":") - whole;
+        if (ranks == 1)
+            continue;
+        plan_mlp(ranks, "--pass shard:least=1");
+        assert_int_equal(number_after("\"OPTIMIZER_STATE\":"), 2 * part + 2 * aligned(4));
+        assert_int_equal(number_after("\"PARAMETER\":"), beside + whole);
+        plan_mlp(ranks, "--pass shard:parameters,least=1");
+        assert_int_equal(number_after("\"OPTIMIZER_STATE\":"), 2 * part + 2 * aligned(4));
+        assert_int_equal(number_after("\"PARAMETER\":"), beside + part);
+    }
+}
+
+/* A part of each gradient, and of each weight as often as it is put together, to each of the others. */
+static void weights_in_parts_send_what_their_parts_are(void **state)
+{
+    (void)state;
+    static const char *const passes[] = {"--pass shard:parameters,least=1,again=fit",
+                                         "--pass shard:parameters,least=1"};
+    for (int again = 0; again < 2; again++)
+        for (int ranks = 2; ranks <= 16; ranks *= 8) {
+            int64_t sent = 2 * 2 * 4 * (ranks - 1); // the loss, and how many labels count
+            for (size_t i = 0; i < TENSORS; i++)
+                if (tensors[i].elements >= ranks) // else it stays whole
+                    sent += 4 * (ranks - 1) * ((tensors[i].elements + ranks - 1) / ranks) *
+                            (again != 0 && tensors[i].is_read_again ? 3 : 2);
+                else
+                    sent += 2 * 4 * (ranks - 1);
+            plan_mlp(ranks, passes[again]);
+            assert_int_equal(number_after("\"sent_bytes\":"), sent);
+        }
+}
+
+/* A budget is each process's, and the bits are those that are due. */
+static void a_budget_is_kept_by_each_process(void **state)
+{
+    (void)state;
+    static const char train[] = "launch -n 2 -- " EBB " train " DIGITS "transformer.onnx " CLASSES
+                                "--batch 32 --steps 2 --json --checkpoint ";
+    char command[2048];
+    (void)snprintf(command, sizeof command, "%s free.st", train);
+    says(command, 0, "\"arena_bytes\":");
+    const long long free_bytes = number_after("\"arena_bytes\":");
+    for (int percent = 90; percent >= 60; percent -= 15) {
+        const long long budget = free_bytes * percent / 100;
+        (void)snprintf(command, sizeof command, "%s kept.st --budget %lld", train, budget);
+        says(command, 0, "\"arena_bytes\":");
+        assert_true(number_after("\"arena_bytes\":") <= budget);
+        assert_int_equal(number_after("\"arena_bytes\":"),
+                         number_after("\"measured_arena_bytes\":"));
+        same_bytes("free.st", "kept.st", command);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_run_sends_what_its_plan_says),
+        cmocka_unit_test(the_plan_has_its_scratch_and_the_run_its_traffic),
+        cmocka_unit_test(states_take_what_their_parts_do),
+        cmocka_unit_test(weights_in_parts_send_what_their_parts_are),
+        cmocka_unit_test(a_budget_is_kept_by_each_process),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

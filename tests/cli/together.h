@@ -1,0 +1,27 @@
+/* together.h: what the tests of several processes share. */
+#ifndef EBB_TESTS_CLI_TOGETHER_H
+#define EBB_TESTS_CLI_TOGETHER_H
+
+#include "cli.h"
+
+#define CLASSES \
+    "--data " DIGITS "digits.npz --map label=target --loss cross-entropy --seed 4 --threads 1 "
+
+static inline void same_bytes(const char *a, const char *b, const char *what)
+{
+    char command[512];
+    (void)snprintf(command, sizeof command, "cmp %s %s 2>&1", a, b);
+    if (run_command(command) != 0)
+        fail_msg("%s: %s", what, output);
+}
+
+static inline long long number_after(const char *key)
+{
+    const char *at = strstr(output, key);
+    long long n = -1;
+    if (at == NULL || sscanf(at + strlen(key), "%lld", &n) != 1)
+        fail_msg("no number %s in:\n%s", key, output);
+    return n;
+}
+
+#endif
