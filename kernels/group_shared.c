@@ -1,5 +1,5 @@
 /* group_shared.c: see group_shared.h. Waiting is a futex, so that processes without a processor of their
- * own cost the others nothing. */
+ * own cost the others nothing: who yields instead comes behind all that others do on its processor. */
 #define _GNU_SOURCE // memfd_create, seals
 #include "kernels/group_shared.h"
 
@@ -9,7 +9,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TURNS = 64, PATIENCE_NS = 20000000, LINE = 64, WHAT = 232 };
+enum { LOOKS = 64, PATIENCE_NS = 20000000, LINE = 64, WHAT = 232 };
 
 static const uint64_t magic = UINT64_C(0x7072672f31626265);
 
@@ -133,9 +132,7 @@ static ebb_status wait_for_all(side *s, uint64_t turn, const char *what)
             return ended(rank, what);
         if (now_ms() > until)
             return too_late(s, rank, what);
-        if (tries < TURNS)
-            (void)sched_yield();
-        else
+        if (tries >= LOOKS)
             (void)syscall(SYS_futex, &s->shared->tick, FUTEX_WAIT, tick, &patience, NULL, 0);
     }
 }

@@ -116,7 +116,8 @@ static void parts_of_the_weights_have_the_bits_of_the_whole(void **state)
               "mlp.onnx --dropout off --ema 0.9 --eval-split 0.1 --save-model m.onnx " CLASSES,
               4, " --pass shard:parameters,least=1");
     assert_int_equal(run_command("mv m.onnx all.onnx"), 0);
-    train_parts(DIGITS "mlp.onnx --dropout off --ema 0.9 --save-model m.onnx " CLASSES, 4);
+    train_parts(
+        DIGITS "mlp.onnx --dropout off --ema 0.9 --eval-split 0.1 --save-model m.onnx " CLASSES, 4);
     same_bytes("m.onnx", "all.onnx", "the models that are saved");
     train_parts(DIGITS "transformer.onnx " CLASSES, 2);
     same_so(DIGITS "transformer.onnx " CLASSES, 2,
