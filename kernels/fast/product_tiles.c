@@ -6,7 +6,8 @@
  *     sum[TALL, WIDE]    |    += A B, for each DEPTH        |
  *     Y[TALL, WIDE]      =    alpha sum + beta C, rounded once
  *
- * So no operand is ever whole in float32. A job is a block of Y; jobs are dealt out to slots, each one
+ * Where the processor multiplies pairs of bfloat16, and A and B are of these, pairs stand for float32, and
+ * DEPTH counts pairs. So no operand is ever whole in float32. A job is a block of Y; jobs are dealt out to slots, each one
  * thread. Sums are in an order that hangs on neither threads nor jobs.
  */
 #include "kernels/fast/fast.h"
@@ -27,7 +28,8 @@ enum {
 typedef struct jobs {
     int64_t batches, tall, wide, depth, down, across; /* tall x wide: so many down and across */
     int64_t count, slots;
-    int64_t turned, sum, line, floats;
+    bool pairs;
+    int64_t turned, sum, line, added, floats;
 } jobs;
 
 typedef struct side { /* A, B, C or Y of one product: element (i, j) at i * row + j * column */
@@ -43,7 +45,7 @@ typedef struct block { /* of Y, what a job computes */
     side a, b, c;
     char *y;
     int64_t row, rows, column, columns, inner;
-    float *panels, *turned, *sum, *line; /* the slot's */
+    float *panels, *turned, *sum, *line, *added; /* the slot's */
 } block;
 
 /* ---- reading ---- */
@@ -99,15 +101,32 @@ EBB_TILE_INLINE void read_lines(float *to, const side *s, int64_t at, int64_t ap
         read_lines_of(to, from, apart, step, lines, n, most, EBB_F16);
 }
 
-static void pack(const block *k, int64_t first, int64_t depth)
+static const uint16_t *halves_at(const side *s, int64_t at)
 {
-    const side *b = &k->b;
-    for (int64_t c = 0; c < k->columns; c += PANEL)
-        read_lines(k->panels + c * depth, b, first * b->row + (k->column + c) * b->column, b->row,
-                   b->column, depth, least(k->columns - c, PANEL), PANEL);
+    return (const uint16_t *)(const void *)s->data + at;
 }
 
-typedef struct rows { /* of A as float32 */
+static uint32_t *pairs_at(float *at)
+{
+    return (uint32_t *)(void *)at;
+}
+
+/* Columns of B from row `first` on, into panels; `depth` numbers or pairs follow each other in one. */
+static void pack(const block *k, int64_t first, int64_t count, int64_t depth)
+{
+    const side *b = &k->b;
+    for (int64_t c = 0; c < k->columns; c += PANEL) {
+        const int64_t at = first * b->row + (k->column + c) * b->column;
+        const int64_t n = least(k->columns - c, PANEL);
+        if (k->all->pairs)
+            ebb_tile_pair_lines(pairs_at(k->panels + c * depth), halves_at(b, at), b->row,
+                                b->column, count, n, PANEL);
+        else
+            read_lines(k->panels + c * depth, b, at, b->row, b->column, depth, n, PANEL);
+    }
+}
+
+typedef struct rows { /* of A: float32, or pairs */
     const float *data;
     int64_t row, column;
 } rows;
@@ -128,14 +147,26 @@ static rows read_rows(const block *k, int64_t row, int64_t count, int64_t first,
     return (rows){k->turned, 1, TOGETHER};
 }
 
-/* ---- a job ---- */
-
-static float added(const side *c, int64_t row, int64_t column)
+/* Where they lie as pairs already, they stay. `inner` numbers, which are so many pairs. */
+static rows read_pairs(const block *k, int64_t row, int64_t count, int64_t first, int64_t inner,
+                       int64_t depth)
 {
-    float x;
-    read_lines(&x, c, row * c->row + column * c->column, 0, 1, 1, 1, 1);
-    return x;
+    const side *a = &k->a;
+    const uint16_t *from = halves_at(a, row * a->row + first * a->column);
+    if (a->column != 1) {
+        ebb_tile_pair_lines(pairs_at(k->turned), from, a->column, a->row, inner, count, TOGETHER);
+        return (rows){k->turned, 1, TOGETHER};
+    }
+    if (inner % 2 == 0 && a->row % 2 == 0 && (uintptr_t)from % sizeof(uint32_t) == 0)
+        return (rows){(const float *)(const void *)from, a->row / 2, 1};
+    for (int64_t r = 0; r < count; r++) {
+        pairs_at(k->turned + r * depth)[depth - 1] = 0;
+        memcpy(k->turned + r * depth, from + r * a->row, (size_t)inner * sizeof *from);
+    }
+    return (rows){k->turned, depth, 1};
 }
+
+/* ---- a job ---- */
 
 static void write_row(const block *k, int64_t row, const float *sum)
 {
@@ -146,22 +177,33 @@ static void write_row(const block *k, int64_t row, const float *sum)
     float *line = ebb_place_f32(y, dtype, 0, k->line);
     for (int64_t j = 0; j < k->columns; j++)
         line[j] = p->alpha * sum[j];
-    for (int64_t j = 0; p->biased && j < k->columns; j++)
-        line[j] += p->beta * added(&k->c, k->row + row, k->column + j);
+    if (p->biased) {
+        const int64_t at = (k->row + row) * k->c.row + k->column * k->c.column;
+        read_lines(k->added, &k->c, at, 0, k->c.column, 1, k->columns, k->columns);
+        for (int64_t j = 0; j < k->columns; j++)
+            line[j] += p->beta * k->added[j];
+    }
     ebb_put_f32(y, dtype, 0, k->columns, line);
 }
 
 static void compute(const block *k)
 {
-    const int64_t wide = k->all->wide;
-    for (int64_t first = 0; first < k->inner; first += DEPTH) {
-        const int64_t depth = least(k->inner - first, DEPTH);
-        pack(k, first, depth);
+    const int64_t wide = k->all->wide, unit = k->all->pairs ? 2 : 1;
+    for (int64_t first = 0; first < k->inner; first += unit * DEPTH) {
+        const int64_t inner = least(k->inner - first, unit * DEPTH);
+        const int64_t depth = (inner + unit - 1) / unit;
+        pack(k, first, inner, depth);
         for (int64_t r = 0; r < k->rows; r += TOGETHER) {
             const int64_t count = least(k->rows - r, TOGETHER);
-            const rows a = read_rows(k, k->row + r, count, first, depth);
-            ebb_tile_multiply(k->sum + r * wide, wide, a.data, a.row, a.column, k->panels, count,
-                              k->columns, depth, depth, first > 0);
+            const rows a = k->all->pairs ? read_pairs(k, k->row + r, count, first, inner, depth)
+                                         : read_rows(k, k->row + r, count, first, depth);
+            float *sum = k->sum + r * wide;
+            if (k->all->pairs)
+                ebb_tile_multiply_pairs(sum, wide, a.data, a.row, a.column, k->panels, count,
+                                        k->columns, depth, depth, first > 0);
+            else
+                ebb_tile_multiply(sum, wide, a.data, a.row, a.column, k->panels, count, k->columns,
+                                  depth, depth, first > 0);
         }
     }
     for (int64_t r = 0; r < k->rows; r++)
@@ -190,13 +232,15 @@ static jobs divide(const ebb_product *p)
         else
             break;
     }
-    j.depth = least(p->a.dims[p->rank - 1], DEPTH);
+    j.pairs = EBB_TILE_PAIRS && p->a.dtype == EBB_BF16 && p->b.dtype == EBB_BF16;
+    j.depth = least((p->a.dims[p->rank - 1] + j.pairs) / (1 + j.pairs), DEPTH);
     j.count = j.batches * j.down * j.across;
     j.slots = least(threads, j.count);
     j.turned = j.depth * j.wide;
     j.sum = j.turned + TOGETHER * j.depth;
     j.line = j.sum + j.tall * j.wide;
-    j.floats = (j.line + j.wide + PANEL - 1) / PANEL * PANEL;
+    j.added = j.line + j.wide;
+    j.floats = (j.added + j.wide + PANEL - 1) / PANEL * PANEL;
     return j;
 }
 
@@ -236,7 +280,8 @@ static void compute_job(const ebb_call *c, const ebb_product *p, const jobs *all
                .panels = slot,
                .turned = slot + all->turned,
                .sum = slot + all->sum,
-               .line = slot + all->line};
+               .line = slot + all->line,
+               .added = slot + all->added};
     if (p->biased)
         k.c = side_of(&p->c, 2, c->in[2].data, 0);
     k.rows = least(p->out.dims[p->rank - 2] - k.row, all->tall);

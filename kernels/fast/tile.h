@@ -6,6 +6,10 @@
  * last one filled up with zeros: the loads of the innermost loop are consecutive. C is written in
  * whole panels, so its rows have room for them. oneDNN's own small products take memory from the
  * heap, which a plan could not know of.
+ *
+ * Where EBB_TILE_PAIRS, also of bfloat16: a pair of neighbours along k, the first in the low half,
+ * stands in the place of a float, and k counts pairs; an odd one out is beside 0 in A and in B.
+ * Sums are float32, rounded to nearest after each product, and what is below 2^-126 counts as 0.
  */
 #ifndef EBB_KERNELS_FAST_TILE_H
 #define EBB_KERNELS_FAST_TILE_H
@@ -36,6 +40,14 @@ enum { EBB_TILE_LANES = 4, EBB_TILE_ROWS = 4 };
 #endif
 enum { EBB_TILE_COLUMNS = 2 * EBB_TILE_LANES };
 
+#if defined(__AVX512F__) && defined(__AVX512BF16__) && defined(__GNUC__)
+enum { EBB_TILE_PAIRS = 1 };
+#define EBB_TILE_DOT(x, y, sum) _mm512_dpbf16_ps((sum), (__m512bh)_mm512_set1_ps(x), (__m512bh)(y))
+#else
+enum { EBB_TILE_PAIRS = 0 };
+#define EBB_TILE_DOT(x, y, sum) ((void)(x), (void)(y), (sum)) /* never asked for */
+#endif
+
 #if defined(__GNUC__)
 
 /* ISO C does not let the compiler make one fused operation of a product and a sum. */
@@ -52,10 +64,10 @@ typedef float ebb_lanes __attribute__((vector_size(EBB_TILE_LANES * sizeof(float
 #define EBB_TILE_INLINE static inline __attribute__((always_inline))
 #define EBB_TILE_UNROLL _Pragma("GCC unroll 8")
 
-/* `rows` is a number known where this is inlined. */
-EBB_TILE_INLINE void ebb_tile_block(float *c, int64_t c_row, const float *a, int64_t a_row,
-                                    int64_t a_column, const float *b, int64_t k, int rows,
-                                    bool adds)
+/* `rows` and `pairs` are known where this is inlined. */
+EBB_TILE_INLINE void ebb_tile_block_of(float *c, int64_t c_row, const float *a, int64_t a_row,
+                                       int64_t a_column, const float *b, int64_t k, int rows,
+                                       bool adds, bool pairs)
 {
     ebb_lanes sum[EBB_TILE_ROWS][2];
     EBB_TILE_UNROLL
@@ -67,9 +79,10 @@ EBB_TILE_INLINE void ebb_tile_block(float *c, int64_t c_row, const float *a, int
         memcpy(&high, b + i * EBB_TILE_COLUMNS + EBB_TILE_LANES, sizeof high);
         EBB_TILE_UNROLL
         for (int r = 0; r < rows; r++) {
-            float x = a[r * a_row + i * a_column];
-            sum[r][0] = EBB_TILE_FMA(x, low, sum[r][0]);
-            sum[r][1] = EBB_TILE_FMA(x, high, sum[r][1]);
+            float x;
+            memcpy(&x, a + r * a_row + i * a_column, sizeof x);
+            sum[r][0] = pairs ? EBB_TILE_DOT(x, low, sum[r][0]) : EBB_TILE_FMA(x, low, sum[r][0]);
+            sum[r][1] = pairs ? EBB_TILE_DOT(x, high, sum[r][1]) : EBB_TILE_FMA(x, high, sum[r][1]);
         }
     }
     EBB_TILE_UNROLL
@@ -88,10 +101,11 @@ EBB_TILE_INLINE void ebb_tile_block(float *c, int64_t c_row, const float *a, int
 
 #define EBB_TILE_INLINE static inline
 
-EBB_TILE_INLINE void ebb_tile_block(float *c, int64_t c_row, const float *a, int64_t a_row,
-                                    int64_t a_column, const float *b, int64_t k, int rows,
-                                    bool adds)
+EBB_TILE_INLINE void ebb_tile_block_of(float *c, int64_t c_row, const float *a, int64_t a_row,
+                                       int64_t a_column, const float *b, int64_t k, int rows,
+                                       bool adds, bool pairs)
 {
+    (void)pairs;
     for (int r = 0; r < rows; r++)
         for (int j = 0; j < EBB_TILE_COLUMNS; j++) {
             float sum = 0;
@@ -102,6 +116,13 @@ EBB_TILE_INLINE void ebb_tile_block(float *c, int64_t c_row, const float *a, int
 }
 
 #endif
+
+EBB_TILE_INLINE void ebb_tile_block(float *c, int64_t c_row, const float *a, int64_t a_row,
+                                    int64_t a_column, const float *b, int64_t k, int rows,
+                                    bool adds)
+{
+    ebb_tile_block_of(c, c_row, a, a_row, a_column, b, k, rows, adds, false);
+}
 
 /* n rounded up to whole panels. */
 static inline int64_t ebb_tile_width(int64_t n)
@@ -119,22 +140,94 @@ static inline void ebb_tile_pack(float *to, const float *b, int64_t row, int64_t
                 to[j] = first + j < n ? b[i * row + (first + j) * column] : 0.0f;
 }
 
-static inline void ebb_tile_multiply(float *c, int64_t c_row, const float *a, int64_t a_row,
-                                     int64_t a_column, const float *panels, int64_t m, int64_t n,
-                                     int64_t k, int64_t panel_rows, bool adds)
+/* The same where each of the n columns lies in one piece: a few pairs of each at a time, for columns
+ * far apart share places in the cache. */
+EBB_TILE_INLINE void ebb_tile_turn_pairs(uint32_t *to, const uint16_t *from, int64_t column,
+                                         int64_t pairs, int64_t n, const int64_t most)
+{
+    for (int64_t i = 0; i < pairs; i += EBB_TILE_LANES) {
+        const int64_t here = pairs - i < EBB_TILE_LANES ? pairs - i : EBB_TILE_LANES;
+        for (int64_t j = 0; j < n; j++)
+            for (int64_t p = i; p < i + here; p++)
+                memcpy(to + p * most + j, from + j * column + 2 * p, sizeof *to);
+        for (int64_t p = i; p < i + here; p++)
+            for (int64_t j = n; j < most; j++)
+                to[p * most + j] = 0;
+    }
+}
+
+/* Pairs of lines: k lines of n bfloat16s, element (i, j) at i * row + j * column, into (k + 1) / 2 lines
+ * of `most` pairs; 0 where there is none. */
+EBB_TILE_INLINE void ebb_tile_pair_lines(uint32_t *to, const uint16_t *from, int64_t row,
+                                         int64_t column, int64_t k, int64_t n, const int64_t most)
+{
+    int64_t i = 0;
+    if (row == 1 && column > 1) {
+        i = k / 2 * 2;
+        ebb_tile_turn_pairs(to, from, column, k / 2, n, most);
+        to += k / 2 * most;
+        from += i;
+    }
+    for (; i < k; i += 2, to += most, from += 2 * row) {
+        const uint32_t second = i + 1 < k ? 0xFFFFu : 0;
+        const uint16_t *next = from + (second != 0 ? row : 0);
+        if (column == 1 && n == most) {
+            for (int64_t j = 0; j < most; j++)
+                to[j] = from[j] | (next[j] & second) << 16;
+            continue;
+        }
+        for (int64_t j = 0; j < n; j++)
+            to[j] = from[j * column] | (next[j * column] & second) << 16;
+        for (int64_t j = n; j < most; j++)
+            to[j] = 0;
+    }
+}
+
+/* As ebb_tile_pack, of bfloat16: width(n) * ((k + 1) / 2) pairs. */
+static inline void ebb_tile_pack_pairs(uint32_t *to, const uint16_t *b, int64_t row, int64_t column,
+                                       int64_t k, int64_t n)
+{
+    for (int64_t first = 0; first < n; first += EBB_TILE_COLUMNS) {
+        const int64_t here = n - first < EBB_TILE_COLUMNS ? n - first : EBB_TILE_COLUMNS;
+        ebb_tile_pair_lines(to, b + first * column, row, column, k, here, EBB_TILE_COLUMNS);
+        to += EBB_TILE_COLUMNS * ((k + 1) / 2);
+    }
+}
+
+EBB_TILE_INLINE void ebb_tile_multiply_of(float *c, int64_t c_row, const float *a, int64_t a_row,
+                                          int64_t a_column, const float *panels, int64_t m,
+                                          int64_t n, int64_t k, int64_t panel_rows, bool adds,
+                                          bool pairs)
 {
     for (int64_t first = 0; first < n; first += EBB_TILE_COLUMNS) {
         const float *b = panels + first * panel_rows;
         float *to = c + first;
         int64_t r = 0;
         for (; r + EBB_TILE_ROWS <= m; r += EBB_TILE_ROWS)
-            ebb_tile_block(to + r * c_row, c_row, a + r * a_row, a_row, a_column, b, k,
-                           EBB_TILE_ROWS, adds);
+            ebb_tile_block_of(to + r * c_row, c_row, a + r * a_row, a_row, a_column, b, k,
+                              EBB_TILE_ROWS, adds, pairs);
         for (; r + 4 <= m; r += 4)
-            ebb_tile_block(to + r * c_row, c_row, a + r * a_row, a_row, a_column, b, k, 4, adds);
+            ebb_tile_block_of(to + r * c_row, c_row, a + r * a_row, a_row, a_column, b, k, 4, adds,
+                              pairs);
         for (; r < m; r++)
-            ebb_tile_block(to + r * c_row, c_row, a + r * a_row, a_row, a_column, b, k, 1, adds);
+            ebb_tile_block_of(to + r * c_row, c_row, a + r * a_row, a_row, a_column, b, k, 1, adds,
+                              pairs);
     }
+}
+
+static inline void ebb_tile_multiply(float *c, int64_t c_row, const float *a, int64_t a_row,
+                                     int64_t a_column, const float *panels, int64_t m, int64_t n,
+                                     int64_t k, int64_t panel_rows, bool adds)
+{
+    ebb_tile_multiply_of(c, c_row, a, a_row, a_column, panels, m, n, k, panel_rows, adds, false);
+}
+
+/* Of pairs, which lie where floats would; only where EBB_TILE_PAIRS. */
+static inline void ebb_tile_multiply_pairs(float *c, int64_t c_row, const float *a, int64_t a_row,
+                                           int64_t a_column, const float *panels, int64_t m,
+                                           int64_t n, int64_t k, int64_t panel_rows, bool adds)
+{
+    ebb_tile_multiply_of(c, c_row, a, a_row, a_column, panels, m, n, k, panel_rows, adds, true);
 }
 
 #ifdef __cplusplus
