@@ -16,13 +16,6 @@ static uint16_t float_to_half(float x)
     return (uint16_t)(sign | half);
 }
 
-static uint16_t float_to_bfloat(float x)
-{
-    const uint32_t bits = ebb_float_bits(x);
-    const uint32_t rounded = (bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16;
-    return (uint16_t)((bits & 0x7FFFFFFFu) > 0x7F800000u ? bits >> 16 | 0x40u : rounded);
-}
-
 void ebb_widen_here(float *to, const void *from, ebb_dtype dtype, int64_t count)
 {
     const uint16_t *x = from;
@@ -43,7 +36,7 @@ void ebb_narrow_here(void *to, const float *from, ebb_dtype dtype, int64_t count
     if (dtype == EBB_BF16) {
         EBB_SIMD
         for (int64_t i = 0; i < count; i++)
-            y[i] = float_to_bfloat(from[i]);
+            y[i] = ebb_round_bf16(from[i]);
     } else {
         EBB_SIMD
         for (int64_t i = 0; i < count; i++)

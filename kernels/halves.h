@@ -44,6 +44,13 @@ static inline float ebb_wide_bf16(uint16_t bits)
     return ebb_bits_float((uint32_t)bits << 16);
 }
 
+static inline uint16_t ebb_round_bf16(float x)
+{
+    const uint32_t bits = ebb_float_bits(x);
+    const uint32_t rounded = (bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16;
+    return (uint16_t)((bits & 0x7FFFFFFFu) > 0x7F800000u ? bits >> 16 | 0x40u : rounded);
+}
+
 static inline float ebb_wide_half(uint16_t half)
 {
     float f = ebb_bits_float((uint32_t)(half & 0x7FFFu) << 13);

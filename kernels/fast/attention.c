@@ -12,28 +12,21 @@
  * What is dropped is told by the sign of P from its drawing to the end of the tile.
  *
  * Operands of 16 bits are read as float32, a head's keys or a tile's rows at a time, and each result
- * is rounded once where it is written: the bits are those of float32, rounded.
+ * is rounded once where it is written: the bits are those of float32, rounded. But where the processor
+ * multiplies pairs of bfloat16, products are of these: P and dS are rounded to them, and nothing else.
  *
  * Heads are dealt out to slots, each with memory of its own in the workspace. A head is computed by
  * one thread, tile after tile, so results depend on no thread count.
  */
-#include "kernels/call/attention.h"
-#include "kernels/fast/fast.h"
+#include "kernels/fast/attention_head.h"
 #include "kernels/fast/tile.h"
-#include "kernels/halves.h"
 #include "kernels/operand.h"
 #include "kernels/plain/vmath.h"
 
 enum { TILE = 8 * EBB_TILE_ROWS, GAP = EBB_TILE_LANES };
 
-typedef struct layout { /* of a slot: offsets in floats */
-    int64_t rows;       /* of a tile */
-    int64_t step;       /* between rows of x and g */
-    int64_t dp, ep;     /* d and e in whole panels */
-    int64_t x, g, scaled, kt, k, vt, v, q, dy, out, dk, dv, part, kept;
-    int64_t wide, bias; /* of 16 bits as float32: keys, or rows of Q and dY behind them; a row */
-    int64_t size;
-} layout;
+typedef ebb_attention_layout layout;
+typedef ebb_attention_head head;
 
 static int64_t take(layout *l, int64_t floats)
 {
@@ -45,6 +38,11 @@ static int64_t take(layout *l, int64_t floats)
 static int64_t larger(int64_t a, int64_t b)
 {
     return a > b ? a : b;
+}
+
+static bool multiplies_pairs(const ebb_call *c)
+{
+    return EBB_TILE_PAIRS && c->in[0].type.dtype == EBB_BF16;
 }
 
 static layout layout_of(const ebb_attention *a, const ebb_call *c)
@@ -61,6 +59,7 @@ static layout layout_of(const ebb_attention *a, const ebb_call *c)
     l.kt = take(&l, tp * a->d);
     l.out = take(&l, l.rows * larger(l.dp, l.ep));
     l.scaled = take(&l, l.rows * a->d);
+    l.narrow = take(&l, multiplies_pairs(c) ? (l.rows + 1) / 2 * l.step : 0);
     l.part = take(&l, l.rows);
     l.kept = take(&l, (a->t + 3) / 4);
     if (ebb_is_half((ebb_dtype)c->in[0].type.dtype)) {
@@ -81,23 +80,6 @@ static layout layout_of(const ebb_attention *a, const ebb_call *c)
     return l;
 }
 
-typedef struct head { /* one head's problem; inputs and outputs begin at its first row */
-    const ebb_attention *a;
-    const ebb_call *call;
-    const layout *l;
-    float *memory; /* the slot */
-    int64_t index;
-    ebb_dtype dtype; /* of what is a void pointer */
-    const void *q, *k, *v, *dy, *bias;
-    void *y, *dq, *dk, *dv;
-    const float *max, *sum;
-    float *max_out, *sum_out;
-    const uint8_t *keep;
-    const int64_t *key;
-    bool biased, all_kept; /* there is a bias other than 0; keep is true everywhere */
-    bool may_skip;         /* masked keys have probability 0 beside any other */
-} head;
-
 static const void *rows_in(const ebb_call *c, uint32_t i, int64_t first)
 {
     return (const char *)c->in[i].data + (size_t)first * ebb_element_bytes(&c->in[i].type);
@@ -108,12 +90,6 @@ static void *rows_out(const ebb_call *c, uint32_t o, int64_t first)
     return ebb_dnnl_wants(c, o)
                ? (char *)c->out[o].data + (size_t)first * ebb_element_bytes(&c->out[o].type)
                : NULL;
-}
-
-/* Elements at .. at + n of an operand; of 16 bits in the buffer. */
-static const float *look(const head *h, const void *operand, int64_t at, int64_t n, int64_t buffer)
-{
-    return ebb_look_f32(operand, h->dtype, at, n, h->memory + buffer);
 }
 
 static void store(const head *h, void *operand, int64_t at, int64_t n, const float *from)
@@ -131,6 +107,7 @@ static head head_of(const ebb_attention *a, const ebb_call *c, const layout *l, 
     int64_t rows = index * a->s, keys = index * a->t;
     head h = {.a = a, .call = c, .l = l, .memory = memory, .index = index};
     h.dtype = (ebb_dtype)c->in[0].type.dtype;
+    h.pairs = multiplies_pairs(c);
     h.q = rows_in(c, first, rows * a->d);
     h.k = rows_in(c, first + 1, keys * a->d);
     h.v = rows_in(c, first + 2, keys * a->e);
@@ -149,87 +126,95 @@ static head head_of(const ebb_attention *a, const ebb_call *c, const layout *l, 
         h.max_out = rows_out(c, 1, rows);
         h.sum_out = rows_out(c, 2, rows);
     }
-    h.biased = !a->bias.single || look(&h, h.bias, 0, 1, l->bias)[0] != 0.0f;
+    h.biased = !a->bias.single || ebb_attention_look(&h, h.bias, 0, 1, l->bias)[0] != 0.0f;
     h.all_kept = a->keep.single && h.keep[0] != 0;
     h.may_skip = !h.biased && a->fill < -1e30;
     return h;
 }
 
-/* ---- masks ---- */
-
-/* How many keys are to be computed for rows first .. end - 1: those up to the last that one of them
- * may see; all where a row may see none, since then masked keys share its probability. */
-static int64_t keys_of(const head *h, int64_t first, int64_t end)
-{
-    const ebb_attention *a = h->a;
-    int64_t most = 0, step = a->keep.stride[a->rank - 1];
-    if (!h->may_skip || (h->all_kept && !a->causal))
-        return a->t;
-    for (int64_t i = first; i < end; i++) {
-        const uint8_t *keep = h->keep + ebb_attention_row(a, &a->keep, h->index, i);
-        int64_t n = a->causal && i + 1 < a->t ? i + 1 : a->t;
-        while (n > 0 && keep[(n - 1) * step] == 0)
-            n--;
-        if (n == 0)
-            return a->t;
-        most = n > most ? n : most;
-    }
-    return most;
-}
-
-/* How many keys of the first n row i may see without being asked one by one: those not after it. */
-static int64_t seen_by(const head *h, int64_t i, int64_t n)
-{
-    return h->a->causal && i + 1 < n ? i + 1 : n;
-}
-
-/* Products into scores: mask and bias. */
-static void mask_row(const head *h, float *x, int64_t i, int64_t n)
-{
-    const ebb_attention *a = h->a;
-    const float fill = (float)a->fill;
-    const bool replace = a->replace;
-    const uint8_t *keep = h->keep + ebb_attention_row(a, &a->keep, h->index, i);
-    const int64_t step = a->keep.stride[a->rank - 1], seen = seen_by(h, i, n);
-    if (step == 1) {
-        EBB_SIMD
-        for (int64_t j = 0; j < seen; j++)
-            x[j] = keep[j] != 0 ? x[j] : replace ? fill : x[j] + fill;
-    } else if (keep[0] == 0) {
-        for (int64_t j = 0; j < seen; j++)
-            x[j] = replace ? fill : x[j] + fill;
-    }
-    for (int64_t j = seen; j < n; j++)
-        x[j] = replace ? fill : x[j] + fill;
-    if (!h->biased)
-        return;
-    const int64_t bias_step = a->bias.stride[a->rank - 1]; // 0 or 1
-    const float *bias = look(h, h->bias, ebb_attention_row(a, &a->bias, h->index, i),
-                             bias_step == 0 ? 1 : n, h->l->bias);
-    for (int64_t j = 0; j < n; j++)
-        x[j] += bias[j * bias_step];
-}
-
-/* Where fill took a score's place, no gradient goes on to it. */
-static void cut_row(const head *h, float *ds, int64_t i, int64_t n)
-{
-    const ebb_attention *a = h->a;
-    const uint8_t *keep = h->keep + ebb_attention_row(a, &a->keep, h->index, i);
-    const int64_t step = a->keep.stride[a->rank - 1], seen = seen_by(h, i, n);
-    for (int64_t j = 0; j < n; j++)
-        ds[j] = j < seen && keep[j * step] != 0 ? ds[j] : 0.0f;
-}
-
-static const uint8_t *draw_row(const head *h, int64_t i, int64_t n)
-{
-    uint8_t *kept = (uint8_t *)(h->memory + h->l->kept);
-    ebb_attention_kept(kept, h->a, h->key, (h->index * h->a->s + i) * h->a->t, n);
-    return kept;
-}
-
 static float dropout_factor(const ebb_attention *a)
 {
     return (float)(1.0 / (1.0 - a->ratio));
+}
+
+/* ---- products ---- */
+
+typedef struct left { /* A of a product, of floats or pairs */
+    const float *data;
+    int64_t row, column;
+} left;
+
+/* C[m, n] (+)= A[m, k] times the first k of `rows` rows of panels. */
+static void multiply(const head *h, float *c, int64_t c_row, left a, int64_t panels, int64_t m,
+                     int64_t n, int64_t k, int64_t rows, bool adds)
+{
+    const float *b = h->memory + panels;
+    if (h->pairs)
+        ebb_tile_multiply_pairs(c, c_row, a.data, a.row, a.column, b, m, n, (k + 1) / 2,
+                                (rows + 1) / 2, adds);
+    else
+        ebb_tile_multiply(c, c_row, a.data, a.row, a.column, b, m, n, k, rows, adds);
+}
+
+/* Elements from `at` on of an operand as B[k, n]. */
+static void pack(const head *h, int64_t panels, const void *operand, int64_t at, int64_t row,
+                 int64_t column, int64_t k, int64_t n)
+{
+    float *to = h->memory + panels;
+    if (h->pairs)
+        ebb_tile_pack_pairs((uint32_t *)(void *)to, (const uint16_t *)operand + at, row, column, k,
+                            n);
+    else
+        ebb_tile_pack(to, ebb_attention_look(h, operand, at, k * n, h->l->wide), row, column, k, n);
+}
+
+/* Rows of an operand as A: where an odd number of them follow each other, with a 0 in the buffer. */
+static left rows_as_pairs(const void *operand, int64_t first, int64_t m, int64_t width,
+                          float *buffer)
+{
+    const uint16_t *from = (const uint16_t *)operand + first * width;
+    const int64_t step = (width + 1) / 2;
+    if (width % 2 == 0)
+        return (left){(const float *)(const void *)from, step, 1};
+    for (int64_t r = 0; r < m; r++) {
+        ((uint32_t *)(void *)buffer)[r * step + step - 1] = 0;
+        memcpy(buffer + r * step, from + r * width, (size_t)width * sizeof *from);
+    }
+    return (left){buffer, step, 1};
+}
+
+/* x[m, n] as A. */
+static left along(const head *h, const float *x, int64_t m, int64_t n)
+{
+    const int64_t step = h->l->step;
+    float *to = h->memory + h->l->narrow;
+    if (!h->pairs)
+        return (left){x, step, 1};
+    for (int64_t r = 0; r < m; r++) {
+        uint16_t *line = (uint16_t *)(void *)to + r * step;
+        ebb_narrow_here(line, x + r * step, EBB_BF16, n);
+        line[n] = 0;
+    }
+    return (left){to, step / 2, 1};
+}
+
+/* x[m, n]^T as A. */
+static left across(const head *h, const float *x, int64_t m, int64_t n)
+{
+    const int64_t step = h->l->step;
+    float *to = h->memory + h->l->narrow;
+    if (!h->pairs)
+        return (left){x, 1, step};
+    for (int64_t r = 0; r < m; r += 2) {
+        const float *low = x + r * step, *high = low + (r + 1 < m ? step : 0);
+        uint32_t *line = (uint32_t *)(void *)(to + r / 2 * step);
+        EBB_SIMD
+        for (int64_t j = 0; j < n; j++)
+            line[j] = ebb_round_bf16(low[j]) | (uint32_t)ebb_round_bf16(high[j]) << 16;
+        for (int64_t j = 0; r + 1 == m && j < n; j++)
+            line[j] &= 0xFFFFu;
+    }
+    return (left){to, 1, step};
 }
 
 /* ---- forward ---- */
@@ -244,7 +229,7 @@ static float softmax_row(const head *h, float *x, int64_t i, int64_t n)
     for (int64_t j = 0; j < n; j++)
         max = x[j] > max ? x[j] : max;
     if (a->drops) {
-        const uint8_t *kept = draw_row(h, i, n);
+        const uint8_t *kept = ebb_attention_draw_row(h, i, n);
         EBB_SIMD_SUM(sum)
         for (int64_t j = 0; j < n; j++) {
             float power = ebb_exp(x[j] - max);
@@ -273,13 +258,23 @@ static float softmax_row(const head *h, float *x, int64_t i, int64_t n)
 static void products(const head *h, float *x, int64_t first, int64_t m, int64_t n)
 {
     const ebb_attention *a = h->a;
-    const float *q = look(h, h->q, first * a->d, m * a->d, h->l->wide), scale = (float)a->scale;
+    const float scale = (float)a->scale;
     float *scaled = h->memory + h->l->scaled;
+    if (h->pairs) {
+        multiply(h, x, h->l->step, rows_as_pairs(h->q, first, m, a->d, scaled), h->l->kt, m, n,
+                 a->d, a->d, false);
+        for (int64_t r = 0; r < m; r++) {
+            EBB_SIMD
+            for (int64_t j = 0; j < n; j++)
+                x[r * h->l->step + j] *= scale;
+        }
+        return;
+    }
+    const float *q = ebb_attention_look(h, h->q, first * a->d, m * a->d, h->l->wide);
     EBB_SIMD
     for (int64_t i = 0; i < m * a->d; i++)
         scaled[i] = q[i] * scale;
-    ebb_tile_multiply(x, h->l->step, scaled, a->d, 1, h->memory + h->l->kt, m, n, a->d, a->d,
-                      false);
+    multiply(h, x, h->l->step, (left){scaled, a->d, 1}, h->l->kt, m, n, a->d, a->d, false);
 }
 
 static void forward(const head *h)
@@ -287,18 +282,17 @@ static void forward(const head *h)
     const ebb_attention *a = h->a;
     const layout *l = h->l;
     float *x = h->memory + l->x, *out = h->memory + l->out, *part = h->memory + l->part;
-    ebb_tile_pack(h->memory + l->kt, look(h, h->k, 0, a->t * a->d, l->wide), a->feature_stride,
-                  a->key_stride, a->d, a->t);
-    ebb_tile_pack(h->memory + l->v, look(h, h->v, 0, a->t * a->e, l->wide), a->e, 1, a->t, a->e);
+    pack(h, l->kt, h->k, 0, a->feature_stride, a->key_stride, a->d, a->t);
+    pack(h, l->v, h->v, 0, a->e, 1, a->t, a->e);
     for (int64_t first = 0; first < a->s; first += l->rows) {
         int64_t end = first + l->rows < a->s ? first + l->rows : a->s, m = end - first;
-        int64_t n = keys_of(h, first, end);
+        int64_t n = ebb_attention_keys(h, first, end);
         products(h, x, first, m, n);
         for (int64_t r = 0; r < m; r++) {
-            mask_row(h, x + r * l->step, first + r, n);
+            ebb_attention_mask_row(h, x + r * l->step, first + r, n);
             part[r] = softmax_row(h, x + r * l->step, first + r, n);
         }
-        ebb_tile_multiply(out, l->ep, x, l->step, 1, h->memory + l->v, m, a->e, n, a->t, false);
+        multiply(h, out, l->ep, along(h, x, m, n), l->v, m, a->e, n, a->t, false);
         for (int64_t r = 0; r < m; r++) {
             const int64_t at = (first + r) * a->e;
             float *y = ebb_place_f32(h->y, h->dtype, at, out + r * l->ep);
@@ -330,7 +324,7 @@ static void shares_row(const head *h, float *x, float *g, int64_t i, int64_t n)
         x[j] = ebb_exp(x[j] - max) * part;
     if (!h->a->drops)
         return;
-    const uint8_t *kept = draw_row(h, i, n);
+    const uint8_t *kept = ebb_attention_draw_row(h, i, n);
     const float factor = dropout_factor(h->a);
     EBB_SIMD
     for (int64_t j = 0; j < n; j++) {
@@ -363,7 +357,15 @@ static void softmax_grad_row(const head *h, float *x, const float *g, int64_t i,
             x[j] *= (g[j] - along) * scale;
     }
     if (h->a->replace)
-        cut_row(h, x, i, n);
+        ebb_attention_cut_row(h, x, i, n);
+}
+
+static left rows_of_dy(const head *h, int64_t first, int64_t m)
+{
+    const int64_t e = h->a->e, buffer = h->l->wide;
+    if (h->pairs)
+        return rows_as_pairs(h->dy, first, m, e, h->memory + buffer);
+    return (left){ebb_attention_look(h, h->dy, first * e, m * e, buffer), e, 1};
 }
 
 static void backward_tile(const head *h, int64_t first, int64_t m)
@@ -371,30 +373,27 @@ static void backward_tile(const head *h, int64_t first, int64_t m)
     const ebb_attention *a = h->a;
     const layout *l = h->l;
     float *x = h->memory + l->x, *g = h->memory + l->g, *out = h->memory + l->out;
-    const float *q = look(h, h->q, first * a->d, m * a->d, l->wide);
-    const float *dy = look(h, h->dy, first * a->e, m * a->e, l->wide + l->rows * a->d);
-    int64_t n = keys_of(h, first, first + m);
-    ebb_tile_pack(h->memory + l->q, q, a->d, 1, m, a->d);
-    ebb_tile_pack(h->memory + l->dy, dy, a->e, 1, m, a->e);
+    const int64_t n = ebb_attention_keys(h, first, first + m);
+    pack(h, l->q, h->q, first * a->d, a->d, 1, m, a->d);
+    pack(h, l->dy, h->dy, first * a->e, a->e, 1, m, a->e);
     products(h, x, first, m, n);
     for (int64_t r = 0; r < m; r++) {
-        mask_row(h, x + r * l->step, first + r, n);
+        ebb_attention_mask_row(h, x + r * l->step, first + r, n);
         shares_row(h, x + r * l->step, g + r * l->step, first + r, n);
     }
     if (h->dv != NULL)
-        ebb_tile_multiply(h->memory + l->dv, l->ep, a->drops ? g : x, 1, l->step, h->memory + l->dy,
-                          n, a->e, m, m, true);
+        multiply(h, h->memory + l->dv, l->ep, across(h, a->drops ? g : x, m, n), l->dy, n, a->e, m,
+                 m, true);
     if (h->dq == NULL && h->dk == NULL)
         return;
-    ebb_tile_multiply(g, l->step, dy, a->e, 1, h->memory + l->vt, m, n, a->e, a->e, false);
+    multiply(h, g, l->step, rows_of_dy(h, first, m), l->vt, m, n, a->e, a->e, false);
     for (int64_t r = 0; r < m; r++)
         softmax_grad_row(h, x + r * l->step, g + r * l->step, first + r, n);
     if (h->dk != NULL)
-        ebb_tile_multiply(h->memory + l->dk, l->dp, x, 1, l->step, h->memory + l->q, n, a->d, m, m,
-                          true);
+        multiply(h, h->memory + l->dk, l->dp, across(h, x, m, n), l->q, n, a->d, m, m, true);
     if (h->dq == NULL)
         return;
-    ebb_tile_multiply(out, l->dp, x, l->step, 1, h->memory + l->k, m, a->d, n, a->t, false);
+    multiply(h, out, l->dp, along(h, x, m, n), l->k, m, a->d, n, a->t, false);
     for (int64_t r = 0; r < m; r++)
         store(h, h->dq, (first + r) * a->d, a->d, out + r * l->dp);
 }
@@ -415,10 +414,9 @@ static void backward(const head *h)
     const ebb_attention *a = h->a;
     const layout *l = h->l;
     float *dk = h->memory + l->dk, *dv = h->memory + l->dv;
-    const float *k = look(h, h->k, 0, a->t * a->d, l->wide);
-    ebb_tile_pack(h->memory + l->kt, k, a->feature_stride, a->key_stride, a->d, a->t);
-    ebb_tile_pack(h->memory + l->k, k, a->key_stride, a->feature_stride, a->t, a->d);
-    ebb_tile_pack(h->memory + l->vt, look(h, h->v, 0, a->t * a->e, l->wide), 1, a->e, a->e, a->t);
+    pack(h, l->kt, h->k, 0, a->feature_stride, a->key_stride, a->d, a->t);
+    pack(h, l->k, h->k, 0, a->key_stride, a->feature_stride, a->t, a->d);
+    pack(h, l->vt, h->v, 0, 1, a->e, a->e, a->t);
     memset(dk, 0, (size_t)(l->dp * a->t) * sizeof *dk);
     memset(dv, 0, (size_t)(l->ep * a->t) * sizeof *dv);
     for (int64_t first = 0; first < a->s; first += l->rows)
