@@ -12,6 +12,7 @@ static bool always(void)
 #if defined(EBB_PROCESSORS)
 extern const ebb_backend ebb_backend_plain_avx2, ebb_backend_dnnl_avx2;
 extern const ebb_backend ebb_backend_plain_avx512, ebb_backend_dnnl_avx512;
+extern const ebb_backend ebb_backend_plain_avx512bf16, ebb_backend_dnnl_avx512bf16;
 
 /* What -march=x86-64-v3 and -v4 let the compiler use, and no processor has in part. */
 static bool has_avx2(void)
@@ -26,6 +27,11 @@ static bool has_avx512(void)
            __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
            __builtin_cpu_supports("avx512vl");
 }
+
+static bool has_avx512bf16(void)
+{
+    return has_avx512() && __builtin_cpu_supports("avx512bf16");
+}
 #endif
 
 #define KIND(name, runs, suffix)                                                   \
@@ -39,6 +45,7 @@ static bool has_avx512(void)
 /* The best first. */
 static const ebb_processor processors[] = {
 #if defined(EBB_PROCESSORS)
+    KIND("avx512bf16", has_avx512bf16, _avx512bf16),
     KIND("avx512", has_avx512, _avx512),
     KIND("avx2", has_avx2, _avx2),
 #endif

@@ -15,7 +15,7 @@ extern "C" {
 #endif
 
 typedef struct ebb_processor {
-    const char *name;   /* "avx512", "avx2", "baseline"; "native": this machine's */
+    const char *name;   /* "avx512bf16", "avx512", "avx2", "baseline"; "native" */
     bool (*runs)(void); /* can this machine run them? */
     const ebb_backend *cpu[3], *plain[2]; /* lists as ebb_backends gives them */
 } ebb_processor;

@@ -120,7 +120,7 @@ bool ebb_dnnl_multiplies(ebb_dtype dtype)
 #else
     const unsigned f16 = dnnl_cpu_isa_avx512_core_fp16;
 #endif
-    const unsigned asked = dtype == EBB_BF16 ? dnnl_cpu_isa_avx512_core_amx : f16;
+    const unsigned asked = dtype == EBB_BF16 ? dnnl_cpu_isa_avx512_core_bf16 : f16;
     return (has & asked) == asked;
 }
 

@@ -65,11 +65,11 @@ static void backends_of_this_machine_are_there(void **state)
 static void a_processor_is_chosen_by_its_name(void **state)
 {
     (void)state;
-    static const char *const names[] = {"avx512", "avx2", "baseline", "native"};
+    static const char *const names[] = {"avx512bf16", "avx512", "avx2", "baseline", "native"};
     const char *before = getenv("EBB_CPU");
     char asked[32];
     (void)snprintf(asked, sizeof asked, "%s", before != NULL ? before : "");
-    const ebb_backend *seen[4];
+    const ebb_backend *seen[5];
     size_t count = 0;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const ebb_processor *chosen;
