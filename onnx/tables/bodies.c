@@ -15,7 +15,11 @@ static const struct body {
     bool narrow;    // and operators some of whose nodes are of 16 bits
     const char *text;
 } bodies[] = {
-#define EBB_BODY(id, text) {EBB_OP_##id, INT64_MAX, false, text},
+#define EBB_BODY_WHOLE(id, text) {EBB_OP_##id, INT64_MAX, false, text},
+#define EBB_BODY(id, text) \
+    EBB_BODY_WHOLE(id, "<domain: \"ai.ebb\", opset_import: [\"\" : 17]>\n" text)
+#define EBB_BODY_MS(id, text) \
+    EBB_BODY_WHOLE(id, "<domain: \"com.microsoft\", opset_import: [\"\" : 17]>\n" text)
 #define EBB_BODY_BEFORE(id, opset, text) {EBB_OP_##id, opset, false, text},
 #define EBB_BODY_NARROW(id, opset, text) {EBB_OP_##id, opset, true, text},
 #include "onnx/tables/bodies.def"
@@ -28,6 +32,8 @@ static const struct body {
 #include "onnx/tables/bodies_places.def"
 #include "onnx/tables/bodies_group.def"
 #undef EBB_BODY
+#undef EBB_BODY_MS
+#undef EBB_BODY_WHOLE
 #undef EBB_BODY_BEFORE
 #undef EBB_BODY_NARROW
 };

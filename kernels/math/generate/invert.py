@@ -313,7 +313,6 @@ def body(name, k):
               f"inner = Mul ({last}, factor)", "over = GreaterOrEqual (r, r2)", "beyond = And (right, over)",
               "slope = Where (beyond, one, inner)", "dX = Mul (dY, slope)"]
     yield f"EBB_BODY( {OPERATORS[name]}_GRAD_FROM_OUTPUT,"
-    yield '    "<domain: \\"ai.ebb\\", opset_import: [\\"\\" : 17]>\\n"'
     yield f'    "{title}{alpha} (dY, Y, bits) => (dX) {{\\n"'
     for line in lines:
         yield '    DIGITS_OF("bits", "b_end", "digits")' if line == "@digits" else f'    "   {line}\\n"'
