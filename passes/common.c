@@ -28,7 +28,10 @@ bool ebb_is_backward(const ebb_graph *g, ebb_node n)
     return phase == EBB_BACKWARD || phase == EBB_UPDATE;
 }
 
-bool ebb_lets_go(const ebb_graph *g, ebb_use use)
+/* Whether a node can do without what it reads there: the output that a gradient of attention is given
+ * because others keep it (onnx/ops/scores/attention.c). For exact passes it is an operand like any other; a
+ * lossy pass that lets the value go takes it away, all such operands of v at once. */
+static bool lets_go(const ebb_graph *g, ebb_use use)
 {
     return ebb_op_reads(ebb_node_of(g, use.node)->op, use.slot) == 'G';
 }
@@ -38,7 +41,7 @@ uint32_t ebb_letting_go(const ebb_graph *g, ebb_value v)
     const ebb_value_info *info = ebb_value_of(g, v);
     uint32_t count = 0;
     for (size_t i = 0; i < info->use_count; i++)
-        count += ebb_lets_go(g, info->uses[i]);
+        count += lets_go(g, info->uses[i]);
     return count;
 }
 
@@ -46,7 +49,7 @@ ebb_status ebb_let_go(ebb_graph *g, ebb_value v)
 {
     const ebb_value_info *info = ebb_value_of(g, v);
     for (size_t i = info->use_count; i-- > 0;)
-        if (ebb_lets_go(g, info->uses[i]))
+        if (lets_go(g, info->uses[i]))
             EBB_TRY(ebb_node_set_input(g, info->uses[i].node, info->uses[i].slot, EBB_NO_VALUE));
     return NULL;
 }

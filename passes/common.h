@@ -26,10 +26,6 @@ static inline ebb_value ebb_saves_root(const ebb_saves *saves, ebb_value v)
 
 bool ebb_is_backward(const ebb_graph *g, ebb_node n); /* of the backward or the update */
 
-/* Whether a node can do without what it reads there: the output that a gradient of attention is given
- * because others keep it (onnx/ops/scores/attention.c). For exact passes it is an operand like any other; a
- * lossy pass that lets the value go takes it away, all such operands of v at once. */
-bool ebb_lets_go(const ebb_graph *g, ebb_use use);
 uint32_t ebb_letting_go(const ebb_graph *g, ebb_value v); /* how many */
 ebb_status ebb_let_go(ebb_graph *g, ebb_value v);
 

@@ -59,8 +59,6 @@ static inline ebb_model *ebb_reduce_best(const ebb_reducer *r)
 
 /* Whether a model still fails; it stays as it is. */
 ebb_status ebb_reduce_test(ebb_reducer *r, const ebb_model *model, bool *still);
-/* Takes the change where the model still fails after it. */
-ebb_status ebb_reduce_try(ebb_reducer *r, ebb_change change, size_t at, size_t size, bool *took);
 /* All stages, until a whole round takes nothing. */
 ebb_status ebb_reduce_search(ebb_reducer *r);
 

@@ -64,7 +64,8 @@ static ebb_status change_and_tie(ebb_reducer *r, ebb_model *copy, ebb_change cha
     return r->typed && *worth ? is_legal(copy, worth) : NULL;
 }
 
-ebb_status ebb_reduce_try(ebb_reducer *r, ebb_change change, size_t at, size_t size, bool *took)
+/* Takes the change where the model still fails after it. */
+static ebb_status reduce_try(ebb_reducer *r, ebb_change change, size_t at, size_t size, bool *took)
 {
     ebb_model *copy;
     bool worth = false;
@@ -125,7 +126,7 @@ static ebb_status halve(ebb_reducer *r, ebb_change change, size_t (*count_of)(co
             size_t piece = at < size ? at : size;
             bool took;
             at -= piece;
-            EBB_TRY(ebb_reduce_try(r, change, at, piece, &took));
+            EBB_TRY(reduce_try(r, change, at, piece, &took));
             progress = progress || took;
         }
         *any = *any || progress;
@@ -149,7 +150,7 @@ static ebb_status each_of_nodes(ebb_reducer *r, ebb_change change,
         uint32_t things = count_of(ebb_node_of(ebb_reduce_best(r)->graph, n));
         for (size_t k = 0; k < things; k++) {
             bool took;
-            EBB_TRY(ebb_reduce_try(r, change, at, k, &took));
+            EBB_TRY(reduce_try(r, change, at, k, &took));
             *any = *any || took;
             if (took && change == ebb_less_between)
                 break; // the node is gone
@@ -185,7 +186,7 @@ static ebb_status shrink_sizes(ebb_reducer *r, bool *any)
          (size = ebb_reduce_next_size(ebb_reduce_best(r)->graph, size)) > 0;) {
         bool took = false;
         for (int64_t to = 1; to < size && !took; to = larger(to))
-            EBB_TRY(ebb_reduce_try(r, ebb_less_size, (size_t)size, (size_t)to, &took));
+            EBB_TRY(reduce_try(r, ebb_less_size, (size_t)size, (size_t)to, &took));
         *any = *any || took;
     }
     return NULL;
@@ -211,7 +212,7 @@ static ebb_status tidy(ebb_reducer *r, bool *any)
     for (size_t i = 0; i < sizeof tidying / sizeof tidying[0]; i++) {
         bool took = false;
         if (i > 0 || ebb_reduce_best(r)->function_count > 0)
-            EBB_TRY(ebb_reduce_try(r, tidied, i, 0, &took));
+            EBB_TRY(reduce_try(r, tidied, i, 0, &took));
         *any = *any || (took && i > 0);
     }
     return NULL;
@@ -220,10 +221,10 @@ static ebb_status tidy(ebb_reducer *r, bool *any)
 static ebb_status say_less(ebb_reducer *r, bool *any)
 {
     bool took;
-    EBB_TRY(ebb_reduce_try(r, ebb_less_functions, 0, 0, &took));
+    EBB_TRY(reduce_try(r, ebb_less_functions, 0, 0, &took));
     *any = *any || took;
     for (size_t i = 0; i < 3; i++)
-        EBB_TRY(ebb_reduce_try(r, ebb_less_said, i, 0, &took));
+        EBB_TRY(reduce_try(r, ebb_less_said, i, 0, &took));
     return NULL;
 }
 

@@ -144,7 +144,7 @@ const char *ebb_cost_signature(char at[EBB_SIGNATURE_BYTES], const ebb_graph *g,
     return end(&t);
 }
 
-const char *ebb_cost_family(char at[EBB_SIGNATURE_BYTES], const ebb_graph *g, ebb_node n)
+static const char *cost_family(char at[EBB_SIGNATURE_BYTES], const ebb_graph *g, ebb_node n)
 {
     const ebb_node_info *node = ebb_node_of(g, n);
     ebb_dtype dtype = EBB_NONE;
@@ -263,8 +263,7 @@ ebb_status ebb_costs_add(ebb_costs *costs, const ebb_graph *g, ebb_node n, doubl
         return NULL;
     }
     const ebb_cost_entry e = {
-        signature, ebb_cost_family(family, g, n), ns, ebb_node_flops(g, n), ebb_node_bytes(g, n),
-        1};
+        signature, cost_family(family, g, n), ns, ebb_node_flops(g, n), ebb_node_bytes(g, n), 1};
     return add_entry(costs, &e);
 }
 
@@ -314,7 +313,7 @@ ebb_cost_source ebb_costs_of(const ebb_costs *costs, const ebb_graph *g, ebb_nod
         *ns = e->ns;
         return EBB_COST_MEASURED;
     }
-    ebb_str family = ebb_names_find(&costs->families, ebb_cost_family(word, g, n));
+    ebb_str family = ebb_names_find(&costs->families, cost_family(word, g, n));
     if (family.i == 0 || costs->rates[family.i - 1].entries == 0)
         return EBB_COST_UNKNOWN;
     *ns = ebb_rate_ns(&costs->rates[family.i - 1], ebb_node_flops(g, n), ebb_node_bytes(g, n));

@@ -89,7 +89,6 @@ ebb_status ebb_costs_moves_read(ebb_costs *costs, const json_t *disk);
  * elements, and attributes by name, without those that choose random numbers. Printable ASCII. */
 enum { EBB_SIGNATURE_BYTES = 1024 };
 const char *ebb_cost_signature(char text[EBB_SIGNATURE_BYTES], const ebb_graph *g, ebb_node n);
-const char *ebb_cost_family(char text[EBB_SIGNATURE_BYTES], const ebb_graph *g, ebb_node n);
 
 /* The processor's name as the system tells it, printable; "unknown" where it does not. */
 const char *ebb_processor_name(char text[128]);

@@ -61,7 +61,9 @@ static const char *refused(const ebb_graph *g, const ebb_saves *saves,
     return NULL;
 }
 
-ebb_status ebb_linear_groups(ebb_edit *e, const ebb_linear_group **groups, size_t *count)
+/* All groups, in the order of their first sites, in e's scratch memory. Sites that sample-matmul or
+ * sparsify has served already are none. */
+static ebb_status linear_groups(ebb_edit *e, const ebb_linear_group **groups, size_t *count)
 {
     ebb_graph *g = e->g;
     ebb_saves saves;
@@ -102,7 +104,8 @@ ebb_status ebb_linear_groups(ebb_edit *e, const ebb_linear_group **groups, size_
     return NULL;
 }
 
-int64_t ebb_linear_rows(int64_t n, double ratio)
+/* How many of n rows a ratio leaves: at least one. */
+static int64_t linear_rows(int64_t n, double ratio)
 {
     int64_t k = (int64_t)floor(ratio * (double)n + 0.5);
     return k < 1 ? 1 : k < n ? k : n;
@@ -136,14 +139,14 @@ ebb_status ebb_linear_visit(ebb_edit *e, const ebb_linear_plan *plan)
 {
     const ebb_linear_group *groups;
     size_t count;
-    EBB_TRY(ebb_linear_groups(e, &groups, &count));
+    EBB_TRY(linear_groups(e, &groups, &count));
     for (size_t i = 0; i < count; i++) {
         const ebb_linear_group *group = &groups[i];
         if (group->refused != NULL) {
             EBB_TRY(decline(e, group, group->refused));
             continue;
         }
-        int64_t k = ebb_linear_rows(group->n, plan->ratio);
+        int64_t k = linear_rows(group->n, plan->ratio);
         ebb_offer offer = {
             .value = group->root, .saved_bytes = ebb_stored_bytes(e->g, group->root), .error = 1};
         plan->weigh(&offer, e->g, group, k);

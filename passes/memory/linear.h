@@ -28,13 +28,6 @@ typedef struct ebb_linear_group {
     const char *refused; /* why H would stay or the group cannot be served, or NULL */
 } ebb_linear_group;
 
-/* All groups, in the order of their first sites, in e's scratch memory. Sites that sample-matmul or
- * sparsify has served already are none. */
-ebb_status ebb_linear_groups(ebb_edit *e, const ebb_linear_group **groups, size_t *count);
-
-/* How many of n rows a ratio leaves: at least one. */
-int64_t ebb_linear_rows(int64_t n, double ratio);
-
 /* Bytes of rows x columns of root's dtype, in the arena. */
 int64_t ebb_linear_bytes(const ebb_graph *g, const ebb_linear_group *group, int64_t rows,
                          int64_t columns);

@@ -257,42 +257,37 @@ static const char *names_of(findings *f, const ebb_weight *list, bool (*is)(cons
 
 static ebb_status find_nameless(findings *f)
 {
+    static const struct {
+        bool (*is)(const ebb_weight *);
+        ebb_lost_kind kind;
+        const char *says;
+    } rows[] = {
+        {is_lost, EBB_LOST_NAME,
+         "weights have lost their names to constant folding, and may lie transposed"},
+        {is_gone, EBB_LOST_WEIGHT,
+         "weights are gone, of which folding left only what it computed of them, and no run trains "
+         "the model without --allow-partial"},
+        {is_untold, EBB_LOST_MARK,
+         "parameters or buffers, which the file does not tell, so that no run trains the model "
+         "before somebody does"},
+    };
     ebb_trainable_source source;
     ebb_value first = EBB_NO_VALUE;
-    size_t count;
     ebb_weight *list = EBB_NEW(f->arena, ebb_weight, f->g->value_count);
     if (list == NULL)
         return ebb_error_memory();
     EBB_TRY(ebb_weights_judge(list, &source, f->g, f->arena));
-    const char *names = names_of(f, list, is_lost, &count, &first);
-    if (names == NULL)
-        return ebb_error_memory();
-    if (count > 0)
-        EBB_TRY(add(f, EBB_LOST_NAME, EBB_NO_NODE, first,
-                    ebb_arena_printf(f->arena,
-                                     "%zu weights have lost their names to constant folding, and "
-                                     "may lie transposed: %s",
-                                     count, names)));
-    names = names_of(f, list, is_gone, &count, &first);
-    if (names == NULL)
-        return ebb_error_memory();
-    if (count > 0)
-        EBB_TRY(add(f, EBB_LOST_WEIGHT, EBB_NO_NODE, first,
-                    ebb_arena_printf(f->arena,
-                                     "weights are gone, of which folding left only what it "
-                                     "computed of them, and no run trains the model "
-                                     "without --allow-partial: %s",
-                                     names)));
-    names = names_of(f, list, is_untold, &count, &first);
-    if (names == NULL)
-        return ebb_error_memory();
-    return count == 0
-               ? NULL
-               : add(f, EBB_LOST_MARK, EBB_NO_NODE, first,
-                     ebb_arena_printf(f->arena,
-                                      "parameters or buffers, which the file does not tell, so "
-                                      "that no run trains the model before somebody does: %s",
-                                      names));
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        size_t count;
+        const char *names = names_of(f, list, rows[i].is, &count, &first);
+        const char *number = rows[i].is == is_lost ? ebb_arena_printf(f->arena, "%zu ", count) : "";
+        if (names == NULL || number == NULL)
+            return ebb_error_memory();
+        if (count > 0)
+            EBB_TRY(add(f, rows[i].kind, EBB_NO_NODE, first,
+                        ebb_arena_printf(f->arena, "%s%s: %s", number, rows[i].says, names)));
+    }
+    return NULL;
 }
 
 /* ---- parameters that are stored twice ---- */

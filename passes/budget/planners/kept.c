@@ -331,6 +331,37 @@ ebb_status ebb_remat_best_offer(ebb_remat_best *best, const ebb_remat_schedule *
     return status;
 }
 
+bool ebb_remat_beats(const ebb_remat_weight *w, const ebb_remat_weight *other, uint64_t budget)
+{
+    const bool fits = w->peak_bytes <= budget, fitted = other->peak_bytes <= budget;
+    if (fits != fitted)
+        return fits;
+    if (!fits && w->peak_bytes != other->peak_bytes)
+        return w->peak_bytes < other->peak_bytes;
+    return w->cost_ns < other->cost_ns;
+}
+
+ebb_status ebb_remat_record_offer(ebb_remat_record *r, const ebb_remat_schedule *raw,
+                                  ebb_remat_weight *weight)
+{
+    ebb_arena scratch = {0};
+    ebb_remat_schedule pruned = {0};
+    ebb_status status = ebb_remat_prune(&pruned, r->problem, raw, &scratch);
+    if (status == NULL)
+        status = ebb_remat_weigh(weight, NULL, r->problem, &pruned, &scratch);
+    if (status == NULL && ebb_remat_beats(weight, &r->weight, r->budget)) {
+        if (!ebb_arena_grow(r->arena, &r->ops, pruned.count, &r->capacity, sizeof *r->ops)) {
+            status = ebb_error_memory();
+        } else {
+            memcpy(r->ops, pruned.ops, pruned.count * sizeof *r->ops);
+            r->count = pruned.count;
+            r->weight = *weight;
+        }
+    }
+    ebb_arena_fini(&scratch);
+    return status;
+}
+
 ebb_status ebb_remat_best_start(ebb_remat_best *best, const ebb_remat_problem *problem,
                                 uint64_t budget, ebb_arena *arena)
 {

@@ -68,6 +68,23 @@ ebb_status ebb_remat_best_start(ebb_remat_best *best, const ebb_remat_problem *p
 ebb_status ebb_remat_best_offer(ebb_remat_best *best, const ebb_remat_schedule *candidate,
                                 ebb_remat_weight *weight);
 
+/* The best so far of a published method's schedules, as it makes them: no repeat is put later, and
+ * nothing refilled. weight.peak_bytes is UINT64_MAX, or what must be beaten, before the first. */
+typedef struct ebb_remat_record {
+    const ebb_remat_problem *problem;
+    uint64_t budget;
+    ebb_arena *arena;
+    uint32_t *ops;
+    size_t count, capacity;
+    ebb_remat_weight weight;
+} ebb_remat_record;
+
+/* What fits before what does not, then the lower of those that do not, then the cheaper. */
+bool ebb_remat_beats(const ebb_remat_weight *w, const ebb_remat_weight *other, uint64_t budget);
+/* Prunes and weighs a schedule, and keeps it if it is better than what there is. */
+ebb_status ebb_remat_record_offer(ebb_remat_record *record, const ebb_remat_schedule *raw,
+                                  ebb_remat_weight *weight);
+
 /* Offers what the planner of this name makes of the same problem and budget. */
 ebb_status ebb_remat_best_ask(ebb_remat_best *best, const char *planner, uint64_t steps);
 

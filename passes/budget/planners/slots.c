@@ -121,11 +121,9 @@ static uint32_t end_of_run(const ebb_slots *s, uint32_t op, uint32_t run)
 }
 
 /* The last slot before `end` and not before `from` in which a reader of v runs; `from` if none. */
-static uint32_t last_read(const ebb_slots *s, uint32_t v, uint32_t from, uint32_t end)
+static uint32_t last_reader(const ebb_slots *s, uint32_t v, uint32_t from, uint32_t end)
 {
     const ebb_remat_value *value = &s->p->values[v];
-    if (value->stays && end == UINT32_MAX)
-        return s->slot_count - 1;
     uint32_t last = from;
     for (uint32_t i = 0; i < value->reader_count; i++) {
         const ebb_slots_runs *r = &s->runs[value->readers[i]];
@@ -136,6 +134,12 @@ static uint32_t last_read(const ebb_slots *s, uint32_t v, uint32_t from, uint32_
             }
     }
     return last;
+}
+
+static uint32_t last_read(const ebb_slots *s, uint32_t v, uint32_t from, uint32_t end)
+{
+    return s->p->values[v].stays && end == UINT32_MAX ? s->slot_count - 1
+                                                      : last_reader(s, v, from, end);
 }
 
 uint32_t ebb_slots_next_read(const ebb_slots *s, uint32_t v, uint32_t run, uint32_t after)
@@ -156,19 +160,8 @@ uint32_t ebb_slots_next_read(const ebb_slots *s, uint32_t v, uint32_t run, uint3
 
 uint32_t ebb_slots_last_read(const ebb_slots *s, uint32_t v, uint32_t run, uint32_t before)
 {
-    uint32_t op = s->p->values[v].op, end = end_of_run(s, op, run);
-    const ebb_remat_value *value = &s->p->values[v];
-    uint32_t last = s->runs[op].slot[run];
-    end = before < end ? before : end;
-    for (uint32_t i = 0; i < value->reader_count; i++) {
-        const ebb_slots_runs *r = &s->runs[value->readers[i]];
-        for (uint32_t k = r->count; k-- > 0 && r->slot[k] > last;)
-            if (r->slot[k] < end) {
-                last = r->slot[k];
-                break;
-            }
-    }
-    return last;
+    const uint32_t op = s->p->values[v].op, end = end_of_run(s, op, run);
+    return last_reader(s, v, s->runs[op].slot[run], before < end ? before : end);
 }
 
 static void soil(ebb_slots *s, uint32_t slot)

@@ -77,14 +77,6 @@ ebb_value ebb_emit_shaped(ebb_build *b, ebb_value x, const int64_t *dims, uint32
 /* x + y, or x where y is none. */
 ebb_value ebb_emit_plus(ebb_build *b, ebb_value x, ebb_value y);
 
-/* y[0] = LayerNorm(x) with scale and bias (or none), and where wanted y[1] its mean and y[2] one by
- * its deviation, over the axes from `axis` on. */
-void ebb_emit_layer_norm(ebb_build *b, ebb_foreign *f, ebb_value x, ebb_value scale, ebb_value bias,
-                         const bool wants[3], ebb_value y[3]);
-/* The same for RMSNorm: y[0], and y[1] one by the root mean square. */
-void ebb_emit_rms_norm(ebb_build *b, ebb_foreign *f, ebb_value x, ebb_value scale,
-                       const bool wants[2], ebb_value y[2]);
-
 #ifdef __cplusplus
 }
 #endif

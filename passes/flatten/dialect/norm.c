@@ -39,8 +39,10 @@ static void layer_norm_in_steps(ebb_build *b, ebb_foreign *f, ebb_value x, int64
     y[0] = ebb_emit(b, EBB_OP_DIV, off, deviation);
 }
 
-void ebb_emit_layer_norm(ebb_build *b, ebb_foreign *f, ebb_value x, ebb_value scale, ebb_value bias,
-                         const bool wants[3], ebb_value y[3])
+/* y[0] = LayerNorm(x) with scale and bias (or none), and where wanted y[1] its mean and y[2] one by
+ * its deviation, over the axes from `axis` on. */
+static void emit_layer_norm(ebb_build *b, ebb_foreign *f, ebb_value x, ebb_value scale,
+                            ebb_value bias, const bool wants[3], ebb_value y[3])
 {
     int64_t axis = ebb_attr_int(&f->attrs, "axis", -1);
     if (b->status != NULL)
@@ -59,8 +61,9 @@ void ebb_emit_layer_norm(ebb_build *b, ebb_foreign *f, ebb_value x, ebb_value sc
                   UINT32_MAX);
 }
 
-void ebb_emit_rms_norm(ebb_build *b, ebb_foreign *f, ebb_value x, ebb_value scale,
-                       const bool wants[2], ebb_value y[2])
+/* The same for RMSNorm: y[0], and y[1] one by the root mean square. */
+static void emit_rms_norm(ebb_build *b, ebb_foreign *f, ebb_value x, ebb_value scale,
+                          const bool wants[2], ebb_value y[2])
 {
     ebb_with_int(b, "axis", ebb_attr_int(&f->attrs, "axis", -1));
     ebb_with_float(b, "epsilon", epsilon_of(b, f));
@@ -72,7 +75,7 @@ void ebb_dialect_layer_normalization(ebb_build *b, ebb_foreign *f)
 {
     ebb_type x;
     if (ebb_foreign_ranked(b, f, 0, &x))
-        ebb_emit_layer_norm(b, f, f->x[0], f->x[1], f->x[2], f->wants, f->y);
+        emit_layer_norm(b, f, f->x[0], f->x[1], f->x[2], f->wants, f->y);
 }
 
 /* SimplifiedLayerNormalization(X, scale) -> Y, inv_std? */
@@ -80,7 +83,7 @@ void ebb_dialect_simplified_layer_normalization(ebb_build *b, ebb_foreign *f)
 {
     ebb_type x;
     if (ebb_foreign_ranked(b, f, 0, &x))
-        ebb_emit_rms_norm(b, f, f->x[0], f->x[1], f->wants, f->y);
+        emit_rms_norm(b, f, f->x[0], f->x[1], f->wants, f->y);
 }
 
 /* ---- of sums ---- */
@@ -92,7 +95,7 @@ void ebb_dialect_skip_layer_normalization(ebb_build *b, ebb_foreign *f)
     if (!ebb_foreign_ranked(b, f, 0, &x))
         return;
     ebb_value sum = ebb_emit(b, EBB_OP_ADD, ebb_emit_plus(b, f->x[0], f->x[4]), f->x[1]);
-    ebb_emit_layer_norm(b, f, sum, f->x[2], f->x[3], f->wants, f->y);
+    emit_layer_norm(b, f, sum, f->x[2], f->x[3], f->wants, f->y);
     f->y[3] = sum;
 }
 
@@ -108,7 +111,7 @@ void ebb_dialect_skip_simplified_layer_normalization(ebb_build *b, ebb_foreign *
         return;
     }
     ebb_value sum = ebb_emit(b, EBB_OP_ADD, ebb_emit_plus(b, f->x[0], f->x[3]), f->x[1]);
-    ebb_emit_rms_norm(b, f, sum, f->x[2], (const bool[2]){true, f->wants[2]}, y);
+    emit_rms_norm(b, f, sum, f->x[2], (const bool[2]){true, f->wants[2]}, y);
     f->y[0] = y[0];
     f->y[2] = y[1];
     f->y[3] = sum;
@@ -159,7 +162,7 @@ void ebb_dialect_embed_layer_normalization(ebb_build *b, ebb_foreign *f)
     ebb_value sum = ebb_emit(b, EBB_OP_ADD, words, ebb_emit(b, EBB_OP_GATHER, f->x[3], at));
     if (f->x[1].i != 0 && f->x[4].i != 0)
         sum = ebb_emit(b, EBB_OP_ADD, sum, ebb_emit(b, EBB_OP_GATHER, f->x[4], f->x[1]));
-    ebb_emit_layer_norm(b, f, sum, f->x[5], f->x[6], wants, y);
+    emit_layer_norm(b, f, sum, f->x[5], f->x[6], wants, y);
     f->y[0] = y[0];
     if (f->wants[1])
         f->y[1] = lengths(b, f->x[0], f->x[7]);

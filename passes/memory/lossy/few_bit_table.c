@@ -138,12 +138,8 @@ static const function *find(const char *name)
     return NULL;
 }
 
-bool ebb_few_bit_knows(const char *name)
-{
-    return find(name) != NULL;
-}
-
-const char *ebb_few_bit_functions(void)
+/* Functions that there are tables for: "gelu, gelu-tanh, silu, ..." */
+static const char *few_bit_functions(void)
 {
     return "gelu, gelu-tanh, silu, mish, hardswish, softplus, softsign, erf, atan, elu, tanh, "
            "sigmoid";
@@ -364,7 +360,7 @@ static ebb_status begin(line *l, const char *name, double alpha, unsigned bits, 
     const function *f = find(name);
     if (f == NULL)
         return ebb_error(EBB_USAGE, "few-bit: there is no table for '%s'; there are for %s", name,
-                         ebb_few_bit_functions());
+                         few_bit_functions());
     if (bits < 1 || bits > EBB_FEW_BIT_MOST)
         return ebb_error(EBB_USAGE, "few-bit: bits=%u is not 1, 2, 3 or 4", bits);
     if (!(alpha > 0) || !isfinite(alpha))

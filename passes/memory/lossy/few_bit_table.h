@@ -28,10 +28,6 @@ typedef struct ebb_few_bit_table {
     double relative; /* that by the rms of f' */
 } ebb_few_bit_table;
 
-/* Functions that there are tables for: "gelu, gelu-tanh, silu, ..." */
-const char *ebb_few_bit_functions(void);
-bool ebb_few_bit_knows(const char *function);
-
 /* function: silu is x sigmoid(alpha x), elu has the slope alpha on the left; others take no alpha.
  * scratch: some hundred kilobytes. EBB_USAGE where the function is not known, bits is not 1 to 4 or
  * alpha not positive. */

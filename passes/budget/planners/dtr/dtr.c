@@ -22,6 +22,7 @@
  * Paper: Kirisame et al., "Dynamic tensor rematerialization", ICLR 2021.
  */
 #include "passes/budget/planners/dtr/dtr.h"
+#include "passes/budget/planners/kept.h"
 
 /* In order of trial; the first is the published one. */
 static const ebb_dtr_variant variants[] = {
@@ -32,44 +33,9 @@ static const ebb_dtr_variant variants[] = {
 enum { VARIANTS = sizeof variants / sizeof *variants, ROUNDS = 3 };
 
 typedef struct best {
-    const ebb_remat_problem *p;
+    ebb_remat_record found;
     uint64_t budget, steps;
-    uint32_t *ops; /* the best schedule so far */
-    size_t count, capacity;
-    ebb_remat_weight weight;
-    ebb_arena *arena;
 } best;
-
-static bool better(const best *b, const ebb_remat_weight *w)
-{
-    bool fits = w->peak_bytes <= b->budget, fitted = b->weight.peak_bytes <= b->budget;
-    if (fits != fitted)
-        return fits;
-    if (!fits && w->peak_bytes != b->weight.peak_bytes)
-        return w->peak_bytes < b->weight.peak_bytes;
-    return w->cost_ns < b->weight.cost_ns;
-}
-
-/* Keeps the schedule if it is better than what there is. */
-static ebb_status offer(best *b, const ebb_remat_schedule *raw, ebb_remat_weight *weight)
-{
-    ebb_arena scratch = {0};
-    ebb_remat_schedule pruned = {0};
-    ebb_status status = ebb_remat_prune(&pruned, b->p, raw, &scratch);
-    if (status == NULL)
-        status = ebb_remat_weigh(weight, NULL, b->p, &pruned, &scratch);
-    if (status == NULL && better(b, weight)) {
-        if (!ebb_arena_grow(b->arena, &b->ops, pruned.count, &b->capacity, sizeof *b->ops)) {
-            status = ebb_error_memory();
-        } else {
-            memcpy(b->ops, pruned.ops, pruned.count * sizeof *b->ops);
-            b->count = pruned.count;
-            b->weight = *weight;
-        }
-    }
-    ebb_arena_fini(&scratch);
-    return status;
-}
 
 /* Rounds of one variant under `budget`, which need not be the one that must be kept. */
 static ebb_status try_variant(best *b, ebb_dtr_walk *walk, ebb_dtr_variant variant, uint64_t budget,
@@ -85,7 +51,7 @@ static ebb_status try_variant(best *b, ebb_dtr_walk *walk, ebb_dtr_variant varia
         b->steps -= work < b->steps ? work : b->steps;
         if (!whole)
             return NULL;
-        EBB_TRY(offer(b, &s, &weight));
+        EBB_TRY(ebb_remat_record_offer(&b->found, &s, &weight));
         bool fits = weight.peak_bytes <= b->budget, fitted = found->peak_bytes <= b->budget;
         if (fits && fitted && weight.cost_ns >= found->cost_ns)
             return NULL; // a round that gains nothing is the last
@@ -116,13 +82,13 @@ static ebb_status try_for_the_lowest(best *b, ebb_dtr_walk *walk)
     };
     for (size_t i = 0; i < sizeof factors / sizeof *factors; i++) {
         double budget = (double)b->budget * factors[i];
-        if (budget >= (double)b->weight.peak_bytes)
+        if (budget >= (double)b->found.weight.peak_bytes)
             break;
         for (size_t k = 0; k < sizeof careful / sizeof *careful; k++) {
             ebb_remat_weight weight;
             EBB_TRY(try_variant(b, walk, careful[k], (uint64_t)budget, &weight));
         }
-        if (b->weight.peak_bytes <= b->budget)
+        if (b->found.weight.peak_bytes <= b->budget)
             break;
     }
     return NULL;
@@ -131,28 +97,30 @@ static ebb_status try_for_the_lowest(best *b, ebb_dtr_walk *walk)
 static ebb_status plan(ebb_remat_schedule *schedule, const ebb_remat_problem *problem,
                        uint64_t budget, uint64_t steps, ebb_arena *arena)
 {
-    best b = {.p = problem, .budget = budget, .steps = steps, .arena = arena};
-    b.weight.peak_bytes = UINT64_MAX;
+    best b = {.found = {.problem = problem, .budget = budget, .arena = arena},
+              .budget = budget,
+              .steps = steps};
+    b.found.weight.peak_bytes = UINT64_MAX;
     ebb_remat_schedule all;
     ebb_remat_weight weight;
     EBB_TRY(ebb_remat_keep_all(&all, problem, arena));
-    EBB_TRY(offer(&b, &all, &weight));
-    if (b.weight.peak_bytes > budget) {
+    EBB_TRY(ebb_remat_record_offer(&b.found, &all, &weight));
+    if (b.found.weight.peak_bytes > budget) {
         ebb_dtr_walk *walk = NULL;
         EBB_TRY(ebb_dtr_walk_new(&walk, problem, arena));
         ebb_dtr_variant chosen = variants[0];
         for (int i = 0; i < VARIANTS; i++) {
-            ebb_remat_weight before = b.weight;
+            ebb_remat_weight before = b.found.weight;
             EBB_TRY(try_variant(&b, walk, variants[i], budget, &weight));
-            if (better(&(best){.budget = budget, .weight = before}, &b.weight))
+            if (ebb_remat_beats(&b.found.weight, &before, budget))
                 chosen = variants[i];
         }
-        if (b.weight.peak_bytes <= budget)
+        if (b.found.weight.peak_bytes <= budget)
             EBB_TRY(try_wider(&b, walk, chosen));
         else
             EBB_TRY(try_for_the_lowest(&b, walk));
     }
-    *schedule = (ebb_remat_schedule){b.ops, b.count};
+    *schedule = (ebb_remat_schedule){b.found.ops, b.found.count};
     return NULL;
 }
 

@@ -84,7 +84,6 @@ typedef struct ebb_dtr_walk { /* one walk's state; arrays by value or by operato
 /* When the list reads v next: a position; op_count for what stays; UINT32_MAX: never. */
 uint32_t ebb_dtr_next_use(const ebb_dtr_walk *w, uint32_t v);
 
-bool ebb_dtr_repeatable(const ebb_dtr_walk *w, uint32_t u);
 /* Whether v, were it absent, could be made again. */
 bool ebb_dtr_can_be_made(const ebb_dtr_walk *w, uint32_t v);
 

@@ -16,7 +16,7 @@ uint32_t ebb_dtr_next_use(const walk *w, uint32_t v) /* a list position; UINT32_
     return value->stays ? w->p->op_count : UINT32_MAX;
 }
 
-bool ebb_dtr_repeatable(const walk *w, uint32_t u)
+static bool dtr_repeatable(const walk *w, uint32_t u)
 {
     const ebb_remat_op *op = &w->p->ops[u];
     return !op->once && (op->before == EBB_REMAT_NONE || !w->done[op->before]);
@@ -25,7 +25,7 @@ bool ebb_dtr_repeatable(const walk *w, uint32_t u)
 bool ebb_dtr_can_be_made(const walk *w, uint32_t v)
 {
     uint32_t u = w->p->values[v].op;
-    if (u == EBB_REMAT_NONE || !ebb_dtr_repeatable(w, u))
+    if (u == EBB_REMAT_NONE || !dtr_repeatable(w, u))
         return false;
     const ebb_remat_op *op = &w->p->ops[u];
     for (uint32_t k = 0; k < op->in_count; k++)
@@ -69,7 +69,7 @@ bool ebb_dtr_supports(walk *w, uint32_t v)
         const ebb_remat_value *value = &w->p->values[w->queue[head++]];
         for (uint32_t r = 0; r < value->reader_count; r++) {
             const ebb_remat_op *op = &w->p->ops[value->readers[r]];
-            if (!w->done[value->readers[r]] || !ebb_dtr_repeatable(w, value->readers[r]))
+            if (!w->done[value->readers[r]] || !dtr_repeatable(w, value->readers[r]))
                 continue;
             for (uint32_t k = 0; k < op->out_count; k++) {
                 uint32_t out = op->out[k];

@@ -26,6 +26,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "passes/budget/planners/kept.h"
 #include "passes/budget/planners/lower_set/lower_set.h"
 
 enum {
@@ -61,11 +62,10 @@ typedef struct dear { /* something that could be kept too */
 } dear;
 
 typedef struct best {
+    ebb_remat_record found;
     const ebb_remat_problem *p;
     uint64_t budget, steps;
-    uint32_t forward, *ops;
-    size_t count, capacity;
-    ebb_remat_weight weight;
+    uint32_t forward;
     bool *kept;      /* by value: kept after the forward */
     uint32_t *block; /* by forward operator: its set */
     dear *dear;
@@ -76,7 +76,6 @@ typedef struct best {
         double cost;
     } rung;
     ebb_lower_builder *builder;
-    ebb_arena *arena;
 } best;
 
 /* ---- the cheapest chains within a budget ---- */
@@ -168,35 +167,13 @@ static void mark_kept(const chain_search *c, uint32_t end, bool *kept, uint32_t 
 
 /* ---- judging ---- */
 
-static bool better(const best *b, const ebb_remat_weight *w)
-{
-    bool fits = w->peak_bytes <= b->budget, fitted = b->weight.peak_bytes <= b->budget;
-    if (fits != fitted)
-        return fits;
-    if (!fits && w->peak_bytes != b->weight.peak_bytes)
-        return w->peak_bytes < b->weight.peak_bytes;
-    return w->cost_ns < b->weight.cost_ns;
-}
-
 /* Weighs the schedule that keeps b->kept, and remembers it if it is the best, of all or of its
  * rung. */
 static ebb_status weigh_kept(best *b, bool late, ebb_remat_weight *weight)
 {
-    ebb_arena scratch = {0};
-    ebb_remat_schedule built = {0}, pruned = {0};
+    ebb_remat_schedule built = {0};
     ebb_lower_build(b->builder, &built, b->kept, b->block, late);
-    ebb_status status = ebb_remat_prune(&pruned, b->p, &built, &scratch);
-    if (status == NULL)
-        status = ebb_remat_weigh(weight, NULL, b->p, &pruned, &scratch);
-    if (status == NULL && better(b, weight)) {
-        if (!ebb_arena_grow(b->arena, &b->ops, pruned.count, &b->capacity, sizeof *b->ops)) {
-            status = ebb_error_memory();
-        } else {
-            memcpy(b->ops, pruned.ops, pruned.count * sizeof *b->ops);
-            b->count = pruned.count;
-            b->weight = *weight;
-        }
-    }
+    ebb_status status = ebb_remat_record_offer(&b->found, &built, weight);
     if (status == NULL && weight->peak_bytes <= b->budget && weight->cost_ns < b->rung.cost) {
         memcpy(b->rung.kept, b->kept, b->p->value_count * sizeof *b->kept);
         memcpy(b->rung.block, b->block, b->forward * sizeof *b->block);
@@ -205,7 +182,6 @@ static ebb_status weigh_kept(best *b, bool late, ebb_remat_weight *weight)
     }
     uint64_t work = b->p->op_count / 4 + 1;
     b->steps -= work < b->steps ? work : b->steps;
-    ebb_arena_fini(&scratch);
     return status;
 }
 
@@ -293,10 +269,10 @@ static ebb_status try_budget(best *b, chain_search *c, double budget, bool *fits
 
 static ebb_status search(best *b, const ebb_lower_sets *sets, int estimate)
 {
-    chain_search c = {.sets = sets, .estimate = estimate, .arena = b->arena};
-    c.pairs = EBB_NEW(b->arena, pair, (size_t)sets->count * PAIRS);
-    c.counts = EBB_NEW(b->arena, uint32_t, sets->count);
-    c.merged = EBB_NEW(b->arena, pair, RANGES);
+    chain_search c = {.sets = sets, .estimate = estimate, .arena = b->found.arena};
+    c.pairs = EBB_NEW(b->found.arena, pair, (size_t)sets->count * PAIRS);
+    c.counts = EBB_NEW(b->found.arena, uint32_t, sets->count);
+    c.merged = EBB_NEW(b->found.arena, pair, RANGES);
     c.merged_capacity = RANGES;
     if (c.merged == NULL || c.pairs == NULL || c.counts == NULL)
         return ebb_error_memory();
@@ -331,10 +307,13 @@ static ebb_status search(best *b, const ebb_lower_sets *sets, int estimate)
 static ebb_status plan(ebb_remat_schedule *schedule, const ebb_remat_problem *problem,
                        uint64_t budget, uint64_t steps, ebb_arena *arena)
 {
-    best b = {.p = problem, .budget = budget, .steps = steps, .arena = arena};
+    best b = {.found = {.problem = problem, .budget = budget, .arena = arena},
+              .p = problem,
+              .budget = budget,
+              .steps = steps};
     EBB_TRY(ebb_remat_keep_all(schedule, problem, arena));
-    EBB_TRY(ebb_remat_weigh(&b.weight, NULL, problem, schedule, arena));
-    if (b.weight.peak_bytes <= budget)
+    EBB_TRY(ebb_remat_weigh(&b.found.weight, NULL, problem, schedule, arena));
+    if (b.found.weight.peak_bytes <= budget)
         return NULL;
     ebb_lower_sets *sets = NULL;
     EBB_TRY(ebb_lower_sets_make(&sets, problem, arena));
@@ -354,8 +333,8 @@ static ebb_status plan(ebb_remat_schedule *schedule, const ebb_remat_problem *pr
     b.steps -= sets->work < steps ? sets->work : steps;
     EBB_TRY(search(&b, sets, EBB_LOWER_HIGH));
     EBB_TRY(search(&b, sets, EBB_LOWER_LOW));
-    if (b.count > 0)
-        *schedule = (ebb_remat_schedule){b.ops, b.count};
+    if (b.found.count > 0)
+        *schedule = (ebb_remat_schedule){b.found.ops, b.found.count};
     return NULL;
 }
 
