@@ -248,10 +248,12 @@ const char *ebb_taps_misfit(const ebb_geometry *w, const ebb_call *call)
 
 const char *ebb_conv_bias_misfit(const ebb_geometry *geometry, const ebb_call *call)
 {
-    if (call->op == EBB_OP_CONV_WEIGHT_GRAD || !ebb_call_has(call, 2))
+    const ebb_op first = ebb_channels_first_op(call->op);
+    const ebb_op op = first != EBB_OP_UNKNOWN ? first : call->op;
+    if (op == EBB_OP_CONV_WEIGHT_GRAD || !ebb_call_has(call, 2))
         return NULL;
     const int64_t channels =
-        call->op == EBB_OP_CONV ? geometry->narrow_channels : geometry->wide_channels;
+        op == EBB_OP_CONV_TRANSPOSE ? geometry->wide_channels : geometry->narrow_channels;
     const ebb_type *bias = &call->in[2].type;
     return bias->rank != 1 || bias->dims[0] != channels ? "the bias has the wrong shape" : NULL;
 }

@@ -592,3 +592,31 @@ const char *ebb_tensor_scatter_misfit(const ebb_call *c)
         return "there is not one write index for each of the batch";
     return NULL;
 }
+
+ebb_status ebb_pads_read(const ebb_call *c, int64_t begin[EBB_MAX_RANK])
+{
+    int64_t pads[2 * EBB_MAX_RANK], axes[EBB_MAX_RANK];
+    uint32_t count, axis_count;
+    const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
+    EBB_TRY(ebb_call_ints(c, "pads", 1, pads, 2 * EBB_MAX_RANK, &count));
+    EBB_TRY(ebb_call_ints(c, NULL, 3, axes, EBB_MAX_RANK, &axis_count));
+    uint32_t padded = ebb_call_has(c, 3) ? axis_count : (uint32_t)x->rank;
+    if (count != 2 * padded)
+        return ebb_call_error(c, "%u pads are given for %u axes", count, padded);
+    memset(begin, 0, EBB_MAX_RANK * sizeof *begin);
+    int64_t sum[EBB_MAX_RANK] = {0};
+    for (uint32_t i = 0; i < padded; i++) {
+        int axis;
+        EBB_TRY(ebb_call_axis(c, ebb_call_has(c, 3) ? axes[i] : (int64_t)i, x->rank, &axis));
+        begin[axis] = pads[i];
+        if (__builtin_add_overflow(pads[i], pads[padded + i], &sum[axis]))
+            return ebb_call_error(c, "pads along axis %d are too large", axis);
+    }
+    for (int d = 0; d < x->rank; d++) {
+        int64_t limit = INT64_MAX / 4;
+        if (begin[d] < -limit || begin[d] > limit || sum[d] != y->dims[d] - x->dims[d])
+            return ebb_call_error(c, "pads along axis %d make %lld elements of %lld, not %lld", d,
+                                  (long long)sum[d], (long long)x->dims[d], (long long)y->dims[d]);
+    }
+    return NULL;
+}

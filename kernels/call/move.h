@@ -67,6 +67,10 @@ const char *ebb_constant_misfit(const ebb_call *c);
 const void *ebb_constant_of_shape_value(const ebb_call *c);
 const char *ebb_constant_of_shape_misfit(const ebb_call *c);
 
+/* What stands before each axis of a Pad, negative where elements go; or the pads do not make the
+ * output. */
+ebb_status ebb_pads_read(const ebb_call *c, int64_t begin[EBB_MAX_RANK]);
+
 /* ---- by indices ---- */
 
 const char *ebb_gather_misfit(const ebb_call *c);

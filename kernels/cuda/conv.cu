@@ -336,6 +336,8 @@ static const char *read_call(conv_args *a, const ebb_call *c)
     const bool pooled = c->op == EBB_OP_CONV_WEIGHT_GRAD_POOLED;
     const char *why = pooled ? ebb_pooled_read(&g, side, cells, c) : ebb_conv_read(&g, c);
     memset(a, 0, sizeof *a);
+    if (why == NULL && !pooled)
+        why = ebb_conv_bias_misfit(&g, c);
     if (why == NULL)
         why = ebb_cuda_window_make(&a->w, &g);
     if (why != NULL)
@@ -362,13 +364,7 @@ static const char *read_call(conv_args *a, const ebb_call *c)
 static const char *misfit(const ebb_call *c)
 {
     conv_args a;
-    const char *why = read_call(&a, c);
-    if (why != NULL || way_of(c) == CONV_WEIGHT || !ebb_call_has(c, 2))
-        return why;
-    int64_t channels = a.groups * (way_of(c) == CONV_FORWARD ? a.each : a.channels);
-    if (c->in[2].type.rank != 1 || c->in[2].type.dims[0] != channels)
-        return "the bias has the wrong shape";
-    return NULL;
+    return read_call(&a, c);
 }
 
 static ebb_status workspace(const ebb_call *c, size_t *bytes)

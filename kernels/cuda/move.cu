@@ -294,33 +294,6 @@ static pad_mode mode_of(const ebb_call *c)
     return PAD_UNKNOWN;
 }
 
-static ebb_status read_pads(const ebb_call *c, int64_t *begin)
-{
-    int64_t pads[2 * EBB_MAX_RANK], axes[EBB_MAX_RANK], sum[EBB_MAX_RANK] = {0};
-    uint32_t count, axis_count;
-    const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
-    EBB_TRY(ebb_call_ints(c, "pads", 1, pads, 2 * EBB_MAX_RANK, &count));
-    EBB_TRY(ebb_call_ints(c, NULL, 3, axes, EBB_MAX_RANK, &axis_count));
-    uint32_t padded = ebb_call_has(c, 3) ? axis_count : (uint32_t)x->rank;
-    if (count != 2 * padded)
-        return ebb_call_error(c, "%u pads are given for %u axes", count, padded);
-    memset(begin, 0, EBB_MAX_RANK * sizeof *begin);
-    for (uint32_t i = 0; i < padded; i++) {
-        int axis;
-        EBB_TRY(ebb_call_axis(c, ebb_call_has(c, 3) ? axes[i] : (int64_t)i, x->rank, &axis));
-        begin[axis] = pads[i];
-        if (__builtin_add_overflow(pads[i], pads[padded + i], &sum[axis]))
-            return ebb_call_error(c, "pads along axis %d are too large", axis);
-    }
-    for (int d = 0; d < x->rank; d++) {
-        int64_t limit = INT64_MAX / 4;
-        if (begin[d] < -limit || begin[d] > limit || sum[d] != y->dims[d] - x->dims[d])
-            return ebb_call_error(c, "pads along axis %d make %lld elements of %lld, not %lld", d,
-                                  (long long)sum[d], (long long)x->dims[d], (long long)y->dims[d]);
-    }
-    return NULL;
-}
-
 /* Dims of the padding, those that are not padded merged with the one around them: as a wider
  * element of it where pads are constant, else where that one is not padded either. */
 static void merge_pads(pad_args *a, const ebb_type *x, const ebb_type *y, const int64_t *begin)
@@ -371,7 +344,7 @@ static ebb_status run_pad(const ebb_call *c)
     static const ebb_gpu_kernel pads[] = EBB_CUDA_SIZES(pad);
     const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
     int64_t begin[EBB_MAX_RANK];
-    EBB_TRY(read_pads(c, begin));
+    EBB_TRY(ebb_pads_read(c, begin));
     pad_args a;
     memset(&a, 0, sizeof a);
     a.n = ebb_elements(y);

@@ -67,14 +67,13 @@ static const char *read_call(ebb_work_part *part, const ebb_call *c)
     ask->kind = op == EBB_OP_CONV             ? EBB_ASK_CONV
                 : op == EBB_OP_CONV_TRANSPOSE ? EBB_ASK_CONV_DATA
                                               : EBB_ASK_CONV_FILTER;
-    if (ask->kind != EBB_ASK_CONV_FILTER && ebb_call_has(c, 2)) {
-        if (ask->kind == EBB_ASK_CONV_DATA)
-            return "cuDNN's transposed convolution takes no bias";
-        if (c->in[2].type.rank != 1 || c->in[2].type.dims[0] != g.narrow_channels)
-            return "the bias has the wrong shape";
+    if (ask->kind == EBB_ASK_CONV_DATA && ebb_call_has(c, 2))
+        return "cuDNN's transposed convolution takes no bias";
+    if (ask->kind == EBB_ASK_CONV && ebb_call_has(c, 2))
         ask->with = EBB_CUDNN_WITH_BIAS;
-    }
-    why = read_sizes(&ask->of.conv, &g, dtype, first != EBB_OP_UNKNOWN);
+    why = ebb_conv_bias_misfit(&g, c);
+    if (why == NULL)
+        why = read_sizes(&ask->of.conv, &g, dtype, first != EBB_OP_UNKNOWN);
     if (why == NULL && !images_are_aligned(c, ask->kind))
         why = "an image is not a multiple of 16 bytes";
     return why;
