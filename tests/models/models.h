@@ -86,6 +86,15 @@ static inline bool recorded_open(recorded *r, const char *model, const char *fil
     return true;
 }
 
+/* The same, and the test is skipped where it is not there. */
+static inline void recorded_need(recorded *r, const char *model, const char *file)
+{
+    if (recorded_open(r, model, file))
+        return;
+    print_message("SKIP: no recorded models beside the repository\n");
+    skip();
+}
+
 static inline void recorded_close(recorded *r)
 {
     ebb_data_close(r->reference);

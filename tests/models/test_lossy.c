@@ -310,10 +310,7 @@ static int all_rows(size_t m, size_t e)
     const char *model = small_models[m], *file = exporters[e];
     recorded r;
     step exact[BASES] = {0};
-    if (!recorded_open(&r, model, file)) {
-        print_message("SKIP: no recorded models beside the repository\n");
-        skip();
-    }
+    recorded_need(&r, model, file);
     for (size_t i = 0; i < ROWS; i++) {
         int k = base_of(&rows[i]);
         bool turn = k > 0 ? e == 0 : has_turn(m, e); // 16 bits are slow on a CPU

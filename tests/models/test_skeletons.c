@@ -58,10 +58,7 @@ static void every_skeleton_can_be_planned(void **state)
     for (size_t m = 0; m < sizeof full_models / sizeof full_models[0]; m++)
         for (size_t e = 0; e < 2; e++) {
             recorded r;
-            if (!recorded_open(&r, full_models[m], exporters[e])) {
-                print_message("SKIP: no recorded models beside the repository\n");
-                skip();
-            }
+            recorded_need(&r, full_models[m], exporters[e]);
             plan(&r);
             failures += r.failures;
             recorded_close(&r);
@@ -147,10 +144,7 @@ static void attention_in_one_node_leaves_no_scores_behind(void **state)
     int failures = 0;
     for (size_t m = 0; m < sizeof models / sizeof models[0]; m++) {
         recorded r;
-        if (!recorded_open(&r, models[m], exporters[0])) {
-            print_message("SKIP: no recorded models beside the repository\n");
-            skip();
-        }
+        recorded_need(&r, models[m], exporters[0]);
         for (size_t f = 0; f < sizeof files / sizeof files[0]; f++)
             no_scores_survive(&r, files[f]);
         failures += r.failures;

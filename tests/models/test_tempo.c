@@ -160,10 +160,7 @@ static void guarded_probabilities_are_kept_once(void **state)
     int failures = 0;
     for (size_t f = 0; f < sizeof files / sizeof files[0]; f++) {
         recorded r;
-        if (!recorded_open(&r, "bert_base", files[f])) {
-            print_message("SKIP: no recorded models beside the repository\n");
-            skip();
-        }
+        recorded_need(&r, "bert_base", files[f]);
         plan_guarded(&r, files[f], 2);
         failures += r.failures;
         recorded_close(&r);
@@ -196,10 +193,7 @@ static void bert_large_keeps_less_by_the_bytes_of_the_arithmetic(void **state)
     int failures = 0;
     for (size_t e = 0; e < 2; e++) {
         recorded r;
-        if (!recorded_open(&r, "bert_large", exporters[e])) {
-            print_message("SKIP: no recorded models beside the repository\n");
-            skip();
-        }
+        recorded_need(&r, "bert_large", exporters[e]);
         plan(&r, 1);
         plan(&r, 4);
         failures += r.failures;

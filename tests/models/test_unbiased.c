@@ -102,10 +102,7 @@ static void check(const char *model, const char *passes, int draws)
     step exact, drawn;
     size_t count = 0, vary = 0;
     double worst = 0;
-    if (!recorded_open(&r, model, "ts.onnx")) {
-        print_message("SKIP: no recorded models beside the repository\n");
-        skip();
-    }
+    recorded_need(&r, model, "ts.onnx");
     step_open(&r, "", &exact);
     step_open(&r, passes, &drawn);
     step_run(&exact);
