@@ -21,10 +21,12 @@ ebb_status ebb_part_at_start(const void **part, const ebb_program *p, ebb_value 
                              ebb_arena *scratch)
 {
     const ebb_graph *g = p->plan.g;
-    const ebb_tensor *whole =
-        g == p->model->graph ? whole_of(p->model, ebb_value_of(g, v)->name) : NULL;
+    const ebb_value_info *info = ebb_value_of(g, v);
+    const ebb_tensor *whole = NULL;
     size_t bytes;
     *part = NULL;
+    if (g == p->model->graph && ebb_props_get(g, &info->props, "ebb.shard") != NULL)
+        whole = whole_of(p->model, info->name);
     if (whole == NULL || !ebb_type_bytes(ebb_value_of(g, v)->type, &bytes))
         return NULL;
     const size_t from = bytes * (size_t)ebb_group_rank(p->group);

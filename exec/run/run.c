@@ -146,16 +146,19 @@ static ebb_status take_inputs(ebb_program *p, const ebb_batch *batch)
 static ebb_status fill_one(ebb_program *p, ebb_value v, bool *there)
 {
     const ebb_value_info *info = ebb_value_of(p->plan.g, v);
-    const void *data = info->tensor != NULL ? info->tensor->data : NULL;
+    const void *data;
     ebb_arena scratch = {0};
     size_t bytes = 0;
     *there = true;
     if (!ebb_type_bytes(info->type, &bytes) || bytes == 0)
         return NULL;
-    if (data != NULL && info->tensor->bytes != bytes)
-        return ebb_error(EBB_REJECTED, "initializer '%s' has %zu bytes, its type needs %zu",
-                         ebb_value_name(p->plan.g, v), info->tensor->bytes, bytes);
-    ebb_status status = data == NULL ? ebb_part_at_start(&data, p, v, &scratch) : NULL;
+    ebb_status status = ebb_part_at_start(&data, p, v, &scratch);
+    if (status == NULL && data == NULL && info->tensor != NULL) {
+        data = info->tensor->data;
+        if (data != NULL && info->tensor->bytes != bytes)
+            status = ebb_error(EBB_REJECTED, "initializer '%s' has %zu bytes, its type needs %zu",
+                               ebb_value_name(p->plan.g, v), info->tensor->bytes, bytes);
+    }
     *there = data != NULL;
     if (status == NULL && *there && !p->mapped[v.i])
         status = copy_in(p, v, data);

@@ -85,14 +85,12 @@ bool ebb_has_start(const ebb_graph *g, ebb_value v)
 
 ebb_status ebb_shard_start(ebb_graph *g, ebb_value v, const ebb_type *part, int64_t ranks)
 {
-    ebb_tensor t = {.type = *part};
+    ebb_tensor t = {.type = *part, .data = ebb_value_of(g, v)->tensor->data}; // rank 0's
     if (!ebb_type_bytes(part, &t.bytes))
         return ebb_error_memory();
     if (!ebb_starts_as_zeros(g, v))
         EBB_TRY(cut(g, v, ranks));
-    else if (ebb_value_of(g, v)->tensor->data != NULL)
-        t.data = ebb_value_of(g, v)->tensor->data;
-    else
+    else if (t.data == NULL)
         EBB_TRY(draw_part(g->model, zeros_of(g->model, ebb_value_of(g, v)->name), part));
     ebb_value_of(g, v)->origin = NULL;
     return ebb_value_set_tensor(g, v, &t);
