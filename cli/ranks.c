@@ -1,6 +1,6 @@
 /* ranks.c: `ebb plan --ranks N`: what each of N processes needs and gives to the others, for any number of
  * them, none of which is there. Shapes of one are everybody's, so bytes are exact; time is a model: a message
- * takes the link's delay and its bytes by the link's rate, and the step waits for each exchange.
+ * takes the link's delay and its bytes by the link's rate, and the step stands still where it waits for one.
  */
 #include "cli/cli.h"
 
@@ -29,27 +29,51 @@ static bool read_link(link *l, const char *text)
 }
 
 /* Each exchange has a message to every other process, one after another. */
-static double ns_of(const json_t *plan, const link *l)
+static double ns_of(const json_t *what, double ranks, const link *l)
 {
-    const json_t *g = json_object_get(plan, "group");
-    if (g == NULL)
-        return 0;
-    return cli_real(g, "exchanges") * (cli_real(g, "ranks") - 1) * l->us * 1e3 +
-           cli_real(g, "sent_bytes") / l->gb;
+    return cli_real(what, "exchanges") * (ranks - 1) * l->us * 1e3 +
+           cli_real(what, "sent_bytes") / l->gb;
+}
+
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+/* For how long the step stands still. Exchanges go by the link one behind another; one that was begun is
+ * waited for later, and in between the step goes on. */
+static double stands_for(const json_t *group, const link *l)
+{
+    json_t *events = json_object_get(group, "events"), *e;
+    const double ranks = cli_real(group, "ranks");
+    double stood = 0, link_free = 0;
+    size_t i;
+    json_array_foreach(events, i, e) {
+        const double now = cli_real(e, "at_ns") + stood, of = cli_real(e, "waits_for");
+        if (of > 0) {
+            stood += larger(cli_real(json_array_get(events, (size_t)of - 1), "over_ns") - now, 0);
+            continue;
+        }
+        link_free = larger(link_free, now) + ns_of(e, ranks, l);
+        (void)json_object_set_new(e, "over_ns", json_real(link_free));
+        if (!json_is_true(json_object_get(e, "beside")))
+            stood += link_free - now;
+    }
+    return stood;
 }
 
 static json_t *row_of(const json_t *plan, int ranks, const link *l)
 {
     const json_t *g = json_object_get(plan, "group");
     const json_t *categories = json_object_get(plan, "categories");
-    const double comm = ns_of(plan, l);
-    return json_pack("{s:i, s:I, s:I, s:O, s:I, s:I, s:I, s:I}", "ranks", ranks, "peak_bytes",
+    const double stood = stands_for(g, l);
+    return json_pack("{s:i, s:I, s:I, s:O, s:I, s:I, s:I, s:I, s:I}", "ranks", ranks, "peak_bytes",
                      (json_int_t)cli_real(plan, "peak_bytes"), "arena_bytes",
                      (json_int_t)cli_real(plan, "arena_bytes"), "categories", categories,
-                     "exchanges", (json_int_t)(g != NULL ? cli_real(g, "exchanges") : 0),
-                     "sent_bytes", (json_int_t)(g != NULL ? cli_real(g, "sent_bytes") : 0),
-                     "exchange_ns", (json_int_t)comm, "step_ns",
-                     (json_int_t)(cli_real(plan, "planned_ns") + comm));
+                     "exchanges", (json_int_t)cli_real(g, "exchanges"), "sent_bytes",
+                     (json_int_t)cli_real(g, "sent_bytes"), "exchange_ns",
+                     (json_int_t)ns_of(g, ranks, l), "exposed_ns", (json_int_t)stood, "step_ns",
+                     (json_int_t)(cli_real(plan, "planned_ns") + stood));
 }
 
 static ebb_status plan_for(const cli *c, const ebb_plan_options *options, int ranks, json_t **plan)
@@ -106,14 +130,15 @@ void cli_show_ranks(const json_t *plan)
         return;
     printf("\nof N processes each, by link %s (%g us, %g GB/s); the batch is that of all\n",
            cli_text(by, "name"), cli_real(by, "us"), cli_real(by, "gb"));
-    printf("%6s  %12s  %12s  %10s  %12s  %12s  %10s\n", "N", "peak", "sent a step", "exchanges",
-           "exchanging", "step", "efficiency");
+    printf("%6s  %12s  %12s  %10s  %12s  %12s  %12s  %10s\n", "N", "peak", "sent a step",
+           "exchanges", "exchanging", "waited for", "step", "efficiency");
     json_array_foreach(table, i, row) {
         char peak[32], sent[32];
         const double n = cli_real(row, "ranks"), step = cli_real(row, "step_ns");
-        printf("%6.0f  %12s  %12s  %10.0f  %9.3f ms  %9.3f ms  %8.1f %%\n", n,
+        printf("%6.0f  %12s  %12s  %10.0f  %9.3f ms  %9.3f ms  %9.3f ms  %8.1f %%\n", n,
                cli_bytes(peak, cli_real(row, "peak_bytes")),
                cli_bytes(sent, cli_real(row, "sent_bytes")), cli_real(row, "exchanges"),
-               cli_real(row, "exchange_ns") / 1e6, step / 1e6, 100 * alone / (n * step));
+               cli_real(row, "exchange_ns") / 1e6, cli_real(row, "exposed_ns") / 1e6, step / 1e6,
+               100 * alone / (n * step));
     }
 }

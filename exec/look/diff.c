@@ -156,6 +156,30 @@ static json_t *places_of(const ebb_plan *plan)
     return NULL;
 }
 
+/* What the processes exchange: counted, and when. */
+static ebb_status group_of(json_t **group, const ebb_plan *plan, ebb_arena *scratch)
+{
+    const ebb_traffic t = ebb_traffic_of(plan->g);
+    ebb_traffic_event *list;
+    size_t count;
+    *group = NULL;
+    if (t.ranks < 2)
+        return NULL;
+    EBB_TRY(ebb_traffic_events(&list, &count, plan->g, plan->setting.backends[0]->device->rates(),
+                               scratch));
+    json_t *events = json_array();
+    for (size_t i = 0; i < count; i++)
+        (void)json_array_append_new(
+            events, json_pack("{s:f, s:I, s:I, s:b, s:I}", "at_ns", list[i].at_ns, "exchanges",
+                              (json_int_t)list[i].exchanges, "sent_bytes",
+                              (json_int_t)list[i].sent_bytes, "beside", (int)list[i].is_beside,
+                              "waits_for", (json_int_t)list[i].waits_for));
+    *group = json_pack("{s:I, s:I, s:I, s:I, s:o}", "ranks", (json_int_t)t.ranks, "nodes",
+                       (json_int_t)t.nodes, "exchanges", (json_int_t)t.exchanges, "sent_bytes",
+                       (json_int_t)t.sent_bytes, "events", events);
+    return *group != NULL ? NULL : ebb_error_memory();
+}
+
 static ebb_status plan_to_json(const ebb_plan *plan, const char *missing, bool lives, json_t **out)
 {
     const ebb_memory *m = &plan->memory;
@@ -192,13 +216,10 @@ static ebb_status plan_to_json(const ebb_plan *plan, const char *missing, bool l
     json_t *on_host = host_work(plan);
     if (on_host != NULL)
         (void)json_object_set_new(o, "on_host", on_host);
-    const ebb_traffic t = ebb_traffic_of(plan->g);
-    if (t.ranks > 1)
-        (void)json_object_set_new(o, "group",
-                                  json_pack("{s:I, s:I, s:I, s:I}", "ranks", (json_int_t)t.ranks,
-                                            "nodes", (json_int_t)t.nodes, "exchanges",
-                                            (json_int_t)t.exchanges, "sent_bytes",
-                                            (json_int_t)t.sent_bytes));
+    json_t *group;
+    ebb_status status = group_of(&group, plan, &scratch);
+    if (group != NULL)
+        (void)json_object_set_new(o, "group", group);
     json_t *places = places_of(plan);
     if (places != NULL)
         (void)json_object_set_new(o, "places", places);
@@ -208,7 +229,7 @@ static ebb_status plan_to_json(const ebb_plan *plan, const char *missing, bool l
     *out = o;
     if (lives)
         ebb_timeline_lives(o, plan);
-    return ebb_timeline_json(o, plan);
+    return status != NULL ? status : ebb_timeline_json(o, plan);
 }
 
 /* Weighs without running. What has no kernel is weighed by its bytes and named. */

@@ -8,6 +8,12 @@
  * before, so none can wait for another that is elsewhere; a Wait only says how long its own may take. The sum
  * needs memory of its own, and what it is made of stays until the Wait: depth bounds both.
  *
+ * A weight that is there in parts (pass shard) is begun to be put together behind the one before it, and waited for
+ * where it stood: two of them are whole at once, then.
+ *
+ *   before   V = Unshard(v)   y = f(x, V)   W = Unshard(w)   z = g(y, W)
+ *   after    V = Unshard(v)   s = StartUnshard(w)   y = f(x, V)   W = Wait(s, w)   z = g(y, W)
+ *
  * The time of the link is then hidden behind the computation, where processors are idle meanwhile: between
  * machines, not between processes that share all cores of one.
  *
@@ -20,6 +26,7 @@ static ebb_op started(ebb_op op)
 {
     return op == EBB_OP_ALL_REDUCE       ? EBB_OP_START_ALL_REDUCE
            : op == EBB_OP_REDUCE_SCATTER ? EBB_OP_START_REDUCE_SCATTER
+           : op == EBB_OP_UNSHARD        ? EBB_OP_START_UNSHARD
                                          : EBB_OP_UNKNOWN;
 }
 
@@ -41,18 +48,19 @@ static ebb_node earlier(ebb_node a, ebb_node b, const uint32_t *positions)
     return a.i == 0 || (b.i != 0 && positions[b.i] < positions[a.i]) ? b : a;
 }
 
-/* Exchange n is begun where it stands and ends before node `end`. */
-static ebb_status part(ebb_edit *e, ebb_node n, ebb_node end)
+/* Exchange n is begun before node `begin` and ends before node `end`: by *wait. */
+static ebb_status part(ebb_edit *e, ebb_node n, ebb_node begin, ebb_node end, ebb_node *wait)
 {
     ebb_graph *g = e->g;
     const ebb_value x = ebb_in(g, n, 0), old = ebb_out(g, n, 0);
-    ebb_build b = ebb_edit_build(e, n, (ebb_phase)ebb_node_of(g, n)->phase);
+    ebb_build b = ebb_edit_build(e, begin, (ebb_phase)ebb_node_of(g, n)->phase);
     b.name = ebb_value_name(g, old);
     ebb_with_attrs_of(&b, n);
     const ebb_value begun = ebb_emit(&b, started(ebb_node_of(g, n)->op), x);
     b.before = end;
     const ebb_value sum = ebb_emit(&b, EBB_OP_WAIT, begun, x);
     EBB_TRY(b.status);
+    *wait = b.last;
     EBB_TRY(ebb_edit_replace(e, old, sum));
     ebb_edit_remove(e, n);
     ebb_applied(e);
@@ -67,6 +75,20 @@ static bool is_site(const ebb_graph *g, ebb_node n)
            (ebb_value_of(g, ebb_out(g, n, 0))->flags & EBB_IS_CAPTURED) == 0;
 }
 
+/* A weight is put together while what reads the one before it is computed. *last: where that was. */
+static ebb_status fetch(ebb_edit *e, ebb_node n, ebb_node *last)
+{
+    const ebb_node before = *last;
+    *last = n;
+    if (before.i == 0)
+        return ebb_skipped(e, n, "no weight is put together before it");
+    if (ebb_value_of(e->g, ebb_in(e->g, n, 0))->producer.i != 0)
+        return ebb_skipped(e, n, "its part is made in the step");
+    if (ebb_same_node(ebb_next(e->g, before), n))
+        return ebb_skipped(e, n, "nothing is computed since the weight before it");
+    return part(e, n, ebb_next(e->g, before), n, last);
+}
+
 static ebb_status run(ebb_edit *e)
 {
     ebb_graph *g = e->g;
@@ -74,6 +96,7 @@ static ebb_status run(ebb_edit *e)
     const uint32_t *positions = ebb_graph_positions(g, e->scratch);
     ebb_node *sites = EBB_SCRATCH(e, ebb_node, g->node_count);
     size_t count = 0;
+    ebb_node last = EBB_NO_NODE, wait;
     if (positions == NULL || sites == NULL)
         return ebb_error_memory();
     EBB_EACH_NODE(g, n)
@@ -82,12 +105,16 @@ static ebb_status run(ebb_edit *e)
     for (size_t i = 0; i < count; i++) {
         const ebb_node n = sites[i], reader = first_reader(g, n, positions);
         ebb_found(e);
+        if (ebb_node_of(g, n)->op == EBB_OP_UNSHARD) {
+            EBB_TRY(fetch(e, n, &last));
+            continue;
+        }
         if (reader.i != 0 && positions[reader.i] == positions[n.i] + 1) {
             EBB_TRY(ebb_skipped(e, n, "the next node reads it"));
             continue;
         }
-        EBB_TRY(part(
-            e, n, earlier(reader, i + depth < count ? sites[i + depth] : EBB_NO_NODE, positions)));
+        const ebb_node most = i + depth < count ? sites[i + depth] : EBB_NO_NODE;
+        EBB_TRY(part(e, n, n, earlier(reader, most, positions), &wait));
     }
     return NULL;
 }
@@ -101,7 +128,7 @@ static const ebb_option options[] = {
 
 const ebb_pass ebb_pass_overlap = {
     .name = "overlap",
-    .doc = "exchange gradients of several processes while the step goes on",
+    .doc = "exchange gradients of several processes, and weights in parts, while the step goes on",
     .paper = "Li et al., PyTorch Distributed, VLDB 2020",
     .exactness = EBB_EXACT,
     .options = options,

@@ -134,6 +134,34 @@ static void weights_in_parts_send_what_their_parts_are(void **state)
         }
 }
 
+/* Each exchange is waited for, or, where it was begun, what of it the computation does not cover: nothing of a link that
+ * takes no time, a part of one that does, and nearly all where the link takes far longer than the step. */
+static void what_goes_beside_the_step_is_hidden(void **state)
+{
+    (void)state;
+    static const char *const passes[] = {"", "--pass overlap", "--pass shard:parameters",
+                                         "--pass shard:parameters --pass overlap"};
+    for (int i = 0; i < 4; i++)
+        for (int slow = 0; slow < 2; slow++) {
+            char command[256];
+            (void)snprintf(command, sizeof command, "%s --link %s", passes[i],
+                           slow != 0 ? "1000000,0.001" : "1,10");
+            plan_mlp(4, command);
+            const char *row = strstr(output, "\"table\"");
+            assert_non_null(row);
+            for (int before = 0; before < 3; before++) // of 1, 2 and 4 processes the last
+                row = strstr(row + 1, "\"ranks\":");
+            memmove(output, row, strlen(row) + 1);
+            const double link = (double)number_after("\"exchange_ns\":"),
+                         exposed = (double)number_after("\"exposed_ns\":");
+            assert_true(link > 0 && exposed <= link + 1);
+            if (i % 2 == 0)
+                assert_true(exposed >= link - 1);
+            else
+                assert_true(slow != 0 ? exposed > 0.99 * link : exposed < 0.9 * link);
+        }
+}
+
 /* A budget is each process's, and the bits are those that are due. */
 static void a_budget_is_kept_by_each_process(void **state)
 {
@@ -162,6 +190,7 @@ int main(void)
         cmocka_unit_test(the_plan_has_its_scratch_and_the_run_its_traffic),
         cmocka_unit_test(states_take_what_their_parts_do),
         cmocka_unit_test(weights_in_parts_send_what_their_parts_are),
+        cmocka_unit_test(what_goes_beside_the_step_is_hidden),
         cmocka_unit_test(a_budget_is_kept_by_each_process),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
