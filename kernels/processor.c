@@ -34,6 +34,15 @@ static bool has_avx512bf16(void)
 }
 #endif
 
+bool ebb_processor_has_amx(void)
+{
+#if defined(__x86_64__)
+    return __builtin_cpu_supports("amx-bf16");
+#else
+    return false;
+#endif
+}
+
 #define KIND(name, runs, suffix)                                                   \
     {                                                                              \
         name, runs, {&ebb_backend_dnnl##suffix, &ebb_backend_plain##suffix, NULL}, \

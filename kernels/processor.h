@@ -15,14 +15,17 @@ extern "C" {
 #endif
 
 typedef struct ebb_processor {
-    const char *name;   /* "avx512bf16", "avx512", "avx2", "baseline"; "native" */
-    bool (*runs)(void); /* can this machine run them? */
+    const char *name;                     /* "avx512bf16", "avx512", "avx2", "baseline"; "native" */
+    bool (*runs)(void);                   /* can this machine run them? */
     const ebb_backend *cpu[3], *plain[2]; /* lists as ebb_backends gives them */
 } ebb_processor;
 
 /* What the variable EBB_CPU names, else the best that this machine can run. EBB_USAGE: there is
  * none of that name. EBB_DEVICE: not on this machine. */
 ebb_status ebb_processor_choose(const ebb_processor **processor);
+
+/* Whether oneDNN multiplies bfloat16 by AMX here: nothing of our own is as fast. */
+bool ebb_processor_has_amx(void);
 
 #ifdef __cplusplus
 }

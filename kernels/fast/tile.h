@@ -81,8 +81,10 @@ EBB_TILE_INLINE void ebb_tile_block_of(float *c, int64_t c_row, const float *a, 
         for (int r = 0; r < rows; r++) {
             float x;
             memcpy(&x, a + r * a_row + i * a_column, sizeof x);
-            sum[r][0] = pairs ? EBB_TILE_DOT(x, low, sum[r][0]) : EBB_TILE_FMA(x, low, sum[r][0]);
-            sum[r][1] = pairs ? EBB_TILE_DOT(x, high, sum[r][1]) : EBB_TILE_FMA(x, high, sum[r][1]);
+            sum[r][0] = pairs ? (ebb_lanes)EBB_TILE_DOT(x, low, sum[r][0])
+                              : (ebb_lanes)EBB_TILE_FMA(x, low, sum[r][0]);
+            sum[r][1] = pairs ? (ebb_lanes)EBB_TILE_DOT(x, high, sum[r][1])
+                              : (ebb_lanes)EBB_TILE_FMA(x, high, sum[r][1]);
         }
     }
     EBB_TILE_UNROLL
