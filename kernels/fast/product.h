@@ -31,6 +31,14 @@ typedef struct ebb_product {
 /* Why the call has no such product, or NULL. Every operand is row-major, static and not empty. */
 const char *ebb_product_read(ebb_product *p, const ebb_call *call);
 
+/* ---- product_tiles.c: any product of float32 and 16 bits, with strides of the caller's ---- */
+
+/* Of the workspace; false: it cannot be counted. */
+bool ebb_product_tiles_bytes(const ebb_product *p, size_t *bytes);
+/* c may be NULL, or y. */
+void ebb_product_tiles_run(const ebb_product *p, const void *a, const void *b, const void *c,
+                           void *y, void *workspace);
+
 #ifdef __cplusplus
 }
 #endif

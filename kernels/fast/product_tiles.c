@@ -175,14 +175,14 @@ static void write_row(const block *k, int64_t row, const float *sum)
     char *y = k->y + (size_t)((k->row + row) * p->out.strides[p->rank - 2] + k->column) *
                          ebb_dtype_bits(dtype) / 8;
     float *line = ebb_place_f32(y, dtype, 0, k->line);
-    for (int64_t j = 0; j < k->columns; j++)
-        line[j] = p->alpha * sum[j];
-    if (p->biased) {
+    if (p->biased) { // which may be what is written
         const int64_t at = (k->row + row) * k->c.row + k->column * k->c.column;
         read_lines(k->added, &k->c, at, 0, k->c.column, 1, k->columns, k->columns);
-        for (int64_t j = 0; j < k->columns; j++)
-            line[j] += p->beta * k->added[j];
     }
+    for (int64_t j = 0; j < k->columns; j++)
+        line[j] = p->alpha * sum[j];
+    for (int64_t j = 0; p->biased && j < k->columns; j++)
+        line[j] += p->beta * k->added[j];
     ebb_put_f32(y, dtype, 0, k->columns, line);
 }
 
@@ -264,16 +264,21 @@ static side side_of(const ebb_matrix *m, int rank, const void *data, int64_t at)
                   .column = m->dims[rank - 1] == 1 ? 0 : m->strides[rank - 1]};
 }
 
-static void compute_job(const ebb_call *c, const ebb_product *p, const jobs *all, int64_t job,
+typedef struct places {
+    const void *a, *b, *c;
+    void *y;
+} places;
+
+static void compute_job(const places *at, const ebb_product *p, const jobs *all, int64_t job,
                         float *slot)
 {
     const int64_t batch = job / (all->down * all->across), in = job % (all->down * all->across);
     const size_t y_at = (size_t)matrix_at(&p->out, p, batch) * ebb_dtype_bits(p->out.dtype) / 8;
     block k = {.p = p,
                .all = all,
-               .a = side_of(&p->a, p->rank, c->in[0].data, matrix_at(&p->a, p, batch)),
-               .b = side_of(&p->b, p->rank, c->in[1].data, matrix_at(&p->b, p, batch)),
-               .y = (char *)c->out[0].data + y_at,
+               .a = side_of(&p->a, p->rank, at->a, matrix_at(&p->a, p, batch)),
+               .b = side_of(&p->b, p->rank, at->b, matrix_at(&p->b, p, batch)),
+               .y = (char *)at->y + y_at,
                .row = in / all->across * all->tall,
                .column = in % all->across * all->wide,
                .inner = p->a.dims[p->rank - 1],
@@ -283,7 +288,7 @@ static void compute_job(const ebb_call *c, const ebb_product *p, const jobs *all
                .line = slot + all->line,
                .added = slot + all->added};
     if (p->biased)
-        k.c = side_of(&p->c, 2, c->in[2].data, 0);
+        k.c = side_of(&p->c, 2, at->c, 0);
     k.rows = least(p->out.dims[p->rank - 2] - k.row, all->tall);
     k.columns = least(p->out.dims[p->rank - 1] - k.column, all->wide);
     compute(&k);
@@ -308,16 +313,34 @@ static const char *fits(const ebb_call *c)
     return why != NULL ? why : ebb_product_read(&p, c);
 }
 
+bool ebb_product_tiles_bytes(const ebb_product *p, size_t *bytes)
+{
+    const jobs all = divide(p);
+    return ebb_size_mul(bytes, (size_t)all.floats * sizeof(float), (size_t)all.slots);
+}
+
+void ebb_product_tiles_run(const ebb_product *p, const void *a, const void *b, const void *c,
+                           void *y, void *workspace)
+{
+    const jobs all = divide(p);
+    const places at = {a, b, c, y};
+    int64_t work = p->a.dims[p->rank - 1];
+    for (int i = 0; i < p->rank; i++)
+        work *= p->out.dims[i];
+    EBB_PARALLEL_FOR(work)
+    for (int64_t slot = 0; slot < all.slots; slot++)
+        for (int64_t job = slot; job < all.count; job += all.slots)
+            compute_job(&at, p, &all, job, (float *)workspace + slot * all.floats);
+}
+
 static ebb_status workspace(const ebb_call *c, size_t *bytes)
 {
     ebb_product p;
     const char *why = ebb_product_read(&p, c);
     if (why != NULL)
         return ebb_call_error(c, "%s", why);
-    const jobs all = divide(&p);
-    if (!ebb_size_mul(bytes, (size_t)all.floats * sizeof(float), (size_t)all.slots))
-        return ebb_call_error(c, "there are too many threads");
-    return NULL;
+    return ebb_product_tiles_bytes(&p, bytes) ? NULL
+                                              : ebb_call_error(c, "there are too many threads");
 }
 
 static ebb_status run(const ebb_call *c)
@@ -326,11 +349,8 @@ static ebb_status run(const ebb_call *c)
     const char *why = ebb_product_read(&p, c);
     if (why != NULL)
         return ebb_call_error(c, "%s", why);
-    const jobs all = divide(&p);
-    EBB_PARALLEL_FOR(ebb_elements(&c->out[0].type) * p.a.dims[p.rank - 1])
-    for (int64_t slot = 0; slot < all.slots; slot++)
-        for (int64_t job = slot; job < all.count; job += all.slots)
-            compute_job(c, &p, &all, job, (float *)c->workspace + slot * all.floats);
+    ebb_product_tiles_run(&p, c->in[0].data, c->in[1].data, p.biased ? c->in[2].data : NULL,
+                          c->out[0].data, c->workspace);
     return NULL;
 }
 

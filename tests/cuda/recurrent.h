@@ -2,7 +2,7 @@
 #ifndef EBB_TESTS_CUDA_RECURRENT_H
 #define EBB_TESTS_CUDA_RECURRENT_H
 
-#include "tests/cuda/halves.h"
+#include "tests/kernels/call.h"
 
 typedef struct shape {
     const char *direction;

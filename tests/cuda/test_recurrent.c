@@ -1,5 +1,6 @@
 /* test_recurrent.c: the CUDA kernels of LSTM against the plain ones: both directions, every operand
  * there and absent, sizes beyond a tile, no steps, no batch. */
+#include "tests/cuda/halves.h"
 #include "tests/cuda/recurrent.h"
 
 static const shape shapes[] = {

@@ -1,5 +1,6 @@
 /* test_recurrent_any.c: the CUDA kernels of RNN, GRU and any LSTM, and of their gradients, against
  * the plain ones: both directions and layouts, lengths, clip, every activation, operands absent. */
+#include "tests/cuda/halves.h"
 #include "tests/cuda/recurrent.h"
 
 static const shape shapes[] = {
