@@ -118,6 +118,7 @@ static ebb_status play(walker *k, ebb_tape *tape, const ebb_act *a)
         return a->at == k->reading ? read_state(k, tape, a->at, EBB_REMAT_BACK)
                                    : end_write(k, tape, a->at);
     case EBB_ACT_DROP: // copies go with their last reader
+    case EBB_ACT_TURN:
         return NULL;
     }
     return NULL;

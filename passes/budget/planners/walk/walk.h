@@ -11,16 +11,18 @@
  * needs a buffer until the wait, and what is being read from its start on.
  *
  *   walk.c           the list
+ *   simulate.c       the referee: is a walk legal, what does it count, how long does it take
  *   binomial.c       revolve
  *   disk_revolve.c   disk-revolve and its periodic form: a second level without limit
  *   hrevolve.c       any number of levels
  *   multistage.c     multistage, double-checkpoint: transfers beside the steps
+ *   join.c           chains that meet, in memory
  *   pofo.c           stages of any size and time, offloaded or made again: pofo.h
  *
  * Time and memory of planning: revolve, multistage and double-checkpoint by closed forms, as long
  * as the walk; disk-revolve n log n for the states that are read again and n times the length of a
  * segment (bounded by levels and costs) for the rest; hrevolve levels * slots * n^2, and from some
- * length on over blocks of steps.
+ * length on over blocks of steps; join slots * the product of the lengths * their sum.
  */
 #ifndef EBB_PASSES_BUDGET_PLANNERS_WALK_WALK_H
 #define EBB_PASSES_BUDGET_PLANNERS_WALK_WALK_H
@@ -31,7 +33,7 @@
 extern "C" {
 #endif
 
-enum { EBB_WALK_LEVELS = 8 };
+enum { EBB_WALK_LEVELS = 8, EBB_WALK_BRANCHES = 8 };
 #define EBB_WALK_NO_LIMIT UINT32_MAX
 
 typedef struct ebb_walk_level {
@@ -46,6 +48,11 @@ typedef struct ebb_course {
     ebb_walk_level level[EBB_WALK_LEVELS];
     uint32_t level_count; /* at least 1 */
     uint32_t buffers;     /* transfers that may be under way at a time */
+    /* 0: a chain. Else so many chains of these lengths, which meet at a turn. Their states are
+     * numbered one chain behind the other, each with its output at the end: `steps` counts them all.
+     * The first state of each lies in level 0 at the start; no state is at hand. The outputs lie in
+     * level 0 at the turn; from there on their slots hold gradients, each until its chain is done. */
+    uint32_t branch_count, branch[EBB_WALK_BRANCHES];
 } ebb_course;
 
 typedef enum ebb_act_kind {
@@ -59,6 +66,7 @@ typedef enum ebb_act_kind {
     EBB_ACT_START_WRITE, /* as WRITE and READ, over when waited for */
     EBB_ACT_START_READ,
     EBB_ACT_WAIT,
+    EBB_ACT_TURN, /* of chains that meet: from the forward to the backward */
 } ebb_act_kind;
 
 typedef struct ebb_act {
@@ -76,16 +84,32 @@ typedef struct ebb_walk {
 ebb_status ebb_walk_add(ebb_walk *walk, ebb_act_kind kind, uint32_t level, uint32_t at,
                         uint32_t to);
 
+/* ---- simulate.c ---- */
+
+typedef struct ebb_walk_count {
+    uint64_t forwards; /* steps run forward, those inside a reversed step aside */
+    uint64_t writes[EBB_WALK_LEVELS], reads[EBB_WALK_LEVELS];
+    uint32_t most[EBB_WALK_LEVELS]; /* slots taken at a time */
+    uint32_t buffers;               /* transfers under way at a time */
+    double time;
+    double stalls; /* part of it: waiting for transfers that were started and not over */
+} ebb_walk_count;
+
+/* EBB_VERIFY where the walk is not legal: a planner's mistake. A started transfer runs beside the
+ * steps; each level has one line for writes and one for reads, which take them in order. */
+ebb_status ebb_walk_simulate(ebb_walk_count *count, const ebb_course *course, const ebb_walk *walk);
+
 /* ---- the methods ---- */
 
-/* Each adds its walk and, where it has one, the cost by its own formula (tests/walk_simulate.h must
- * come to the same). */
+/* Each adds its walk and, where it has one, the cost by its own formula (the simulator must come to
+ * the same). */
 ebb_status ebb_walk_revolve(ebb_walk *walk, const ebb_course *course, double *cost);
 ebb_status ebb_walk_disk_revolve(ebb_walk *walk, const ebb_course *course, double *cost);
 ebb_status ebb_walk_periodic_disk_revolve(ebb_walk *walk, const ebb_course *course, double *cost);
 ebb_status ebb_walk_hrevolve(ebb_walk *walk, const ebb_course *course, double *cost);
 ebb_status ebb_walk_multistage(ebb_walk *walk, const ebb_course *course, double *cost);
 ebb_status ebb_walk_double_checkpoint(ebb_walk *walk, const ebb_course *course, double *cost);
+ebb_status ebb_walk_join(ebb_walk *walk, const ebb_course *course, double *cost);
 
 /* Part of several: steps first .. end-1 are reversed, the working state is `first`, and up to
  * `slots` slots of level 0 are free. */

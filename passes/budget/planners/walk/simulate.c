@@ -1,38 +1,27 @@
-/* walk_simulate.h: the referee of walks: legality, counts, time. It knows nothing of how they are
- * made. */
-#ifndef EBB_TESTS_WALK_SIMULATE_H
-#define EBB_TESTS_WALK_SIMULATE_H
-
+/* simulate.c: the referee of walks: legality, counts, time. It knows nothing of how they are made. */
 #include "passes/budget/planners/walk/walk.h"
-
-typedef struct walk_count {
-    uint64_t forwards; /* steps run forward, those inside a reversed step aside */
-    uint64_t writes[EBB_WALK_LEVELS], reads[EBB_WALK_LEVELS];
-    uint32_t most[EBB_WALK_LEVELS]; /* slots taken at a time */
-    uint32_t buffers;               /* transfers under way at a time */
-    double time;
-    double stalls; /* part of it: waiting for transfers that were started and not over */
-} walk_count;
 
 enum { NOWHERE = UINT32_MAX };
 
-typedef struct walk_transfer {
+typedef struct transfer {
     uint32_t at, level;
     bool read;
     double over; /* when */
-} walk_transfer;
+} transfer;
 
 typedef struct referee {
     const ebb_course *c;
-    walk_count *count;
+    ebb_walk_count *count;
     bool *there[EBB_WALK_LEVELS]; /* by state */
     bool *saved;                  /* by step */
     uint32_t taken[EBB_WALK_LEVELS];
-    walk_transfer *started;
+    transfer *started;
     uint32_t started_count;
-    double line[2][EBB_WALK_LEVELS]; /* writes, reads: when the last one is over */
-    uint32_t working;                /* the state at hand, or NOWHERE */
-    uint32_t left;                   /* steps not yet reversed */
+    double line[2][EBB_WALK_LEVELS];       /* writes, reads: when the last one is over */
+    uint32_t working;                      /* the state at hand, or NOWHERE */
+    bool turned;                           /* or there is no turn */
+    uint32_t first[EBB_WALK_BRANCHES + 1]; /* by chain: the number of its first state */
+    uint32_t left[EBB_WALK_BRANCHES];      /* by chain: steps not yet reversed */
 } referee;
 
 static ebb_status illegal(size_t act, const ebb_act *a, const char *why)
@@ -41,7 +30,7 @@ static ebb_status illegal(size_t act, const ebb_act *a, const char *why)
                      (unsigned)a->at, (unsigned)a->level, why);
 }
 
-static walk_transfer *find(referee *r, const ebb_act *a)
+static transfer *find(referee *r, const ebb_act *a)
 {
     for (uint32_t i = 0; i < r->started_count; i++)
         if (r->started[i].at == a->at && r->started[i].level == a->level)
@@ -70,7 +59,7 @@ static const char *start(referee *r, const ebb_act *a, bool read)
     if (r->started_count >= r->c->buffers)
         return "all buffers are taken";
     *line = (*line > *now ? *line : *now) + (read ? level->read : level->write);
-    r->started[r->started_count++] = (walk_transfer){a->at, a->level, read, *line};
+    r->started[r->started_count++] = (transfer){a->at, a->level, read, *line};
     if (r->started_count > r->count->buffers)
         r->count->buffers = r->started_count;
     return NULL;
@@ -78,7 +67,7 @@ static const char *start(referee *r, const ebb_act *a, bool read)
 
 static const char *wait(referee *r, const ebb_act *a)
 {
-    walk_transfer *t = find(r, a);
+    transfer *t = find(r, a);
     if (t == NULL)
         return "nothing was started that could be waited for";
     if (t->over > r->count->time) {
@@ -121,23 +110,50 @@ static const char *move(referee *r, const ebb_act *a)
     return NULL;
 }
 
+static uint32_t chain_of(const referee *r, uint32_t at)
+{
+    uint32_t b = 0;
+    while (b + 1 < r->c->branch_count && at >= r->first[b + 1])
+        b++;
+    return b;
+}
+
+/* All outputs lie in memory. */
+static const char *turn(referee *r)
+{
+    if (r->turned)
+        return "there is no turn left";
+    for (uint32_t b = 0; b < r->c->branch_count; b++)
+        if (!r->there[0][r->first[b] + r->left[b]])
+            return "an output is not there";
+    r->turned = true;
+    r->working = NOWHERE;
+    return NULL;
+}
+
 static const char *run(referee *r, const ebb_act *a)
 {
     const ebb_course *c = r->c;
+    uint32_t b = chain_of(r, a->at), output = r->first[b + 1] - 1;
     if (a->kind != EBB_ACT_BACK && r->working != a->at)
         return "it is not at hand";
     if (a->kind == EBB_ACT_FORWARD || a->kind == EBB_ACT_SAVE) {
         uint32_t to = a->kind == EBB_ACT_SAVE ? a->at + 1 : a->to;
-        if (to <= a->at || to > r->left)
+        if (to <= a->at || to > r->first[b] + r->left[b])
             return "no step to run forward";
         r->working = to;
         r->count->forwards += to - a->at;
         r->count->time += (to - a->at) * c->forward;
         return a->kind == EBB_ACT_SAVE ? take(r, r->saved, 0, a->at) : NULL;
     }
-    if (a->at + 1 != r->left)
+    if (a->at + 1 != r->first[b] + r->left[b])
         return "it is not the last step that is left";
-    r->left--;
+    if (!r->turned || (c->branch_count > 0 && !r->there[0][output]))
+        return "its gradient is not there";
+    if (--r->left[b] == 0 && c->branch_count > 0) {
+        r->there[0][output] = false;
+        r->taken[0]--;
+    }
     r->working = NOWHERE;
     if (a->kind == EBB_ACT_REVERSE) {
         r->count->time += c->backward;
@@ -163,16 +179,34 @@ static const char *act(referee *r, const ebb_act *a)
         return run(r, a);
     case EBB_ACT_WAIT:
         return wait(r, a);
+    case EBB_ACT_TURN:
+        return turn(r);
     default:
         return move(r, a);
     }
+}
+
+static const char *begin(referee *r)
+{
+    const ebb_course *c = r->c;
+    r->turned = c->branch_count == 0;
+    r->left[0] = r->first[1] = c->steps;
+    for (uint32_t b = 0; b < c->branch_count; b++) {
+        const char *why = take(r, r->there[0], 0, r->first[b]);
+        if (why != NULL)
+            return why;
+        r->left[b] = c->branch[b];
+        r->first[b + 1] = r->first[b] + c->branch[b] + 1;
+        r->working = NOWHERE;
+    }
+    return NULL;
 }
 
 static ebb_status simulate(referee *r, const ebb_walk *walk, ebb_arena *scratch)
 {
     const ebb_course *c = r->c;
     r->saved = EBB_NEW(scratch, bool, (size_t)c->steps + 1);
-    r->started = EBB_NEW(scratch, walk_transfer, (size_t)c->buffers + 1);
+    r->started = EBB_NEW(scratch, transfer, (size_t)c->buffers + 1);
     if (r->saved == NULL || r->started == NULL)
         return ebb_error_memory();
     for (uint32_t k = 0; k < c->level_count; k++) {
@@ -180,28 +214,26 @@ static ebb_status simulate(referee *r, const ebb_walk *walk, ebb_arena *scratch)
         if (r->there[k] == NULL)
             return ebb_error_memory();
     }
-    r->left = c->steps;
+    const char *wrong = begin(r);
+    if (wrong != NULL)
+        return ebb_error(EBB_VERIFY, "the first states of the chains: %s", wrong);
     for (size_t i = 0; i < walk->count; i++) {
         const char *why = act(r, &walk->acts[i]);
         if (why != NULL)
             return illegal(i, &walk->acts[i], why);
     }
-    if (r->left > 0)
-        return ebb_error(EBB_VERIFY, "the walk leaves %u steps", (unsigned)r->left);
+    for (uint32_t b = 0; b == 0 || b < c->branch_count; b++)
+        if (r->left[b] > 0)
+            return ebb_error(EBB_VERIFY, "the walk leaves %u steps", (unsigned)r->left[b]);
     return NULL;
 }
 
-/* EBB_VERIFY where the walk is not legal: a planner's mistake. A started transfer runs beside the
- * steps; each level has one line for writes and one for reads, which take them in order. */
-static inline ebb_status walk_simulate(walk_count *count, const ebb_course *course,
-                                       const ebb_walk *walk)
+ebb_status ebb_walk_simulate(ebb_walk_count *count, const ebb_course *course, const ebb_walk *walk)
 {
     ebb_arena scratch = {0};
-    *count = (walk_count){0};
+    *count = (ebb_walk_count){0};
     referee r = {.c = course, .count = count};
     ebb_status status = simulate(&r, walk, &scratch);
     ebb_arena_fini(&scratch);
     return status;
 }
-
-#endif
