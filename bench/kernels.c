@@ -14,7 +14,7 @@
 #include <time.h>
 
 #include "kernels/call/geometry.h"
-#include "kernels/fast/onednn.h"
+#include "kernels/fast/onednn/onednn.h"
 #include "kernels/parallel.h"
 
 typedef struct product { /* [batch, M, K] x [batch, K, N] */

@@ -39,6 +39,8 @@ static const struct {
     {"kernels/nested", {"kernels/plain/plain.h", "kernels/.", "kernels/call/", WORDS}},
     {"kernels/plain", {"kernels/.", "kernels/math/", "kernels/call/", "kernels/plain/.", WORDS}},
     {"kernels/fast", {"kernels/.", "kernels/math/", "kernels/call/", "kernels/plain/", WORDS}},
+    {"kernels/fast/onednn",
+     {"kernels/.", "kernels/math/", "kernels/call/", "kernels/plain/", "kernels/fast/.", WORDS}},
     {"kernels/mpi", {"kernels/."}},
     {"kernels/cuda", {"kernels/.", "kernels/math/", "kernels/call/", "kernels/cuda/", WORDS}},
     /* how a graph is changed */

@@ -6,7 +6,7 @@
  */
 #include "tests/kernels/dnnl_shapes.h"
 
-#include "kernels/fast/onednn_version.h"
+#include "kernels/fast/onednn/version.h"
 
 static const double TOLERANCE = 2e-5;
 static const double LAST_DIGIT = 0x1p-7;

@@ -1,5 +1,5 @@
 /* matmul.c: MatMul, Gemm and FusedMatMul: one oneDNN primitive, with transposition as strides. */
-#include "kernels/fast/onednn.h"
+#include "kernels/fast/onednn/onednn.h"
 #include "kernels/fast/product.h"
 
 enum { ROWS = 8 }; /* or columns: fewer are not worth a piece */

@@ -1,5 +1,5 @@
 /* onednn.c: the phases of a call, and its runs; see onednn.h. */
-#include "kernels/fast/onednn_plan.h"
+#include "kernels/fast/onednn/plan.h"
 #include "kernels/halves.h"
 
 enum { PIECES = EBB_DNNL_PIECES };

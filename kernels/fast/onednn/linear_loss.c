@@ -9,7 +9,7 @@
  * node says, so results depend on the number of threads only as oneDNN's do. What sgemm packs its
  * operands into (some MiB a thread) is its own, not the workspace's.
  */
-#include "kernels/fast/onednn.h"
+#include "kernels/fast/onednn/onednn.h"
 #include "kernels/plain/scores/linear_loss.h"
 #include "kernels/plain/vmath.h"
 

@@ -1,4 +1,4 @@
-/* onednn_version.h: oneDNN as the rest of this folder sees it: 2.6, 2.7 or 3, which name things
+/* version.h: oneDNN as the rest of this folder sees it: 2.6, 2.7 or 3, which name things
  * differently, one engine, and what its calls do not say of memory.
  */
 #ifndef EBB_KERNELS_FAST_ONEDNN_VERSION_H

@@ -1,4 +1,4 @@
-/* onednn_plan.h: plans of a call as onednn.c runs them. A call has one, or two where its images go
+/* plan.h: plans of a call as onednn.c runs them. A call has one, or two where its images go
  * through in parts (onednn.h), and they follow each other in the same workspace.
  *
  * oneDNN divides work, and sums, by the number of threads. Where that may not show in the bits it
@@ -13,7 +13,7 @@
 #ifndef EBB_KERNELS_FAST_ONEDNN_PLAN_H
 #define EBB_KERNELS_FAST_ONEDNN_PLAN_H
 
-#include "kernels/fast/onednn.h"
+#include "kernels/fast/onednn/onednn.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,5 +1,5 @@
-/* onednn_version.c: see onednn_version.h. */
-#include "kernels/fast/onednn_version.h"
+/* version.c: see version.h. */
+#include "kernels/fast/onednn/version.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* onednn_plan.c: see onednn_plan.h. */
-#include "kernels/fast/onednn_plan.h"
+/* plan.c: see plan.h. */
+#include "kernels/fast/onednn/plan.h"
 
 enum { PIECES = EBB_DNNL_PIECES };
 

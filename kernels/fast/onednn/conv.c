@@ -9,7 +9,7 @@
  *     Y[n] = W X[n]      dX[n] = W' dY[n]      dW = sum over n of dY[n] X[n]'
  *                                              X[n]: [C, HW], Y[n]: [M, HW], W: [M, C]
  */
-#include "kernels/fast/onednn.h"
+#include "kernels/fast/onednn/onednn.h"
 
 /* The three tensors of the form, and the dims that oneDNN wants for them. */
 typedef struct form {

@@ -22,12 +22,12 @@
  *     X [32, ...] -> 10 parts of 3 images with one primitive, 1 part of 2 images with another
  *
  * The parts follow from shapes and the number of threads alone, so a node that is run again gives
- * the same bits. Where these may not depend on the number of threads either, see onednn_plan.h.
+ * the same bits. Where these may not depend on the number of threads either, see plan.h.
  */
-#ifndef EBB_KERNELS_FAST_ONEDNN_H
-#define EBB_KERNELS_FAST_ONEDNN_H
+#ifndef EBB_KERNELS_FAST_ONEDNN_ONEDNN_H
+#define EBB_KERNELS_FAST_ONEDNN_ONEDNN_H
 
-#include "kernels/fast/onednn_version.h"
+#include "kernels/fast/onednn/version.h"
 
 #ifdef __cplusplus
 extern "C" {

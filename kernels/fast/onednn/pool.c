@@ -1,6 +1,6 @@
 /* pool.c: averages by oneDNN in any layout, and maxima of tensors that are not row-major, which the
  * rows of pool_rows.c do not take. */
-#include "kernels/fast/onednn.h"
+#include "kernels/fast/onednn/onednn.h"
 
 static const char *make(ebb_dnnl_plan *plan, const ebb_call *call)
 {

@@ -17,7 +17,7 @@
  * never more than a few MiB. Filters of few channels are dot products of rows of S and M. What
  * sgemm packs its operands into is its own, not the workspace's.
  */
-#include "kernels/fast/onednn.h"
+#include "kernels/fast/onednn/onednn.h"
 
 enum {
     MOST_ELEMENTS = 1 << 20, /* of S at once; a channel's is made whole, whatever it takes */

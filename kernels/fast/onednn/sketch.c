@@ -5,7 +5,7 @@
  *
  * What sgemm packs its operands into is its own, not the workspace's.
  */
-#include "kernels/fast/onednn.h"
+#include "kernels/fast/onednn/onednn.h"
 #include "kernels/call/algebra.h"
 
 enum { TILE_ROWS = 256, TILE_COLUMNS = 512 }; /* columns: whole blocks of Philox, 128 signs */
