@@ -84,7 +84,7 @@ class Batch(ctypes.Structure):
 
 
 class Options(ctypes.Structure):
-    _fields_ = [("backend", ctypes.c_char_p), ("seed", ctypes.c_uint64), ("threads", ctypes.c_int),
+    _fields_ = [("size", ctypes.c_size_t), ("backend", ctypes.c_char_p), ("seed", ctypes.c_uint64), ("threads", ctypes.c_int),
                 ("profile", ctypes.c_bool), ("spill", ctypes.c_char_p)]
 
 
@@ -102,7 +102,7 @@ def measure(library, files, spill, rounds):
     def load(path):
         model, program = ctypes.c_void_p(), ctypes.c_void_p()
         good(ebb.ebb_open(ctypes.byref(model), path.encode()))
-        options = Options(None, 0, 1, False, spill.encode())
+        options = Options(ctypes.sizeof(Options), None, 0, 1, False, spill.encode())
         good(ebb.ebb_program_compile(ctypes.byref(program), model, ctypes.byref(options)))
         graph = onnx.load(path).graph
         given = {i.name for i in graph.initializer}
