@@ -295,6 +295,8 @@ EBB_API ebb_status ebb_adapters_save(ebb_program *program, const char *path)
 {
     EBB_NEED(program);
     EBB_NEED(path);
+    if (ebb_adapters_is_ort(path))
+        return ebb_adapters_save_ort(program, path);
     saving s = {.program = program, .folder = ebb_adapters_is_folder(path)};
     ebb_status status = collect(&s);
     if (status == NULL && s.adapter_count == 0)

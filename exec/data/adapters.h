@@ -39,6 +39,14 @@ static inline double ebb_adapter_number(const ebb_named *t, int64_t i)
     return t->dtype == EBB_F32 ? (double)((const float *)t->data)[i] : ((const double *)t->data)[i];
 }
 
+/* ---- adapters_ort.c ---- */
+
+/* All adapters of the program into an .onnx_adapter of ONNX Runtime: MODULE.lora_A.weight [in, r],
+ * MODULE.lora_B.weight [r, out], by which a model's inputs of these names are given. EBB_UNSUPPORTED for what else is
+ * trained, or of another form. */
+bool ebb_adapters_is_ort(const char *path);
+ebb_status ebb_adapters_save_ort(ebb_program *program, const char *path);
+
 /* ---- adapters_zeros.c ---- */
 
 /* Adds one with blocks to the zero points of every MatMulNBits of `to` that reads its codes: what was

@@ -9,6 +9,11 @@
  *                 OptimizerGroup { group_name, step, initial_learning_rate, optimizer_states }
  *                    ParameterOptimizerState { param_name, momentums }
  *
+ * An adapter (.onnx_adapter, ONNX Runtime 1.20 on) is the same kind of file:
+ *
+ *     root ──> Adapter { format_version, adapter_version, model_version, parameters }
+ *                 Parameter { name, dims, data_type, raw_data }
+ *
  *     table       [to vtable: int32] fields ...
  *     vtable      [its bytes: u16] [table's bytes: u16] [field k at: u16] ...
  *     vector      [count: u32] elements ...
@@ -29,10 +34,12 @@ enum {
     MODULE_FROZEN = 1,
     MODULE_NOMINAL = 2,
     TENSOR_NAME = 0,
-    TENSOR_DIMS = 2,
+    TENSOR_DIMS = 2, // of an adapter's parameter, this and the next two are one less
     TENSOR_TYPE = 3,
     TENSOR_RAW = 4,
     TENSOR_OUTLYING = 6,
+    ADAPTER_VERSION = 0,
+    ADAPTER_PARAMETERS = 3,
     GROUP_STEP = 1,
     GROUP_RATE = 2,
     GROUP_STATES = 3,
@@ -48,6 +55,7 @@ typedef struct reader {
     uint64_t given; // bytes handed out so far
     const char *folder, *name;
     const char *outside; // the file of outlying bytes, once it was asked for
+    unsigned less;       // what fields of a tensor are less by: 1 in an adapter
 } reader;
 
 typedef struct table {
@@ -187,8 +195,8 @@ static ebb_status tensor_type(const reader *r, const table *t, ebb_type *type)
     vector dims;
     uint64_t at;
     int64_t shape[EBB_MAX_RANK];
-    EBB_TRY(open_vector(r, t, TENSOR_DIMS, 8, &dims));
-    EBB_TRY(field(r, t, TENSOR_TYPE, 4, &at));
+    EBB_TRY(open_vector(r, t, TENSOR_DIMS - r->less, 8, &dims));
+    EBB_TRY(field(r, t, TENSOR_TYPE - r->less, 4, &at));
     if (dims.count > EBB_MAX_RANK)
         return wrong("a tensor has too many dims", t->at);
     for (uint64_t i = 0; i < dims.count; i++)
@@ -207,7 +215,7 @@ static ebb_status add_tensor(reader *r, const table *t, const char *name, size_t
     vector raw;
     size_t need = 0;
     EBB_TRY(tensor_type(r, t, &type));
-    EBB_TRY(open_vector(r, t, TENSOR_RAW, 1, &raw));
+    EBB_TRY(open_vector(r, t, TENSOR_RAW - r->less, 1, &raw));
     if (!ebb_type_bytes(&type, &need))
         return wrong("a tensor has an impossible size", t->at);
     const void *bytes = r->bytes + raw.at;
@@ -341,4 +349,27 @@ ebb_status ebb_ort_checkpoint_read(ebb_data *data, const char *path, size_t *tra
     ebb_status status = ebb_ort_checkpoint_parse(data, file->data, file->bytes, folder,
                                                  slash != NULL ? slash + 1 : path, trained);
     return ebb_at(status, path);
+}
+
+/* ---- adapters ---- */
+
+ebb_status ebb_ort_adapter_parse(ebb_data *data, const unsigned char *bytes, size_t size)
+{
+    reader r = {.data = data, .bytes = bytes, .size = size, .less = 1};
+    table root;
+    uint64_t at, to;
+    if (size < 8 || memcmp(bytes + 4, EBB_ORT_ADAPTER_MARK, 4) != 0)
+        return ebb_error(EBB_REJECTED, "it is no adapter of ONNX Runtime");
+    EBB_TRY(follow(&r, 0, &to));
+    EBB_TRY(open_table(&r, to, &root));
+    EBB_TRY(field(&r, &root, ADAPTER_VERSION, 4, &at));
+    if (at == 0 || number(&r, at, 4) != EBB_ORT_ADAPTER_VERSION)
+        return ebb_error(EBB_UNSUPPORTED, "it is an adapter of another version than 1");
+    return add_parameters(&r, &root, ADAPTER_PARAMETERS);
+}
+
+ebb_status ebb_ort_adapter_read(ebb_data *data, const char *path)
+{
+    EBB_TRY(ebb_mapping_open(&data->mappings, path));
+    return ebb_at(ebb_ort_adapter_parse(data, data->mappings->data, data->mappings->bytes), path);
 }

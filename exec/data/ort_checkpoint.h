@@ -40,6 +40,17 @@ typedef struct ebb_ort_checkpoint { /* what is to be written; all is borrowed */
 /* Atomically. EBB_USAGE: an array whose bytes are missing, or of less than 8 bits an element. */
 ebb_status ebb_ort_checkpoint_write(const char *path, const ebb_ort_checkpoint *checkpoint);
 
+/* ---- .onnx_adapter: values for inputs of a model, by name ---- */
+
+#define EBB_ORT_ADAPTER_MARK "TORT"
+enum { EBB_ORT_ADAPTER_VERSION = 1 };
+
+ebb_status ebb_ort_adapter_read(ebb_data *data, const char *path);
+/* From memory, which must outlive data. */
+ebb_status ebb_ort_adapter_parse(ebb_data *data, const unsigned char *bytes, size_t size);
+/* Atomically; errors are those of a checkpoint. */
+ebb_status ebb_ort_adapter_write(const char *path, const ebb_named *list, size_t count);
+
 #ifdef __cplusplus
 }
 #endif

@@ -126,6 +126,15 @@ static void keep(out *o, blob **list, size_t *count, size_t *capacity, blob b)
         (*list)[(*count)++] = b;
 }
 
+static void add_dims(out *o, size_t from, const ebb_named *t)
+{
+    size_t dims = extend(o, 4 + 8 * (size_t)t->rank, 8, 4);
+    set(o, dims, (uint64_t)t->rank, 4);
+    for (int i = 0; i < t->rank; i++)
+        set(o, dims + 4 + 8 * (size_t)i, (uint64_t)t->dims[i], 8);
+    refer(o, from, dims);
+}
+
 /* name: another than its own, or NULL. */
 static void add_tensor(out *o, size_t from, const ebb_named *t, const char *name)
 {
@@ -138,11 +147,7 @@ static void add_tensor(out *o, size_t from, const ebb_named *t, const char *name
     refer(o, from, add_table(o, sizes, FIELDS_MOST, at));
     set(o, at[TYPE], (uint64_t)t->dtype, 4);
     add_string(o, at[NAME], name != NULL ? name : t->name);
-    size_t dims = extend(o, 4 + 8 * (size_t)t->rank, 8, 4);
-    set(o, dims, (uint64_t)t->rank, 4);
-    for (int i = 0; i < t->rank; i++)
-        set(o, dims + 4 + 8 * (size_t)i, (uint64_t)t->dims[i], 8);
-    refer(o, at[DIMS], dims);
+    add_dims(o, at[DIMS], t);
     if (!outside) {
         keep(o, &o->inside, &o->inside_count, &o->inside_capacity, (blob){at[RAW], t->data, bytes});
         return;
@@ -270,7 +275,18 @@ static ebb_status size_of(const ebb_named *list, size_t count, uint64_t *total)
     return NULL;
 }
 
-/* The tables; then each tensor behind them gets its place, which is where the file ends. */
+/* Each tensor behind the tables gets its place, which is where the file ends. */
+static void place_inside(out *o)
+{
+    uint64_t end = o->used;
+    for (size_t i = 0; i < o->inside_count && !o->failed; i++) {
+        uint64_t bytes = (end + 4 + BYTES_ALIGNED - 1) / BYTES_ALIGNED * BYTES_ALIGNED;
+        refer(o, o->inside[i].from, (size_t)bytes - 4);
+        end = bytes + o->inside[i].bytes;
+    }
+    o->failed |= end > INT32_MAX;
+}
+
 static void lay_out(out *o, const ebb_ort_checkpoint *c, json_t *properties)
 {
     enum { ROOT_VERSION, ROOT_MODULE, ROOT_GROUPS, ROOT_PROPERTIES, COUNT };
@@ -286,13 +302,7 @@ static void lay_out(out *o, const ebb_ort_checkpoint *c, json_t *properties)
         add_group(o, at[ROOT_GROUPS], c);
     if (some)
         add_properties(o, at[ROOT_PROPERTIES], properties);
-    uint64_t end = o->used;
-    for (size_t i = 0; i < o->inside_count && !o->failed; i++) {
-        uint64_t bytes = (end + 4 + BYTES_ALIGNED - 1) / BYTES_ALIGNED * BYTES_ALIGNED;
-        refer(o, o->inside[i].from, (size_t)bytes - 4);
-        end = bytes + o->inside[i].bytes;
-    }
-    o->failed |= end > INT32_MAX;
+    place_inside(o);
 }
 
 static void write_inside(const out *o, ebb_sink *sink)
@@ -372,6 +382,48 @@ ebb_status ebb_ort_checkpoint_write(const char *path, const ebb_ort_checkpoint *
     }
     ebb_status status = write_checkpoint(&o, path, c, properties);
     json_decref(properties);
+    ebb_arena_fini(&o.scratch);
+    ebb_free(o.head);
+    return status;
+}
+
+/* ---- adapters ---- */
+
+static void lay_out_adapter(out *o, const ebb_named *list, size_t count)
+{
+    enum { FORMAT, ADAPTER, MODEL, PARAMETERS, COUNT };
+    enum { NAME, DIMS, TYPE, RAW, FIELDS };
+    static const unsigned sizes[] = {4, 4, 4, 4};
+    size_t root[COUNT], at[FIELDS], start = extend(o, 8, 8, 0);
+    refer(o, start, add_table(o, sizes, COUNT, root));
+    if (!o->failed)
+        memcpy(o->head + start + 4, EBB_ORT_ADAPTER_MARK, 4);
+    for (int k = FORMAT; k <= MODEL; k++)
+        set(o, root[k], EBB_ORT_ADAPTER_VERSION, 4);
+    const size_t first = add_list(o, root[PARAMETERS], count);
+    for (size_t i = 0; i < count && !o->failed; i++) {
+        const ebb_named *t = &list[i];
+        const ebb_type type = ebb_type_tensor((ebb_dtype)t->dtype, t->rank, t->dims);
+        size_t bytes = 0;
+        o->failed |= !ebb_type_bytes(&type, &bytes);
+        refer(o, first + 4 * i, add_table(o, sizes, FIELDS, at));
+        set(o, at[TYPE], (uint64_t)t->dtype, 4);
+        add_string(o, at[NAME], t->name);
+        add_dims(o, at[DIMS], t);
+        keep(o, &o->inside, &o->inside_count, &o->inside_capacity, (blob){at[RAW], t->data, bytes});
+    }
+    place_inside(o);
+}
+
+ebb_status ebb_ort_adapter_write(const char *path, const ebb_named *list, size_t count)
+{
+    out o = {0};
+    uint64_t total = 0;
+    EBB_TRY(size_of(list, count, &total));
+    if (total > INT32_MAX)
+        return ebb_error(EBB_USAGE, "the tensors together are too large for a file");
+    lay_out_adapter(&o, list, count);
+    ebb_status status = o.failed ? ebb_error_memory() : write_files(&o, path, NULL);
     ebb_arena_fini(&o.scratch);
     ebb_free(o.head);
     return status;

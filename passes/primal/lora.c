@@ -436,7 +436,7 @@ static const ebb_option options[] = {
     {"target", EBB_OPTION_STRING, "*",  NULL,         "patterns of the layers, separated by ; or space: names of weights, nodes or modules; all-linear: all but the head"},
     {"alpha", EBB_OPTION_FLOAT, "8",  "(0, 1e6]",   "an adapter adds alpha / rank times its product"},
     {"also", EBB_OPTION_STRING, NULL, NULL,         "patterns of weights that are trained whole, a new head's"},
-    {"file", EBB_OPTION_STRING, NULL, NULL,         "safetensors with the adapters to start from, and their rank and alpha; or a folder of PEFT"},
+    {"file", EBB_OPTION_STRING, NULL, NULL,         "safetensors with the adapters to start from, and their rank and alpha; a folder of PEFT; an .onnx_adapter"},
     {"seed", EBB_OPTION_INT, "0",  "[0, inf)",   "of what the adapters start with"},
     {"rslora", EBB_OPTION_CHOICE, "off", "off|on",  "an adapter adds alpha / sqrt(rank) times its product"},
     {"dropout", EBB_OPTION_FLOAT, "0", "[0, 1)",    "share of a layer's input that its adapter does not see in a step"},

@@ -1,5 +1,6 @@
 /* test_lora_forms.c: the forms of adapters: DoRA held against what PEFT computed (dora.py, dora.json), PaCA against the
  * weight itself, trained in those columns alone. */
+#include "exec/data/ort_checkpoint.h"
 #include "tests/api/lora_net.h"
 
 static json_t *recorded;
@@ -162,6 +163,82 @@ static void a_folder_keeps_the_form(void **state)
     goes_out_and_in("lora:rank=2,form=paca,", "dora", false);
 }
 
+/* ---- a file of ONNX Runtime ---- */
+
+static ebb_status save_as_adapter(const char *passes, const char *path, float *loss)
+{
+    ebb_model *adapted = step(passes, "adamw,lr=0.05");
+    ebb_program *p = compile(adapted);
+    for (int i = 0; i < 4; i++)
+        run(p);
+    ebb_status status = ebb_adapters_save(p, path);
+    run(p);
+    *loss = loss_of(p);
+    ebb_program_free(p);
+    ebb_close(adapted);
+    return status;
+}
+
+static void a_file_of_onnx_runtime_goes_out_and_in(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/ebb_forms_XXXXXX.onnx_adapter", again[128];
+    float loss;
+    const int fd = mkstemps(path, 13);
+    assert_true(fd >= 0 && close(fd) == 0);
+    good(save_as_adapter("lora:rank=2,alpha=3,", path, &loss));
+    ebb_data *data;
+    good(ebb_data_open(&data, path, NULL));
+    assert_int_equal(ebb_data_count(data), 4);
+    const ebb_named *a = ebb_data_find(data, "up.lora_A.weight");
+    assert_true(a != NULL && a->rank == 2 && a->dims[0] == IN && a->dims[1] == RANK);
+    ebb_data_close(data);
+    (void)snprintf(again, sizeof again, "lora:file=%s,", path);
+    ebb_model *read = step(again, "none");
+    ebb_program *q = compile(read);
+    run(q);
+    close_to((double)loss_of(q), (double)loss, 1e-6, "loss"); // B is rounded with its scale
+    ebb_program_free(q);
+    ebb_close(read);
+    ebb_status status = save_as_adapter("lora:rank=2,form=dora,", path, &loss);
+    assert_true(status != NULL && strstr(ebb_status_text(status), "lengths of rows") != NULL);
+    status = save_as_adapter("lora:rank=2,also=down.bias,", path, &loss);
+    assert_true(status != NULL && strstr(ebb_status_text(status), "trained whole") != NULL);
+    (void)remove(path);
+}
+
+/* Every cut of the file, and every byte changed, is read or refused. */
+static void a_broken_file_of_onnx_runtime_is_refused(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/ebb_forms_XXXXXX.onnx_adapter";
+    unsigned char bytes[4096];
+    float loss;
+    const int fd = mkstemps(path, 13);
+    assert_true(fd >= 0 && close(fd) == 0);
+    good(save_as_adapter("lora:rank=2,alpha=3,", path, &loss));
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    const size_t size = fread(bytes, 1, sizeof bytes, f);
+    (void)fclose(f);
+    assert_true(size > 300 && size < sizeof bytes);
+    size_t refused = 0;
+    for (size_t i = 0; i < 2 * size; i++) {
+        ebb_data data;
+        unsigned char *copy = malloc(size);
+        assert_non_null(copy);
+        memcpy(copy, bytes, size);
+        if (i < size)
+            copy[i] ^= 0xFF;
+        good(ebb_data_init(&data, "broken"));
+        refused += ebb_ort_adapter_parse(&data, copy, i < size ? size : i - size) != NULL;
+        ebb_data_fini(&data);
+        free(copy);
+    }
+    assert_true(refused > size);
+    (void)remove(path);
+}
+
 /* ---- PaCA ---- */
 
 /* Which column each row of A picks; no two the same one. */
@@ -268,6 +345,8 @@ int main(void)
         cmocka_unit_test(dora_is_merged_as_peft_merges_it),
         cmocka_unit_test(the_first_step_computes_what_the_model_did),
         cmocka_unit_test(a_folder_keeps_the_form),
+        cmocka_unit_test(a_file_of_onnx_runtime_goes_out_and_in),
+        cmocka_unit_test(a_broken_file_of_onnx_runtime_is_refused),
         cmocka_unit_test(paca_trains_columns_of_the_weight),
         cmocka_unit_test(merged_columns_are_the_weight),
         cmocka_unit_test(what_does_not_go_together_is_said),

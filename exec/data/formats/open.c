@@ -1,6 +1,7 @@
 /* open.c: the formats, and how several files become one set of arrays. */
 #include "exec/data/feed/rows.h"
 #include "exec/data/formats/formats.h"
+#include "exec/data/ort_checkpoint.h"
 #include "onnx/words/options.h"
 
 #include <glob.h>
@@ -71,6 +72,17 @@ static ebb_status open_npy(ebb_data *data, const char *path, const ebb_model *mo
     return ebb_npy_read(data, path);
 }
 
+static bool is_adapter(const char *path, bool folder)
+{
+    return !folder && ends_with(path, ".onnx_adapter");
+}
+
+static ebb_status open_adapter(ebb_data *data, const char *path, const ebb_model *model)
+{
+    (void)model;
+    return ebb_ort_adapter_read(data, path);
+}
+
 static ebb_status open_safetensors(ebb_data *data, const char *path, const ebb_model *model)
 {
     (void)model;
@@ -115,6 +127,7 @@ static const struct {
     {".npz", is_npz, open_npz},
     {".npy", is_npy, open_npy},
     {".safetensors", is_safetensors, open_safetensors},
+    {".onnx_adapter", is_adapter, open_adapter},
     {".csv", is_csv, open_csv},
     {".jsonl", is_jsonl, open_jsonl},
     {".txt", is_txt, open_txt},

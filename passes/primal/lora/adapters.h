@@ -72,6 +72,7 @@ typedef struct ebb_lora_file {
     json_t *config; /* of a folder of PEFT; NULL: the file says all */
     double alpha;
     bool has_alpha, by_root, by_blocks;
+    bool is_ort; /* of ONNX Runtime: A [in, r], B [r, out], which is multiplied by s already */
     ebb_lora_form form;
 } ebb_lora_file;
 

@@ -3,14 +3,15 @@
  *     adapter_model.safetensors    base_model.model.MODULE.lora_A.weight [r, in], lora_B.weight [out, r]
  *     adapter_config.json          {"peft_type": "LORA", "r", "lora_alpha", "use_rslora", ...}
  *
- * are a folder of PEFT; a lone file has rank and alpha in its metadata, as ebb writes it.
+ * are a folder of PEFT; a lone file has rank and alpha in its metadata, as ebb writes it; an .onnx_adapter of ONNX Runtime
+ * has MODULE.lora_A.weight [in, r] and MODULE.lora_B.weight [r, out], which is multiplied by the scale already.
  */
 #include "passes/primal/lora/adapters.h"
 
 #include <stdio.h>
 #include <sys/stat.h>
 
-static const char prefix[] = "base_model.model.";
+static const char prefix[] = "base_model.model.", ort_ending[] = ".onnx_adapter";
 
 static bool is_true(const json_t *o, const char *key)
 {
@@ -96,7 +97,12 @@ ebb_status ebb_lora_file_open(ebb_lora_file *file, const char *path, ebb_arena *
     if (folder)
         EBB_TRY(read_config(file, scratch));
     EBB_TRY(ebb_data_open(&file->data, tensors, NULL));
-    read_metadata(file);
+    const size_t length = strlen(path), end = strlen(ort_ending);
+    file->is_ort = length > end && strcmp(path + length - end, ort_ending) == 0;
+    if (file->is_ort)
+        file->alpha = 1, file->has_alpha = true;
+    else
+        read_metadata(file);
     return NULL;
 }
 

@@ -58,7 +58,7 @@ ebb_status ebb_lora_rank(const ebb_adapters *l, const ebb_lora_part *part, int64
     if (l->file.data == NULL)
         return NULL;
     const ebb_named *t = ebb_lora_file_find(&l->file, part->module, "lora_A.weight", l->e->scratch);
-    *rank = t == NULL ? 0 : t->rank == 2 ? t->dims[0] : -1;
+    *rank = t == NULL ? 0 : t->rank == 2 ? t->dims[l->file.is_ort] : -1;
     return *rank >= 0 ? NULL
                       : ebb_error(EBB_REJECTED, "lora: in %s '%s.lora_A.weight' is no matrix",
                                   l->file.path, part->module);
@@ -71,14 +71,20 @@ static ebb_status take(const ebb_adapters *l, const char *module, const char *te
     int64_t count;
     const ebb_named *t = ebb_lora_file_find(&l->file, module, tensor, l->e->scratch);
     const ebb_type is = t != NULL ? ebb_type_tensor((ebb_dtype)t->dtype, t->rank, t->dims) : *type;
-    if (t == NULL || t->data == NULL || !ebb_type_same_shape(&is, type) ||
+    const bool turned = l->file.is_ort && type->rank == 2;
+    const ebb_type wanted = turned ? ebb_type_tensor((ebb_dtype)type->dtype, 2,
+                                                     (int64_t[]){type->dims[1], type->dims[0]})
+                                   : *type;
+    if (t == NULL || t->data == NULL || !ebb_type_same_shape(&is, &wanted) ||
         !ebb_dtype_is_float((ebb_dtype)is.dtype) || ebb_dtype_bits((ebb_dtype)is.dtype) < 16 ||
         !ebb_type_elements(type, &count))
         return ebb_error(EBB_REJECTED, "lora: in %s '%s.%s' should be %s", l->file.path, module,
-                         tensor, ebb_type_print(want, sizeof want, type, NULL));
+                         tensor, ebb_type_print(want, sizeof want, &wanted, NULL));
     const ebb_tensor from = {.type = is, .data = t->data};
-    for (int64_t i = 0; i < count; i++)
-        put((ebb_dtype)type->dtype, into, i, ebb_tensor_double(&from, i));
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t at = turned ? i % type->dims[1] * type->dims[0] + i / type->dims[1] : i;
+        put((ebb_dtype)type->dtype, into, i, ebb_tensor_double(&from, at));
+    }
     return NULL;
 }
 
@@ -176,7 +182,7 @@ static double scale_of(const ebb_adapters *l, const char *module, int64_t rank)
     const double alpha = l->file.config != NULL && !ebb_option_given(l->e, "alpha")
                              ? ebb_lora_file_alpha(&l->file, module)
                              : l->alpha;
-    if (l->form == EBB_LORA_PACA)
+    if (l->form == EBB_LORA_PACA || l->file.is_ort)
         return 1;
     return alpha / (l->by_root ? sqrt((double)rank) : (double)rank);
 }
