@@ -50,32 +50,24 @@ LLAMA3 = ("{{ '<|begin_of_text|>' }}{% for m in messages %}{{ '<|start_header_id
 MESSAGES += [[{"role": "user", "content": "  Two words.\n\n"}, {"role": "assistant", "content": "One; two.  "},
               {"role": "user", "content": "Müde?\nOr not"}, {"role": "assistant", "content": "Water is back, the old man says."}]]
 
-# As the model cards have them, but for tools and pictures.
-ALTERNATE = ("{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('Conversation roles must "
-             "alternate user/assistant/user/assistant/...') }}{% endif %}")
-GEMMA = ("{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
-         "{% for message in messages %}" + ALTERNATE + "{% if (message['role'] == 'assistant') %}{% set role = 'model' %}"
-         "{% else %}{% set role = message['role'] %}{% endif %}{{ '<start_of_turn>' + role + '\n' + message['content'] | trim "
-         "+ '<end_of_turn>\n' }}{% endfor %}{% if add_generation_prompt %}{{'<start_of_turn>model\n'}}{% endif %}")
-GEMMA3 = ("{{ bos_token }}\n{%- if messages[0]['role'] == 'system' -%}\n{%- set first_user_prefix = messages[0]['content'] + "
-          "'\\n\\n' -%}\n{%- set loop_messages = messages[1:] -%}\n{%- else -%}\n{%- set first_user_prefix = '' -%}\n"
-          "{%- set loop_messages = messages -%}\n{%- endif -%}\n{%- for message in loop_messages -%}\n" + ALTERNATE +
-          "{%- if (message['role'] == 'assistant') -%}\n{%- set role = 'model' -%}\n{%- else -%}\n"
-          "{%- set role = message['role'] -%}\n{%- endif -%}\n{{ '<start_of_turn>' + role + '\\n' + (first_user_prefix if "
-          "loop.first else '') }}\n{{- message['content'] | trim }}\n{{- '<end_of_turn>\\n' }}\n{%- endfor -%}")
-PHI3 = ("{% for message in messages %}{% if message['role'] == 'system' %}{{'<|system|>\n' + message['content'] + '<|end|>\n'}}"
-        "{% elif message['role'] == 'user' %}{{'<|user|>\n' + message['content'] + '<|end|>\n'}}{% elif message['role'] == "
-        "'assistant' %}{{'<|assistant|>\n' + message['content'] + '<|end|>\n'}}{% endif %}{% endfor %}"
-        "{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% else %}{{ eos_token }}{% endif %}")
-MISTRAL1 = ("{{ bos_token }}{% for message in messages %}" + ALTERNATE + "{% if message['role'] == 'user' %}{{ '[INST] ' + "
-            "message['content'] + ' [/INST]' }}{% elif message['role'] == 'assistant' %}{{ message['content'] + eos_token}}"
-            "{% else %}{{ raise_exception('Only user and assistant roles are supported!') }}{% endif %}{% endfor %}")
-MISTRAL3 = ("{{- bos_token }}\n{%- for message in messages %}" + ALTERNATE + "\n{%- if message[\"role\"] == \"user\" %}\n"
-            "{{- \"[INST] \" + message[\"content\"] + \"[/INST]\" }}\n{%- elif message[\"role\"] == \"assistant\" %}\n"
-            "{{- \" \" + message[\"content\"]|trim + eos_token}}\n{%- endif %}\n{%- endfor %}")
-QWEN2 = ("{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}{{ '<|im_start|>system\n"
-         "You\\'re a helpful assistant.<|im_end|>\n' }}{% endif %}{{'<|im_start|>' + message['role'] + '\n' + "
-         "message['content'] + '<|im_end|>' + '\n'}}{% endfor %}")
+# Templates that write what those of the models do, in words of our own but for what ebb knows them by.
+ALTERNATE = ("{% if message.role != ('assistant' if loop.index0 % 2 else 'user') %}"
+             "{{ raise_exception('roles do not alternate') }}{% endif %}")
+TURN = ("<start_of_turn>{{ 'model' if message.role == 'assistant' else 'user' }}\n%s{{ message.content | trim }}"
+        "<end_of_turn>\n{% endfor %}")
+GEMMA = "{{ bos_token }}{% for message in messages %}" + ALTERNATE + TURN.replace("%s", "")
+GEMMA3 = ("{{ bos_token }}{% set first_user_prefix = messages[0].content + '\n\n' if messages[0].role == 'system' else '' %}"
+          "{% for message in messages if message.role != 'system' %}" + ALTERNATE +
+          TURN.replace("%s", "{% if loop.first %}{{ first_user_prefix }}{% endif %}"))
+PHI3 = ("{% for message in messages %}{% if message.role == 'user' %}<|user|>\n{% elif message.role == 'system' %}<|system|>\n"
+        "{% else %}<|assistant|>\n{% endif %}{{ message.content }}<|end|>\n{% endfor %}{{ eos_token }}")
+MISTRAL1 = ("{{ bos_token }}{% for message in messages %}" + ALTERNATE + "{{ '[INST] ' + message['content'] + ' [/INST]' "
+            "if message.role == 'user' else message.content + eos_token }}{% endfor %}")
+MISTRAL3 = ("{{ bos_token }}{% for message in messages %}" + ALTERNATE + "{% if message.role == 'user' %}{{ \"[INST] \" + "
+            "message[\"content\"] + \"[/INST]\" }}{% else %} {{ message.content | trim }}{{ eos_token }}{% endif %}{% endfor %}")
+QWEN2 = ("{% for message in messages %}{% if loop.first and message.role != 'system' %}{{ '<|im_start|>system\n"
+         "You\\'re a helpful assistant.<|im_end|>\n' }}{% endif %}<|im_start|>{{ message.role }}\n{{ message.content }}"
+         "<|im_end|>\n{% endfor %}")
 
 QWEN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|"
         r"\s+(?!\S)|\s+")
@@ -290,7 +282,7 @@ def record_chat(name, out):
         try:
             text = fast.apply_chat_template(messages, tokenize=False)
         except Exception as error: # the template has no system message
-            assert "System" in str(error) or "alternate" in str(error)
+            assert "alternate" in str(error)
             continue
         out.write(json.dumps(["chat/" + name + "/tokenizer", messages, t.encode(text, add_special_tokens=False).ids, []]) + "\n")
 
