@@ -7,8 +7,8 @@
  *     Y[TALL, WIDE]      =    alpha sum + beta C, rounded once
  *
  * Where the processor multiplies pairs of bfloat16, and A and B are of these, pairs stand for float32, and
- * DEPTH counts pairs. So no operand is ever whole in float32. A job is a block of Y; jobs are dealt out to slots, each one
- * thread. Sums are in an order that hangs on neither threads nor jobs.
+ * DEPTH counts pairs. So no operand is ever whole in float32. A job is a block of Y; jobs are dealt out to
+ * slots, each one thread. Sums are in an order that hangs on neither threads nor jobs.
  */
 #include "kernels/fast/fast.h"
 #include "kernels/fast/product.h"

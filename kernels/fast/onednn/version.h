@@ -25,8 +25,8 @@ dnnl_engine_t ebb_dnnl_engine(void); /* NULL: oneDNN could not start */
 /* NULL, or a sentence. */
 const char *ebb_dnnl_why_not(dnnl_status_t got);
 
-/* Whether the processor multiplies bfloat16 or float16 faster than float32. What oneDNN has beside
- * that computes in other instructions, and is slower. */
+/* Whether the processor has instructions that multiply bfloat16 (AVX512-BF16, AMX) or float16: twice as
+ * fast as float32 or more. What oneDNN has beside that computes in others, and is slower. */
 bool ebb_dnnl_multiplies(ebb_dtype dtype);
 
 /* ---- descriptors ---- */

@@ -1,4 +1,4 @@
-/* attention_head.h: one head of attention.c, and its masks (attention_masks.c). */
+/* head.h: one head of attention.c, and its masks (masks.c). */
 #ifndef EBB_KERNELS_FAST_ATTENTION_HEAD_H
 #define EBB_KERNELS_FAST_ATTENTION_HEAD_H
 
@@ -46,7 +46,7 @@ static inline const float *ebb_attention_look(const ebb_attention_head *h, const
     return ebb_look_f32(operand, h->dtype, at, n, h->memory + buffer);
 }
 
-/* ---- attention_masks.c ---- */
+/* ---- masks.c ---- */
 
 /* How many keys are to be computed for rows first .. end - 1: those up to the last that one of them
  * may see; all where a row may see none, since then masked keys share its probability. */

@@ -18,7 +18,7 @@
  * Heads are dealt out to slots, each with memory of its own in the workspace. A head is computed by
  * one thread, tile after tile, so results depend on no thread count.
  */
-#include "kernels/fast/attention_head.h"
+#include "kernels/fast/attention/head.h"
 #include "kernels/fast/tile.h"
 #include "kernels/operand.h"
 #include "kernels/plain/vmath.h"

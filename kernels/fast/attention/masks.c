@@ -1,5 +1,5 @@
-/* attention_masks.c: which keys the rows of attention.c see. See attention_head.h. */
-#include "kernels/fast/attention_head.h"
+/* masks.c: which keys the rows of attention.c see. See head.h. */
+#include "kernels/fast/attention/head.h"
 
 int64_t ebb_attention_keys(const ebb_attention_head *h, int64_t first, int64_t end)
 {
