@@ -85,7 +85,7 @@ static void convolutions_agree_with_the_plain_ones(void **state)
 static void large_batches_go_through_in_parts(void **state)
 {
     (void)state;
-    static const shape large = {"parts and a rest", 2,      19,     32,     32,          1,
+    static const shape large = {"parts and a rest", 2,      19,     64,     2,           1,
                                 {180, 180},         {1, 2}, {1, 1}, {1, 1}, {0, 1, 0, 0}};
     const ebb_threads_before before = ebb_threads_enter(2);
     for (int kind = 0; kind < KINDS; kind++) {
