@@ -8,7 +8,9 @@ with a rate of its own, and for each schedule with AdamW, `ebb train` and PyTorc
 with an evaluation on others every 10 steps; ebb writes a log and keeps the best model. Compared: the loss and
 the rate of each step, the loss of each evaluation, and the weights that are kept. Printed: the largest relative
 difference of a loss. More than 1e-5 is a failure (exit 1), and so are other rates (1e-6) or weights (2e-3 in
-length: where a gradient is rounding alone, as of a key's bias, Lion goes a whole step this way or that). WORDS: only runs whose names contain them all, e.g. "lstm muon".
+length: where a gradient is rounding alone, as of a key's bias, Lion goes a whole step this way or that). Where
+PyTorch's float32 loop differs, its float64 loop is asked: an activation on a bend of ReLU is on one side of it or the
+other by rounding, and by which kernels a processor has. WORDS: only runs whose names contain them all, e.g. "lstm muon".
 
 PyTorch's side is its own: torch.optim's classes, torch.optim.lr_scheduler's, clip_grad_norm_. Lion, which it
 does not have, stands below as in its paper; of its Muon the iteration is done in float32, not bfloat16.
@@ -234,6 +236,7 @@ def by_torch(model, inputs, targets, kind, schedule, hidden):
 
     def loss_of(rows):
         x, y = (torch.from_numpy(a[rows]) for a in (inputs, targets))
+        x = x.to(named[0][1].dtype) if x.is_floating_point() else x
         return nn.functional.cross_entropy(model(x).flatten(0, -2), y.flatten())
 
     for t in range(STEPS):
@@ -333,19 +336,22 @@ def main():
                 if not all(w in title for w in words):
                     continue
                 optimizer = OPTIMIZERS[kind][0]
-                model = make().train()
-                model.load_state_dict(start)
-                wanted = by_torch(model, inputs, targets, kind, schedule, hidden)
                 got = by_ebb(build, path, folder, inputs, targets, [
                     "--loss", loss, "--optimizer", optimizer, "--lr-schedule", SCHEDULES[schedule][0], "--clip-norm", "1",
                     "--group", f"*bias:weight-decay=0,lr={0.75 * rate_of(optimizer):.9g}"])
-                error = max(furthest(got[0], wanted[0]), furthest(got[2], wanted[2]))
-                rate, weight = furthest(got[1], wanted[1]), far_in_weights(got[3], wanted[3])
-                wrong = not (error <= MOST and rate <= MOST_RATE and weight <= MOST_WEIGHT)
+                for dtype in (torch.float32, torch.float64):
+                    model = make().train()
+                    model.load_state_dict(start)
+                    wanted = by_torch(model.to(dtype), inputs, targets, kind, schedule, hidden)
+                    error = max(furthest(got[0], wanted[0]), furthest(got[2], wanted[2]))
+                    rate, weight = furthest(got[1], wanted[1]), far_in_weights(got[3], wanted[3])
+                    wrong = not (error <= MOST and rate <= MOST_RATE and weight <= MOST_WEIGHT)
+                    if not wrong:
+                        break
+                said = "  FAILED" if wrong else "  of float64" if dtype == torch.float64 else ""
                 worst, runs, failed = max(worst, error), runs + 1, failed + wrong
                 print(f"{title} loss {wanted[0][0]:.4f} -> {wanted[0][-1]:.4f}  held out {wanted[2][-1]:.4f}  largest "
-                      f"difference {error:.1e}, rates {rate:.0e}, weights {weight:.0e}{'  FAILED' if wrong else ''}",
-                      flush=True)
+                      f"difference {error:.1e}, rates {rate:.0e}, weights {weight:.0e}{said}", flush=True)
     print(f"{runs} runs of {STEPS} steps, {failed} failed: largest relative difference of a loss {worst:.1e}")
     return 0 if runs > 0 and failed == 0 else 1
 
