@@ -2,7 +2,7 @@
 """A file of data that is larger than the memory that training may take: resident memory, and throughput
 beside rows in memory.
 
-  bench/large_data.py --ebb build/release/ebb [--gigabytes 4] [--folder /tmp] [--model M.onnx --row 3,224,224]
+  bench/large_data.py --ebb build/release/ebb [--gigabytes 4] [--folder /tmp] [--model M.onnx --input x --row 3,224,224]
 
 Writes an .npz as numpy.savez does (not compressed, so its rows are read where they lie) and a small one as
 numpy.savez_compressed does (which is unpacked into memory), trains on both in turns, and prints for each the
@@ -43,9 +43,9 @@ def draw(random, rows, shape, dtype):
 
 
 def train(arguments, data, steps):
-    command = [arguments.ebb, "train", arguments.model, "--data", data, "--map", "label=target", "--loss",
-               "cross-entropy", "--batch", str(arguments.batch), "--steps", str(steps), "--optimizer", "sgd:lr=0.001",
-               "--json"]
+    command = [arguments.ebb, "train", arguments.model, "--data", data, "--map", "label=target", "--map",
+               f"image={arguments.input}", "--loss", "cross-entropy", "--batch", str(arguments.batch), "--steps",
+               str(steps), "--optimizer", "sgd:lr=0.001", "--json"]
     if arguments.dtype == "uint8":
         command += ["--scale", "1/255"]
     began = time.monotonic()
@@ -64,6 +64,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ebb", default=os.path.join(root, "build/release/ebb"))
     parser.add_argument("--model", default=os.path.join(root, "samples/digits/cnn.onnx"))
+    parser.add_argument("--input", default="image", help="of the model")
     parser.add_argument("--row", default="1,8,8")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--classes", type=int, default=10)
