@@ -433,6 +433,18 @@ ebb_status ebb_remat_best_turn(ebb_remat_best *best, uint64_t low, uint64_t high
     return NULL;
 }
 
+ebb_status ebb_remat_best_halve(ebb_remat_best *best, uint32_t most, uint32_t least,
+                                ebb_remat_cut cut, void *self)
+{
+    for (; most >= least; most /= 2) {
+        ebb_arena scratch = {0};
+        ebb_status status = cut(self, best, most, &scratch);
+        ebb_arena_fini(&scratch);
+        EBB_TRY(status);
+    }
+    return NULL;
+}
+
 uint32_t ebb_remat_tries(const ebb_remat_problem *problem, uint64_t steps, uint32_t most)
 {
     uint64_t tries = steps / (4 * (uint64_t)problem->op_count + 1);

@@ -47,6 +47,25 @@ ebb_status ebb_remat_settle(ebb_remat_schedule *schedule, ebb_remat_weight *weig
 ebb_status ebb_remat_refill(ebb_remat_schedule *schedule, ebb_remat_weight *weight,
                             const ebb_remat_problem *problem, uint64_t budget, ebb_arena *arena);
 
+/* ---- the best of one method's ---- */
+
+/* The best so far of a published method's schedules, as it makes them: no repeat is put later, and
+ * nothing refilled. weight.peak_bytes is UINT64_MAX, or what must be beaten, before the first. */
+typedef struct ebb_remat_record {
+    const ebb_remat_problem *problem;
+    uint64_t budget;
+    ebb_arena *arena;
+    uint32_t *ops;
+    size_t count, capacity;
+    ebb_remat_weight weight;
+} ebb_remat_record;
+
+/* What fits before what does not, then the lower of those that do not, then the cheaper. */
+bool ebb_remat_beats(const ebb_remat_weight *w, const ebb_remat_weight *other, uint64_t budget);
+/* Prunes and weighs a schedule, and keeps it if it is better than what there is. */
+ebb_status ebb_remat_record_offer(ebb_remat_record *record, const ebb_remat_schedule *raw,
+                                  ebb_remat_weight *weight);
+
 /* ---- the best of several ---- */
 
 /* Fits first; among those that fit the cheapest, among those that do not the lowest. */
@@ -68,23 +87,6 @@ ebb_status ebb_remat_best_start(ebb_remat_best *best, const ebb_remat_problem *p
 ebb_status ebb_remat_best_offer(ebb_remat_best *best, const ebb_remat_schedule *candidate,
                                 ebb_remat_weight *weight);
 
-/* The best so far of a published method's schedules, as it makes them: no repeat is put later, and
- * nothing refilled. weight.peak_bytes is UINT64_MAX, or what must be beaten, before the first. */
-typedef struct ebb_remat_record {
-    const ebb_remat_problem *problem;
-    uint64_t budget;
-    ebb_arena *arena;
-    uint32_t *ops;
-    size_t count, capacity;
-    ebb_remat_weight weight;
-} ebb_remat_record;
-
-/* What fits before what does not, then the lower of those that do not, then the cheaper. */
-bool ebb_remat_beats(const ebb_remat_weight *w, const ebb_remat_weight *other, uint64_t budget);
-/* Prunes and weighs a schedule, and keeps it if it is better than what there is. */
-ebb_status ebb_remat_record_offer(ebb_remat_record *record, const ebb_remat_schedule *raw,
-                                  ebb_remat_weight *weight);
-
 /* Offers what the planner of this name makes of the same problem and budget. */
 ebb_status ebb_remat_best_ask(ebb_remat_best *best, const char *planner, uint64_t steps);
 
@@ -97,6 +99,13 @@ typedef ebb_status (*ebb_remat_dial)(void *self, uint64_t setting, ebb_remat_sch
  * fits; where the lowest does not fit, looks above it too. */
 ebb_status ebb_remat_best_turn(ebb_remat_best *best, uint64_t low, uint64_t high, uint32_t tries,
                                ebb_remat_dial dial, void *self);
+
+/* Calls `cut` for ever fewer stages, half as many each time, from `most` to `least`: it offers schedules of
+ * that many. scratch: of one call. */
+typedef ebb_status (*ebb_remat_cut)(void *self, ebb_remat_best *best, uint32_t most,
+                                    ebb_arena *scratch);
+ebb_status ebb_remat_best_halve(ebb_remat_best *best, uint32_t most, uint32_t least,
+                                ebb_remat_cut cut, void *self);
 
 /* How many schedules may be tried: `steps` microseconds of work, at most `most`, at least 4. */
 uint32_t ebb_remat_tries(const ebb_remat_problem *problem, uint64_t steps, uint32_t most);

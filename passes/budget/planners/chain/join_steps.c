@@ -365,8 +365,7 @@ static double work_of(const ebb_course *c)
     return work;
 }
 
-static ebb_status try_stages(ebb_remat_best *best, uint32_t most, uint32_t tries,
-                             ebb_arena *scratch)
+static ebb_status try_stages(void *tries, ebb_remat_best *best, uint32_t most, ebb_arena *scratch)
 {
     joiner j = {.p = best->problem};
     EBB_TRY(allocate(&j, scratch));
@@ -379,7 +378,8 @@ static ebb_status try_stages(ebb_remat_best *best, uint32_t most, uint32_t tries
         if (j.chain[b].stages == 0)
             return NULL;
     return keeps_its_states(&j) && work_of(&j.course) <= most_work
-               ? ebb_remat_best_turn(best, 2 * j.chain_count, j.course.steps, tries, by_slots, &j)
+               ? ebb_remat_best_turn(best, 2 * j.chain_count, j.course.steps,
+                                     *(const uint32_t *)tries, by_slots, &j)
                : NULL;
 }
 
@@ -388,15 +388,11 @@ static ebb_status plan(ebb_remat_schedule *schedule, const ebb_remat_problem *pr
 {
     ebb_remat_best best;
     uint32_t tries = ebb_remat_tries(problem, steps / 2, MOST_TRIES) / 8;
+    tries = tries < 4 ? 4 : tries;
     EBB_TRY(ebb_remat_best_start(&best, problem, budget, arena));
-    bool all = best.fits;
-    if (!all)
+    if (!best.fits) {
         EBB_TRY(ebb_remat_best_ask(&best, "revolve", steps));
-    for (uint32_t most = MOST_STAGES; most >= LEAST_STAGES && !all; most /= 2) {
-        ebb_arena scratch = {0};
-        ebb_status status = try_stages(&best, most, tries < 4 ? 4 : tries, &scratch);
-        ebb_arena_fini(&scratch);
-        EBB_TRY(status);
+        EBB_TRY(ebb_remat_best_halve(&best, MOST_STAGES, LEAST_STAGES, try_stages, &tries));
     }
     *schedule = best.schedule;
     return NULL;

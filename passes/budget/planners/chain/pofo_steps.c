@@ -241,8 +241,10 @@ static ebb_status by_bytes(void *self, uint64_t setting, ebb_remat_schedule *sch
     return NULL;
 }
 
-static ebb_status turn(stepper *t, ebb_remat_best *best, uint32_t most, ebb_arena *scratch)
+static ebb_status try_stages(void *self, ebb_remat_best *best, uint32_t most, ebb_arena *scratch)
 {
+    stepper *t = self;
+    *t = (stepper){.rotor = NULL};
     EBB_TRY(ebb_chain_make(&t->chain, best->problem, most, scratch));
     t->stage = EBB_NEW(scratch, ebb_pofo_stage, (size_t)t->chain.stages + 1);
     t->most = ebb_chain_all_kept(&t->chain);
@@ -256,15 +258,10 @@ static ebb_status plan(ebb_remat_schedule *schedule, const ebb_remat_problem *pr
 {
     ebb_remat_best best;
     EBB_TRY(ebb_remat_best_start(&best, problem, budget, arena));
-    bool all = best.fits;
-    if (!all) // rotor's table is finer
+    if (!best.fits) { // rotor's table is finer
+        stepper t;
         EBB_TRY(ebb_remat_best_ask(&best, "rotor", steps));
-    for (uint32_t most = STAGES; most >= FEWEST && !all; most /= 2) {
-        ebb_arena scratch = {0};
-        stepper t = {.rotor = NULL};
-        ebb_status status = turn(&t, &best, most, &scratch);
-        ebb_arena_fini(&scratch);
-        EBB_TRY(status);
+        EBB_TRY(ebb_remat_best_halve(&best, STAGES, FEWEST, try_stages, &t));
     }
     *schedule = best.schedule;
     return NULL;

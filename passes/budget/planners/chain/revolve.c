@@ -46,25 +46,31 @@ static ebb_status by_slots(void *self, uint64_t slots, ebb_remat_schedule *sched
     return NULL;
 }
 
+typedef struct tried {
+    uint32_t tries, stages; /* of the last chain */
+} tried;
+
+static ebb_status try_stages(void *self, ebb_remat_best *best, uint32_t most, ebb_arena *scratch)
+{
+    tried *t = self;
+    ebb_chain chain;
+    EBB_TRY(ebb_chain_make(&chain, best->problem, most, scratch));
+    const bool fewer = chain.stages < t->stages;
+    t->stages = fewer ? chain.stages : t->stages;
+    return fewer && chain.stages > 1
+               ? ebb_remat_best_turn(best, 1, chain.stages, t->tries, by_slots, &chain)
+               : NULL;
+}
+
 static ebb_status plan(ebb_remat_schedule *schedule, const ebb_remat_problem *problem,
                        uint64_t budget, uint64_t steps, ebb_arena *arena)
 {
     ebb_remat_best best;
-    uint32_t tries = ebb_remat_tries(problem, steps / 2, MOST_TRIES) / 8, stages = UINT32_MAX;
+    const uint32_t tries = ebb_remat_tries(problem, steps / 2, MOST_TRIES) / 8;
+    tried t = {tries < 4 ? 4 : tries, UINT32_MAX};
     EBB_TRY(ebb_remat_best_start(&best, problem, budget, arena));
-    if (best.fits)
-        stages = 0;
-    for (uint32_t most = MOST_STAGES; most >= LEAST_STAGES && stages > 0; most /= 2) {
-        ebb_arena scratch = {0};
-        ebb_chain chain;
-        ebb_status status = ebb_chain_make(&chain, problem, most, &scratch);
-        if (status == NULL && chain.stages > 1 && chain.stages < stages)
-            status = ebb_remat_best_turn(&best, 1, chain.stages, tries < 4 ? 4 : tries, by_slots,
-                                         &chain);
-        stages = chain.stages < stages ? chain.stages : stages;
-        ebb_arena_fini(&scratch);
-        EBB_TRY(status);
-    }
+    if (!best.fits)
+        EBB_TRY(ebb_remat_best_halve(&best, MOST_STAGES, LEAST_STAGES, try_stages, &t));
     *schedule = best.schedule;
     return NULL;
 }

@@ -163,18 +163,23 @@ static ebb_course course_of(const ebb_chain *c)
                         .buffers = 2};
 }
 
-static ebb_status try_stages(ebb_remat_best *best, method plan, uint32_t most, uint32_t tries,
-                             uint32_t *stages, ebb_arena *scratch)
+typedef struct tried {
+    method plan;
+    uint32_t tries, stages; /* of the last chain */
+} tried;
+
+static ebb_status try_stages(void *self, ebb_remat_best *best, uint32_t most, ebb_arena *scratch)
 {
+    tried *t = self;
     ebb_chain chain;
     EBB_TRY(ebb_chain_make(&chain, best->problem, most, scratch));
-    bool fewer = chain.stages < *stages;
-    *stages = fewer ? chain.stages : *stages;
+    bool fewer = chain.stages < t->stages;
+    t->stages = fewer ? chain.stages : t->stages;
     if (!fewer || chain.stages < 2)
         return NULL;
-    walker k = {.c = &chain, .method = plan, .course = course_of(&chain)};
+    walker k = {.c = &chain, .method = t->plan, .course = course_of(&chain)};
     EBB_TRY(find_states(&k, scratch));
-    return ebb_remat_best_turn(best, 1, chain.stages, tries, by_slots, &k);
+    return ebb_remat_best_turn(best, 1, chain.stages, t->tries, by_slots, &k);
 }
 
 /* without: the planner for the same without a disk, or NULL where the method is always of both. */
@@ -183,17 +188,13 @@ static ebb_status plan_by(method plan, const char *without, ebb_remat_schedule *
                           ebb_arena *arena)
 {
     ebb_remat_best best;
-    uint32_t tries = ebb_remat_tries(problem, steps / 2, MOST_TRIES) / 8, stages = UINT32_MAX;
+    const uint32_t tries = ebb_remat_tries(problem, steps / 2, MOST_TRIES) / 8;
+    tried t = {plan, tries < 4 ? 4 : tries, UINT32_MAX};
     EBB_TRY(ebb_remat_best_start(&best, problem, budget, arena));
-    if (best.fits)
-        stages = 0;
-    else if (without != NULL)
-        EBB_TRY(ebb_remat_best_ask(&best, without, steps));
-    for (uint32_t most = MOST_STAGES; most >= LEAST_STAGES && stages > 0; most /= 2) {
-        ebb_arena scratch = {0};
-        ebb_status status = try_stages(&best, plan, most, tries < 4 ? 4 : tries, &stages, &scratch);
-        ebb_arena_fini(&scratch);
-        EBB_TRY(status);
+    if (!best.fits) {
+        if (without != NULL)
+            EBB_TRY(ebb_remat_best_ask(&best, without, steps));
+        EBB_TRY(ebb_remat_best_halve(&best, MOST_STAGES, LEAST_STAGES, try_stages, &t));
     }
     *schedule = best.schedule;
     return NULL;
