@@ -364,11 +364,9 @@ ebb_status ebb_pack(ebb_packing *packing, ebb_interval *intervals, size_t count,
     if (p.options.alignment == 0)
         p.options.alignment = 1;
     *packing = (ebb_packing){.method = "bottom"};
-    const bool may = ebb_known_may(count, &p.options);
-    if (may && ebb_known_find(packing, intervals, count, &p.options))
+    if (ebb_known_find(packing, intervals, count, &p.options))
         return NULL;
     EBB_TRY(pack(packing, &p));
-    if (may)
-        ebb_known_keep(packing, intervals, count, &p.options);
+    ebb_known_keep(packing, intervals, count, &p.options);
     return NULL;
 }

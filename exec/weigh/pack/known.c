@@ -24,7 +24,7 @@ static size_t bytes_of(size_t count)
     return sizeof(known) + count * sizeof(ebb_interval);
 }
 
-bool ebb_known_may(size_t count, const ebb_pack_options *o)
+static bool may_keep(size_t count, const ebb_pack_options *o)
 {
     return o->fixed == NULL && o->time_ns == 0 && count > 0 && count <= MOST_INTERVALS;
 }
@@ -54,6 +54,8 @@ static const known *find(const ebb_interval *v, size_t count, const ebb_pack_opt
 bool ebb_known_find(ebb_packing *packing, ebb_interval *intervals, size_t count,
                     const ebb_pack_options *options)
 {
+    if (!may_keep(count, options))
+        return false;
     (void)pthread_mutex_lock(&lock);
     const known *k = find(intervals, count, options);
     if (k != NULL) {
@@ -75,7 +77,7 @@ static void forget_oldest(void)
 void ebb_known_keep(const ebb_packing *packing, const ebb_interval *intervals, size_t count,
                     const ebb_pack_options *options)
 {
-    known *k = ebb_alloc(bytes_of(count));
+    known *k = may_keep(count, options) ? ebb_alloc(bytes_of(count)) : NULL;
     if (k == NULL)
         return;
     *k = (known){count, options->alignment, options->capacity, *packing};

@@ -9,14 +9,11 @@
 
 #include "exec/weigh/pack.h"
 
-/* May the packing of these be kept? Not where places are fixed, the clock decides, or it is large. */
-bool ebb_known_may(size_t count, const ebb_pack_options *options);
-
 /* Fills packing and offsets from a packing of equal intervals under equal options; false: none. */
 bool ebb_known_find(ebb_packing *packing, ebb_interval *intervals, size_t count,
                     const ebb_pack_options *options);
 
-/* Keeps one that was found. Where memory is short it is not kept. */
+/* Keeps one that was found; not where places are fixed, the clock decides, it is large, or memory is short. */
 void ebb_known_keep(const ebb_packing *packing, const ebb_interval *intervals, size_t count,
                     const ebb_pack_options *options);
 
