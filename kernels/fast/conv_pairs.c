@@ -19,6 +19,7 @@ enum {
     TOGETHER = 256, /* pixels */
     PAIRS = TOGETHER / 2,
     MOST = 256, /* filters of a job */
+    MOST_TAPS = 1 << 20,
 };
 
 typedef struct form {
@@ -71,6 +72,8 @@ static const char *read_sizes(form *f)
         return "multiplies images of one group";
     if (f->count > INT32_MAX || w->batch * ebb_geometry_volume(w->wide) > INT32_MAX)
         return "too many pixels";
+    if (f->taps > MOST_TAPS) // whose sums and places, in floats, are then countable
+        return "too large a window";
     if (f->taps == 1 && w->stride[1] * w->stride[2] == 1 && pad[1] + pad[2] + end[1] + end[2] == 0)
         return "a product of matrices"; // which others do as fast
     return f->channels < PANEL / 2 ? "wants more channels" : NULL;
