@@ -7,70 +7,217 @@
  *
  * once for each group, whose channels C and M are. See kernels/call/geometry.h for the wide and the narrow
  * tensor. A tap of a window lies at one place of every channel: places are looked up once for all.
+ *
+ * What a ConvTranspose of stride s computes at r, r + s, r + 2 s ... meets the same taps, every s-th: each such
+ * phase is a product of its own, in which windows go on by 1.
  */
 #include "kernels/fast/fast.h"
 #include "kernels/fast/gathered.h"
 
+enum { MOST_PHASES = 1024 }; /* beyond, a phase is too small for a product */
+
+/* Element o of what is computed reads, by its j-th tap, place o * step + start + j * slope; the j-th is tap
+ * first + j * every of the kernel. */
+typedef struct axis {
+    int64_t over, in; /* elements: computed, and there to be read */
+    int64_t step, start, slope;
+    int64_t taps, first, every;
+} axis;
+
 typedef struct form {
     ebb_geometry w;
     ebb_op op;
-    int64_t wide, narrow, taps; /* elements: of a channel of each, of a kernel */
-    int64_t channels, filters;  /* of a group, in the wide and in the narrow tensor */
+    bool turned;                  /* ConvTranspose */
+    int64_t wide, narrow, kernel; /* elements: of a channel of each, of a kernel */
+    int64_t channels, filters;    /* of a group, in the wide and in the narrow tensor */
+    int64_t plane,
+        image; /* elements from channel to channel of what windows are of; from image to image */
     const float *left, *right, *bias;
     float *out;
+    int64_t phase[EBB_AXES]; /* 0 but of ConvTranspose */
+    axis along[EBB_AXES];
+    int64_t grid, taps; /* elements computed of a channel, taps that meet in each */
 } form;
 
-/* ---- where the taps are ---- */
-
-/* The place along an axis that tap `k` reads for element `o` of what is computed, or -1. */
-static int64_t place_along(const form *f, int axis, int64_t o, int64_t k)
+static int64_t least(int64_t a, int64_t b)
 {
-    const ebb_geometry *w = &f->w;
-    int64_t tap = k * w->dilation[axis] - w->pad_begin[axis];
-    if (f->op != EBB_OP_CONV_TRANSPOSE) {
-        int64_t at = o * w->stride[axis] + tap;
-        return at >= 0 && at < w->wide[axis] ? at : -1;
-    }
-    int64_t at = o - tap;
-    return at >= 0 && at % w->stride[axis] == 0 && at / w->stride[axis] < w->narrow[axis]
-               ? at / w->stride[axis]
-               : -1;
+    return a < b ? a : b;
 }
 
-/* In the tensor that windows are taken of, from the first channel of its group in the first image: of
- * each tap, for `count` elements of what is computed; -1 in the padding. */
-static void places(const ebb_gathered *p, int64_t *to, int64_t first, int64_t count)
+/* ---- phases ---- */
+
+static axis phase_along(const ebb_geometry *w, int i, int64_t phase)
+{
+    const int64_t stride = w->stride[i], dilation = w->dilation[i], from = phase + w->pad_begin[i];
+    axis a = {.over = (w->wide[i] - phase + stride - 1) / stride,
+              .in = w->narrow[i],
+              .step = 1,
+              .every = 1};
+    while (a.every * (dilation % stride) % stride != 0)
+        a.every++;
+    const int64_t tried = least(a.every, w->kernel[i]);
+    while (a.first < tried && (from - a.first * dilation) % stride != 0)
+        a.first++;
+    if (a.first == tried)
+        return a; // no tap meets here
+    a.taps = (w->kernel[i] - 1 - a.first) / a.every + 1;
+    a.start = (from - a.first * dilation) / stride;
+    a.slope = -(a.every * dilation / stride);
+    return a;
+}
+
+static void set_phase(form *f, int64_t number)
+{
+    const ebb_geometry *w = &f->w;
+    f->grid = f->taps = 1;
+    for (int i = EBB_AXES - 1; i >= 0; i--) {
+        axis *a = &f->along[i];
+        if (f->turned) {
+            const int64_t phases = least(w->stride[i], w->wide[i]);
+            f->phase[i] = number % phases;
+            number /= phases;
+            *a = phase_along(w, i, f->phase[i]);
+        } else {
+            *a = (axis){w->narrow[i],
+                        w->wide[i],
+                        w->stride[i],
+                        -w->pad_begin[i],
+                        w->dilation[i],
+                        w->kernel[i],
+                        0,
+                        1};
+        }
+        f->grid *= a->over;
+        f->taps *= a->taps;
+    }
+}
+
+/* How many there are, counted to MOST_PHASES + 1. */
+static int64_t phases(const form *f)
+{
+    int64_t n = 1;
+    for (int i = 0; i < EBB_AXES && f->turned && n <= MOST_PHASES; i++)
+        n *= least(least(f->w.stride[i], f->w.wide[i]), MOST_PHASES + 1);
+    return n;
+}
+
+/* ---- windows ---- */
+
+/* The stretches of a line that read, and behind them those of the padding. */
+typedef struct list {
+    ebb_stretch *at;
+    int64_t count, begun; /* begun: where those of the padding begin, once they do */
+    bool padding;
+    int64_t step;
+} list;
+
+/* Elements to .. to + n of a line, of which the first reads `place`. Two that read are one where that only
+ * reads too much in between: there is padding, which is written after. */
+static void put(list *l, int64_t to, int64_t place, int64_t n)
+{
+    if (n <= 0)
+        return;
+    ebb_stretch *last = l->count > l->begun ? &l->at[l->count - 1] : NULL;
+    if (last != NULL && (l->padding ? last->to + last->count == to
+                                    : place - last->place == (to - last->to) * l->step))
+        last->count = (int16_t)(to + n - last->to);
+    else
+        l->at[l->count++] = (ebb_stretch){(int32_t)place, (int16_t)to, (int16_t)n};
+}
+
+/* Elements to .. to + n, one after the other in a row of what is computed; base: where the row starts that
+ * they read, -1: nowhere. */
+static void put_row(list *l, const axis *a, int64_t to, int64_t base, int64_t o, int64_t n,
+                    int64_t tap)
+{
+    const int64_t at = o * a->step + a->start + tap * a->slope;
+    const int64_t before = at < 0 ? least(n, (a->step - 1 - at) / a->step) : 0;
+    const int64_t left = base < 0 ? 0 : a->in - (at + before * a->step);
+    const int64_t inside = left > 0 ? least(n - before, (left + a->step - 1) / a->step) : 0;
+    if (!l->padding) {
+        put(l, to + before, base + at + before * a->step, inside);
+    } else {
+        put(l, to, -1, before);
+        put(l, to + before + inside, -1, n - before - inside);
+    }
+}
+
+/* The place along an axis, or -1. */
+static int64_t place_along(const axis *a, int64_t o, int64_t tap)
+{
+    const int64_t at = o * a->step + a->start + tap * a->slope;
+    return at >= 0 && at < a->in ? at : -1;
+}
+
+static void put_rows(list *l, const form *f, int64_t tap, int64_t first, int64_t count)
+{
+    const axis *a = f->along;
+    const int64_t t0 = tap / (a[1].taps * a[2].taps), t1 = tap / a[2].taps % a[1].taps;
+    const int64_t row = first / a[2].over;
+    int64_t o0 = row / a[1].over % a[0].over, o1 = row % a[1].over, o2 = first % a[2].over;
+    int64_t image = 0;
+    for (int64_t n, to = 0; to < count; to += n, o2 = 0) {
+        n = least(count - to, a[2].over - o2);
+        const int64_t p0 = place_along(&a[0], o0, t0), p1 = place_along(&a[1], o1, t1);
+        const bool inside = p0 >= 0 && p1 >= 0;
+        put_row(l, &a[2], to, inside ? image + (p0 * a[1].in + p1) * a[2].in : -1, o2, n,
+                tap % a[2].taps);
+        if (++o1 < a[1].over)
+            continue;
+        o1 = 0;
+        if (++o0 < a[0].over)
+            continue;
+        o0 = 0;
+        image += f->image;
+    }
+}
+
+/* For each tap, from a channel of the first element's image on. */
+static void places(const ebb_gathered *p, ebb_stretch *to, int64_t first, int64_t count)
 {
     const form *f = p->form;
-    const bool turned = f->op == EBB_OP_CONV_TRANSPOSE;
-    const int64_t *over = turned ? f->w.wide : f->w.narrow, *in = turned ? f->w.narrow : f->w.wide;
-    const int64_t volume = turned ? f->wide : f->narrow;
-    const int64_t image = turned ? f->w.narrow_channels * f->narrow : f->w.wide_channels * f->wide;
-    for (int64_t i = 0; i < count; i++) {
-        const int64_t o = (first + i) % volume, from = (first + i) / volume * image;
-        const int64_t at[] = {o / over[2] / over[1], o / over[2] % over[1], o % over[2]};
-        for (int64_t k = 0; k < f->taps; k++) {
-            int64_t k2 = k % f->w.kernel[2], k1 = k / f->w.kernel[2] % f->w.kernel[1];
-            int64_t p0 = place_along(f, 0, at[0], k / (f->w.kernel[2] * f->w.kernel[1]));
-            int64_t p1 = place_along(f, 1, at[1], k1), p2 = place_along(f, 2, at[2], k2);
-            bool inside = p0 >= 0 && p1 >= 0 && p2 >= 0;
-            to[k * count + i] = inside ? from + (p0 * in[1] + p1) * in[2] + p2 : -1;
-        }
+    for (int64_t tap = 0; tap < f->taps; tap++, to += count + 1) {
+        list l = {.at = to, .step = f->along[2].step};
+        put_rows(&l, f, tap, first, count);
+        l.begun = l.count;
+        l.padding = true;
+        put_rows(&l, f, tap, first, count);
+        to[l.count] = (ebb_stretch){0};
     }
+}
+
+/* memcpy of few: what overlaps is written twice. */
+static inline void copy(float *to, const float *from, int64_t n)
+{
+    enum { AT_ONCE = 8 };
+    if (n < AT_ONCE) {
+        for (int64_t i = 0; i < n; i++)
+            to[i] = from[i];
+        return;
+    }
+    for (int64_t i = 0; i + AT_ONCE <= n; i += AT_ONCE)
+        memcpy(to + i, from + i, AT_ONCE * sizeof *to);
+    memcpy(to + n - AT_ONCE, from + n - AT_ONCE, AT_ONCE * sizeof *to);
 }
 
 /* Line (channel, tap) of the windows. */
 static void windows(const ebb_gathered *p, float *to, int64_t group, int64_t index, int64_t first,
-                    int64_t count, const int64_t *at)
+                    int64_t count, const ebb_stretch *at)
 {
-    (void)first;
     const form *f = p->form;
-    const bool turned = f->op == EBB_OP_CONV_TRANSPOSE;
-    const int64_t channel = group * (turned ? f->filters : f->channels) + index / f->taps;
-    const float *from = f->right + channel * (turned ? f->narrow : f->wide);
-    at += index % f->taps * count;
-    for (int64_t i = 0; i < count; i++)
-        to[i] = at[i] >= 0 ? from[at[i]] : 0.0f;
+    const int64_t channel = group * (f->turned ? f->filters : f->channels) + index / f->taps;
+    const float *from = f->right + first / f->grid * f->image + channel * f->plane;
+    const int64_t step = f->along[2].step;
+    at += index % f->taps * (count + 1);
+    for (; at->count > 0 && at->place >= 0; at++)
+        if (step == 1)
+            copy(to + at->to, from + at->place, at->count);
+        else
+            for (int64_t i = 0; i < at->count; i++)
+                to[at->to + i] = from[at->place + i * step];
+    for (; at->count > 0; at++)
+        for (int64_t i = 0; i < at->count; i++)
+            to[at->to + i] = 0.0f;
 }
 
 /* ---- the other side, and what comes out ---- */
@@ -83,18 +230,32 @@ static void weight_row(const ebb_gathered *p, float *to, int64_t group, int64_t 
     memcpy(to, from, (size_t)count * sizeof *to);
 }
 
-/* Of channel `row`: (filter, tap). */
+/* Where tap number `tap` of a phase lies in the kernel. */
+static int64_t tap_of(const form *f, int64_t tap)
+{
+    const axis *a = f->along;
+    const int64_t t2 = a[2].first + tap % a[2].taps * a[2].every;
+    const int64_t t1 = a[1].first + tap / a[2].taps % a[1].taps * a[1].every;
+    const int64_t t0 = a[0].first + tap / (a[2].taps * a[1].taps) * a[0].every;
+    return (t0 * f->w.kernel[1] + t1) * f->w.kernel[2] + t2;
+}
+
+/* Of channel `row`: (filter, tap). All taps of a filter lie together. */
 static void weight_column(const ebb_gathered *p, float *to, int64_t group, int64_t row,
                           int64_t first, int64_t count)
 {
     const form *f = p->form;
-    const float *from = f->left + (group * f->filters * f->channels + row) * f->taps;
-    int64_t filter = first / f->taps, tap = first % f->taps;
-    for (int64_t i = 0; i < count; i++) {
-        to[i] = from[filter * f->channels * f->taps + tap];
-        if (++tap == f->taps) {
+    const int64_t apart = f->channels * f->kernel;
+    const float *from = f->left + group * f->filters * apart + row * f->kernel;
+    int64_t tap = first % f->taps;
+    from += first / f->taps * apart;
+    for (int64_t n; count > 0; to += n, count -= n) {
+        n = f->taps == f->kernel ? least(count, f->taps - tap) : 1;
+        copy(to, from + (n > 1 ? tap : tap_of(f, tap)), n);
+        tap += n;
+        if (tap == f->taps) {
             tap = 0;
-            filter++;
+            from += apart;
         }
     }
 }
@@ -119,19 +280,27 @@ static void narrow_row(const ebb_gathered *p, float *to, int64_t group, int64_t 
     }
 }
 
+/* What is computed of a channel, row by row: in a phase, every stride-th of it. */
 static void store_channel(const ebb_gathered *p, const float *from, int64_t group, int64_t row,
                           int64_t first, int64_t count)
 {
     const form *f = p->form;
-    const bool turned = f->op == EBB_OP_CONV_TRANSPOSE;
-    const int64_t channel = group * p->m + row;
+    const axis *a = f->along;
+    const int64_t *size = f->turned ? f->w.wide : f->w.narrow;
+    const int64_t channels = f->turned ? f->w.wide_channels : f->w.narrow_channels;
+    const int64_t channel = group * p->m + row, whole = f->turned ? f->wide : f->narrow;
+    const int64_t unit[] = {1, 1, 1}, *apart = f->turned ? f->w.stride : unit;
     const float bias = f->bias != NULL ? f->bias[channel] : 0.0f;
-    for (int64_t at, n; count > 0; from += n, first += n, count -= n) {
-        n = stretch(&at, turned ? f->w.wide_channels : f->w.narrow_channels, channel,
-                    turned ? f->wide : f->narrow, first, count);
-        EBB_SIMD
+    for (int64_t n; count > 0; from += n, first += n, count -= n) {
+        const int64_t o2 = first % a[2].over, o1 = first / a[2].over % a[1].over;
+        const int64_t o0 = first / (a[2].over * a[1].over) % a[0].over;
+        float *to =
+            f->out + (first / f->grid * channels + channel) * whole +
+            ((o0 * apart[0] + f->phase[0]) * size[1] + o1 * apart[1] + f->phase[1]) * size[2] +
+            o2 * apart[2] + f->phase[2];
+        n = least(count, a[2].over - o2);
         for (int64_t i = 0; i < n; i++)
-            f->out[at + i] = from[i] + bias;
+            to[i * apart[2]] = from[i] + bias;
     }
 }
 
@@ -144,45 +313,55 @@ static void store_weight(const ebb_gathered *p, const float *from, int64_t group
 
 /* ---- the kernels ---- */
 
+/* Rows of which every window is one element are as well one long row. */
+static void join_rows(ebb_geometry *w)
+{
+    for (int i = 1; i < EBB_AXES; i++)
+        if (w->kernel[i] != 1 || w->stride[i] != 1 || w->pad_begin[i] != 0 ||
+            w->wide[i] != w->narrow[i])
+            return;
+    w->wide[2] = w->narrow[2] = w->wide[2] * w->wide[1];
+    w->wide[1] = w->narrow[1] = 1;
+}
+
 static const char *read_form(form *f, const ebb_call *call)
 {
+    *f = (form){.op = call->op, .turned = call->op == EBB_OP_CONV_TRANSPOSE};
     const char *why = ebb_conv_read(&f->w, call);
     if (why != NULL)
         return why;
     bool weights = call->op == EBB_OP_CONV_WEIGHT_GRAD;
-    f->op = call->op;
     f->wide = ebb_geometry_volume(f->w.wide);
     f->narrow = ebb_geometry_volume(f->w.narrow);
-    f->taps = ebb_geometry_volume(f->w.kernel);
+    f->kernel = ebb_geometry_volume(f->w.kernel);
     f->channels = f->w.wide_channels / f->w.groups;
     f->filters = f->w.narrow_channels / f->w.groups;
+    f->plane = f->turned ? f->narrow : f->wide;
+    f->image = f->plane * (f->turned ? f->w.narrow_channels : f->w.wide_channels);
     f->left = call->in[weights ? 0 : 1].data;
     f->right = call->in[weights ? 1 : 0].data;
     f->bias = !weights && ebb_dnnl_has(call, 2) ? call->in[2].data : NULL;
     f->out = call->out[0].data;
+    join_rows(&f->w);
     return NULL;
 }
 
+/* Of the phase that is set. */
 static ebb_gathered product_of(const form *f)
 {
     ebb_gathered p = {.batches = f->w.groups,
                       .form = f,
-                      .m = f->filters,
-                      .n = f->w.batch * f->narrow,
-                      .k = f->channels * f->taps,
-                      .left = weight_row,
+                      .m = f->turned ? f->channels : f->filters,
+                      .n = f->w.batch * f->grid,
+                      .k = (f->turned ? f->filters : f->channels) * f->taps,
+                      .left = f->turned ? weight_column : weight_row,
                       .right = windows,
                       .places = places,
                       .place_rows = f->taps,
                       .store = store_channel};
-    if (f->op == EBB_OP_CONV_TRANSPOSE) {
-        p.m = f->channels;
-        p.n = f->w.batch * f->wide;
-        p.k = f->filters * f->taps;
-        p.left = weight_column;
-    } else if (f->op == EBB_OP_CONV_WEIGHT_GRAD) {
+    if (f->op == EBB_OP_CONV_WEIGHT_GRAD) {
         p.n = f->channels * f->taps;
-        p.k = f->w.batch * f->narrow;
+        p.k = f->w.batch * f->grid;
         p.by_columns = true;
         p.left = narrow_row;
         p.store = store_weight;
@@ -196,6 +375,11 @@ static const char *misfit(const ebb_call *call)
     const char *why = read_form(&f, call);
     if (why != NULL)
         return why;
+    if (phases(&f) > MOST_PHASES)
+        return "strides so large that few elements meet the same taps";
+    set_phase(&f, phases(&f) - 1);                              // the smallest
+    if (f.image > INT32_MAX / (EBB_GATHERED_LINE / f.grid + 2)) // so many images meet in a line
+        return "images too large for places of 32 bits";
     if (f.w.groups > 1 && product_of(&f).m < 4)
         return "too few channels a group";
     return ebb_conv_bias_misfit(&f.w, call);
@@ -207,8 +391,15 @@ static ebb_status workspace(const ebb_call *call, size_t *bytes)
     const char *why = read_form(&f, call);
     if (why != NULL)
         return ebb_call_error(call, "%s", why);
-    ebb_gathered p = product_of(&f);
-    return ebb_gathered_workspace(&p, call, bytes);
+    *bytes = 0;
+    for (int64_t i = 0; i < phases(&f); i++) {
+        set_phase(&f, i);
+        ebb_gathered p = product_of(&f);
+        size_t own;
+        EBB_TRY(ebb_gathered_workspace(&p, call, &own));
+        *bytes = own > *bytes ? own : *bytes;
+    }
+    return NULL;
 }
 
 static ebb_status run(const ebb_call *call)
@@ -217,8 +408,11 @@ static ebb_status run(const ebb_call *call)
     const char *why = read_form(&f, call);
     if (why != NULL)
         return ebb_call_error(call, "%s", why);
-    ebb_gathered p = product_of(&f);
-    ebb_gathered_run(&p, call);
+    for (int64_t i = 0; i < phases(&f); i++) {
+        set_phase(&f, i);
+        ebb_gathered p = product_of(&f);
+        ebb_gathered_run(&p, call);
+    }
     return NULL;
 }
 

@@ -6,7 +6,11 @@
 
 /* A stretch of k, and the largest block: what is packed of both sides and the block itself stay in the
  * second cache. */
-enum { DEPTH = 256, MOST_ROWS = 24 * EBB_TILE_ROWS, MOST_COLUMNS = 256 };
+enum {
+    DEPTH = EBB_GATHERED_LINE,
+    MOST_ROWS = 24 * EBB_TILE_ROWS,
+    MOST_COLUMNS = EBB_GATHERED_LINE
+};
 enum { JOBS = 32 }; /* fewer leave threads without work: blocks are made smaller */
 
 typedef struct blocks {
@@ -50,7 +54,8 @@ static blocks blocks_of(const ebb_gathered *p)
     b.right = b.columns * DEPTH;
     b.result = b.rows * b.columns;
     int64_t along = p->by_columns ? DEPTH : b.columns;
-    b.places = p->places != NULL ? (size_t)(p->place_rows * along) * sizeof(int64_t) : 0;
+    b.places = p->places != NULL ? (size_t)(p->place_rows * (along + 1)) * sizeof(ebb_stretch) : 0;
+    b.places = (b.places + 63) / 64 * 64;
     b.bytes = b.places + (size_t)(b.left + b.right + b.result) * sizeof(float);
     return b;
 }
@@ -81,7 +86,7 @@ static void pack_left(const ebb_gathered *p, float *to, int64_t batch, int64_t r
 
 /* Panels as ebb_tile_pack makes them. */
 static void pack_rows(const ebb_gathered *p, float *to, int64_t batch, int64_t column,
-                      int64_t columns, int64_t k, int64_t depth, const int64_t *places)
+                      int64_t columns, int64_t k, int64_t depth, const ebb_stretch *places)
 {
     float line[MOST_COLUMNS];
     int64_t there = least(columns, p->n - column);
@@ -95,7 +100,7 @@ static void pack_rows(const ebb_gathered *p, float *to, int64_t batch, int64_t c
 }
 
 static void pack_columns(const ebb_gathered *p, float *to, int64_t batch, int64_t column,
-                         int64_t columns, int64_t k, int64_t depth, const int64_t *places)
+                         int64_t columns, int64_t k, int64_t depth, const ebb_stretch *places)
 {
     float line[DEPTH];
     for (int64_t j = 0; j < columns; j++) {
@@ -111,7 +116,7 @@ static void pack_columns(const ebb_gathered *p, float *to, int64_t batch, int64_
 
 static void compute(const ebb_gathered *p, const blocks *b, void *memory, int64_t job)
 {
-    int64_t *places = p->places != NULL ? memory : NULL;
+    ebb_stretch *places = p->places != NULL ? memory : NULL;
     float *left = (float *)(void *)((char *)memory + b->places);
     float *right = left + b->left, *result = right + b->right;
     const int64_t batch = job / (b->down * b->across);
@@ -120,6 +125,8 @@ static void compute(const ebb_gathered *p, const blocks *b, void *memory, int64_
     const int64_t width = ebb_tile_width(columns);
     if (places != NULL && !p->by_columns)
         p->places(p, places, column, columns);
+    if (p->k == 0)
+        memset(result, 0, (size_t)b->result * sizeof *result);
     for (int64_t k = 0; k < p->k; k += DEPTH) {
         const int64_t depth = least(DEPTH, p->k - k);
         if (places != NULL && p->by_columns)

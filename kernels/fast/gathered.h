@@ -16,6 +16,13 @@
 extern "C" {
 #endif
 
+enum { EBB_GATHERED_LINE = 256 }; /* elements that are asked for at once, at most */
+
+typedef struct ebb_stretch { /* of a line: elements to .. to + count, and where they are from */
+    int32_t place;
+    int16_t to, count;
+} ebb_stretch;
+
 typedef struct ebb_gathered ebb_gathered;
 
 struct ebb_gathered {
@@ -26,11 +33,11 @@ struct ebb_gathered {
                  int64_t count);
     /* Of B's row `index` along n; or, where B goes by columns, of its column along k. */
     void (*right)(const ebb_gathered *p, float *to, int64_t batch, int64_t index, int64_t first,
-                  int64_t count, const int64_t *places);
+                  int64_t count, const ebb_stretch *places);
     bool by_columns;
-    /* What all lines of a stretch have in common, which right() is then given: place_rows x count
-     * numbers. NULL: nothing. */
-    void (*places)(const ebb_gathered *p, int64_t *to, int64_t first, int64_t count);
+    /* What all lines of so many elements have in common, which right() is then given: place_rows of
+     * count + 1 each. NULL: nothing. */
+    void (*places)(const ebb_gathered *p, ebb_stretch *to, int64_t first, int64_t count);
     int64_t place_rows;
     /* `count` elements from column `first` on of C's row. */
     void (*store)(const ebb_gathered *p, const float *from, int64_t batch, int64_t row,
@@ -40,7 +47,7 @@ struct ebb_gathered {
 /* ---- gathered.c ---- */
 
 ebb_status ebb_gathered_workspace(const ebb_gathered *p, const ebb_call *call, size_t *bytes);
-/* No size is 0. The workspace is that of the call. */
+/* No size but k is 0. The workspace is that of the call. */
 void ebb_gathered_run(const ebb_gathered *p, const ebb_call *call);
 
 #ifdef __cplusplus

@@ -66,6 +66,26 @@ static void convolutions_of_several_blocks_agree(void **state)
     convolutions_agree(large, sizeof large / sizeof *large, 6 * 3);
 }
 
+/* Strides, dilations and kernels of which some phases have no tap; rows and images shorter than a line. */
+static void convolutions_of_any_phase_agree(void **state)
+{
+    (void)state;
+    // clang-format off
+    static const shape odd[] = {
+        {"phases without a tap",  2, 2,  5,  6, 1, {11, 14},  {2, 1}, {3, 4}, {1, 1}, {0, 0, 0, 0}},
+        {"dilated by the stride", 2, 3,  4,  6, 1, {13, 16},  {3, 3}, {2, 2}, {2, 4}, {2, 3, 1, 4}},
+        {"dilated across it",     2, 2,  6,  5, 1, {17, 19},  {3, 4}, {3, 2}, {2, 3}, {1, 4, 2, 0}},
+        {"more pad than image",   2, 5,  3,  4, 1, {3, 2},    {5, 5}, {1, 2}, {1, 1}, {3, 4, 4, 3}},
+        {"images of one element", 2, 9,  7,  8, 1, {1, 1},    {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}},
+        {"joined rows",           2, 3, 12, 16, 2, {7, 5},    {1, 1}, {1, 1}, {1, 1}, {0, 0, 0, 0}},
+        {"one tap, padded",       2, 2,  8,  8, 1, {6, 9},    {1, 1}, {1, 1}, {1, 1}, {0, 1, 0, 0}},
+        {"one axis",              1, 4,  6,  8, 1, {57},      {5},    {3},    {1},    {2, 1}},
+        {"three axes",            3, 2,  4,  6, 1, {5, 6, 7}, {3, 2, 3}, {2, 1, 2}, {1, 2, 1}, {1, 1, 0, 0, 1, 2}},
+    };
+    // clang-format on
+    convolutions_agree(odd, sizeof odd / sizeof *odd, 6 * 9);
+}
+
 static void a_convolution_that_is_none_is_declined(void **state)
 {
     (void)state;
@@ -107,6 +127,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(convolutions_agree_with_the_plain_ones),
         cmocka_unit_test(convolutions_of_several_blocks_agree),
+        cmocka_unit_test(convolutions_of_any_phase_agree),
         cmocka_unit_test(a_convolution_that_is_none_is_declined),
         cmocka_unit_test(bits_are_the_same_for_every_number_of_threads),
     };
