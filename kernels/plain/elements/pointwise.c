@@ -119,6 +119,20 @@ static ebb_operand exponents(const void *data, const void *dtype)
 #define LOOPS "kernels/plain/elements/pointwise_loops.inc"
 #include "kernels/plain/both_floats.inc"
 
+/* Integers and flags, which are seldom many: one loop for every broadcast, a quarter of the code. */
+#undef ROW_TWO
+#define ROW_TWO(fn, TYPE, WIDE, SIGN, READ, R, value)                   \
+    static void fn TAKEN                                                \
+    {                                                                   \
+        BEGIN(TYPE, WIDE, SIGN, R)                                      \
+        const T *a = in[0], *b = in[1];                                 \
+        const T z MAYBE = (T)-0.0, w MAYBE = (T)-0.0; /* of MANY */     \
+        for (int64_t i = 0; i < n; i++) {                               \
+            const T x = READ(a[i * step[0]]), y = READ(b[i * step[1]]); \
+            to[i] = (R)(value);                                         \
+        }                                                               \
+    }
+
 /* A base to an integer power, or to one of a float type: arg is the exponent's dtype. */
 #undef ROW_POWER
 #define ROW_POWER(fn, TYPE, WIDE, SIGN, READ, R, value)                              \
