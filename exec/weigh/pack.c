@@ -164,6 +164,7 @@ static ebb_status find_bound(packer *p)
         live = events[e].birth ? live + size : live - size;
         most = live > most ? live : most;
     }
+    ebb_arena_drop(p->scratch, events);
     most = most > padding ? most - padding : 0;
     p->bound = p->least = most > end ? most : end;
     return NULL;

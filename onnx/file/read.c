@@ -77,8 +77,8 @@ static ebb_status read_function(ebb_reader *r, ebb_function *f, const void *part
         EBB_TRY(ebb_reader_name(r, &f->attrs[i], proto->attribute[i]));
     f->attr_count = proto->n_attribute;
     EBB_TRY(read_function_body(r, f, whole, proto));
-    EBB_TRY(
-        ebb_reader_attrs(r, f->body, &f->defaults, &f->default_count, whole, EBB_FUNCTION_DEFAULT));
+    EBB_TRY(ebb_reader_attrs(r, f->body, r->arena, &f->defaults, &f->default_count, whole,
+                             EBB_FUNCTION_DEFAULT));
     find_ops_again(r->model, f, f->body);
     return NULL;
 }

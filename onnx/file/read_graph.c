@@ -357,13 +357,32 @@ static ebb_status read_text(ebb_reader *r, const char **text, const char *from)
     return NULL;
 }
 
+/* Whether the message says no more than its name, its type and a value that nodes may share
+ * (ebb_node_set_attrs): it is written from these. */
+static bool says_no_more(const Onnx__AttributeProto *proto, ebb_encoded whole)
+{
+    Onnx__AttributeProto a = ONNX__ATTRIBUTE_PROTO__INIT;
+    a.name = proto->name;
+    a.has_type = true;
+    a.type = proto->type;
+    a.has_f = a.type == (Onnx__AttributeProto__AttributeType)EBB_ATTR_FLOAT;
+    a.f = proto->f;
+    a.has_i = a.type == (Onnx__AttributeProto__AttributeType)EBB_ATTR_INT;
+    a.i = proto->i;
+    a.n_ints = a.type == (Onnx__AttributeProto__AttributeType)EBB_ATTR_INTS ? proto->n_ints : 0;
+    a.ints = proto->ints;
+    const size_t bytes = protobuf_c_message_get_packed_size(&a.base);
+    return proto->has_type && a.has_f == proto->has_f && a.has_i == proto->has_i && a.f == a.f &&
+           bytes == whole.size && bytes == protobuf_c_message_get_packed_size(&proto->base);
+}
+
 static ebb_status read_attr(ebb_reader *r, ebb_graph *g, ebb_attr *attr, const void *part,
                             const Onnx__AttributeProto *proto)
 {
     const ebb_encoded whole = ebb_wire_bytes(part);
     if (is_blank(proto->name))
         return ebb_error(EBB_REJECTED, "an attribute has no name");
-    *attr = (ebb_attr){.origin = part};
+    *attr = (ebb_attr){.origin = says_no_more(proto, whole) ? NULL : part};
     EBB_TRY(read_text(r, &attr->name, proto->name));
     attr->type = proto->has_type ? (ebb_attr_type)proto->type : guessed_type(proto, whole);
     if (!is_blank(proto->ref_attr_name))
@@ -372,14 +391,14 @@ static ebb_status read_attr(ebb_reader *r, ebb_graph *g, ebb_attr *attr, const v
     return status != NULL ? ebb_reader_placed(status, "attribute", proto->name) : NULL;
 }
 
-ebb_status ebb_reader_attrs(ebb_reader *r, ebb_graph *g, ebb_attr **attrs, size_t *count,
-                            ebb_encoded whole, uint32_t field)
+ebb_status ebb_reader_attrs(ebb_reader *r, ebb_graph *g, ebb_arena *lists, ebb_attr **attrs,
+                            size_t *count, ebb_encoded whole, uint32_t field)
 {
     const uint64_t graphs = EBB_FIELD(EBB_ATTRIBUTE_GRAPH) | EBB_FIELD(EBB_ATTRIBUTE_GRAPHS);
     size_t at = 0, i = 0;
     ebb_arena scratch = {0};
     *count = ebb_wire_count(whole, field);
-    *attrs = EBB_NEW(r->arena, ebb_attr, *count);
+    *attrs = EBB_NEW(lists, ebb_attr, *count);
     ebb_status status = *attrs != NULL ? NULL : ebb_error_memory();
     for (const void *part; status == NULL && (part = ebb_wire_next(whole, field, &at)) != NULL;) {
         ProtobufCMessage *message;
@@ -519,15 +538,16 @@ static ebb_status read_node(ebb_reader *r, ebb_graph *g, const void *part,
     EBB_TRY(ebb_reader_name(r, &info->domain, proto->domain));
     EBB_TRY(ebb_reader_name(r, &info->overload, proto->overload));
     EBB_TRY(ebb_reader_name(r, &info->doc, proto->doc_string));
+    ebb_arena scratch = {0};
     ebb_attr *attrs;
     size_t count;
     ebb_status status =
-        ebb_reader_attrs(r, g, &attrs, &count, ebb_wire_bytes(part), EBB_NODE_ATTRIBUTE);
+        ebb_reader_attrs(r, g, &scratch, &attrs, &count, ebb_wire_bytes(part), EBB_NODE_ATTRIBUTE);
+    if (status == NULL)
+        status = ebb_node_set_attrs(g, n, attrs, (uint32_t)count);
+    ebb_arena_fini(&scratch);
     if (status != NULL)
         return ebb_at(status, label_of(r, proto));
-    info = ebb_node_of(g, n);
-    info->attr = attrs;
-    info->attr_count = (uint32_t)count;
     return read_node_props(r, g, n, proto);
 }
 

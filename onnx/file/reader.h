@@ -35,8 +35,9 @@ ebb_status ebb_reader_prop(ebb_reader *r, ebb_props *props,
 ebb_status ebb_reader_graph(ebb_reader *r, ebb_graph *g, const void *part);
 ebb_status ebb_reader_nodes(ebb_reader *r, ebb_graph *g, ebb_encoded whole, uint32_t field);
 ebb_status ebb_reader_infos(ebb_reader *r, ebb_graph *g, ebb_encoded whole, uint32_t field);
-ebb_status ebb_reader_attrs(ebb_reader *r, ebb_graph *g, ebb_attr **attrs, size_t *count,
-                            ebb_encoded whole, uint32_t field);
+/* The list in this arena, what it points at in the model's. */
+ebb_status ebb_reader_attrs(ebb_reader *r, ebb_graph *g, ebb_arena *lists, ebb_attr **attrs,
+                            size_t *count, ebb_encoded whole, uint32_t field);
 
 /* Calls `read` for each message that `whole` has in a field, without fields of a set. The message
  * is good until it returns; the part stays. */

@@ -228,6 +228,7 @@ static ebb_status copy_model(ebb_model *m, const ebb_model *from)
     bool failed = false;
     m->names = from->names; // the same ids and the same texts
     m->names.arena = arena;
+    m->names.left = 0; // the rest of the room is the original's
     COPY(arena, m->names.text, m->names.capacity, &failed);
     COPY(arena, m->names.hash, m->names.slots, &failed);
     m->ir_version = from->ir_version;

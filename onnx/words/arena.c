@@ -280,6 +280,25 @@ static bool double_slots(ebb_names *names)
     return true;
 }
 
+/* Room for a text; texts lie one behind the other, as most are shorter than an arena's grain makes up
+ * for. */
+static char *room_for(ebb_names *names, size_t bytes)
+{
+    enum { TOGETHER = 4096 };
+    if (bytes > TOGETHER / 8)
+        return ebb_arena_alloc(names->arena, bytes);
+    if (bytes > names->left) {
+        names->room = ebb_arena_alloc(names->arena, TOGETHER);
+        names->left = names->room != NULL ? TOGETHER : 0;
+    }
+    char *room = names->room;
+    if (room != NULL) {
+        names->room += bytes;
+        names->left -= bytes;
+    }
+    return room;
+}
+
 ebb_str ebb_names_intern(ebb_names *names, const char *text, size_t length)
 {
     const ebb_str none = {0};
@@ -297,7 +316,7 @@ ebb_str ebb_names_intern(ebb_names *names, const char *text, size_t length)
         return none;
     if (names->text != old)
         ebb_arena_drop(names->arena, old);
-    char *copy = ebb_arena_alloc(names->arena, length + 1);
+    char *copy = room_for(names, length + 1);
     if (copy == NULL)
         return none;
     memcpy(copy, text, length);

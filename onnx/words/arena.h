@@ -78,6 +78,8 @@ typedef struct ebb_names {
     const char **text; /* by id; text[0] is "" */
     uint32_t *hash;    /* open addressing: id or 0 */
     size_t count, capacity, slots;
+    char *room; /* for the next texts */
+    size_t left;
 } ebb_names;
 
 EBB_MUST_USE bool ebb_names_init(ebb_names *names, ebb_arena *arena);

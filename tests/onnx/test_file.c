@@ -101,6 +101,16 @@ static void what_we_do_not_know_comes_back(void **state)
     put_int(&b, 20, 3);
     put_text(&b, 777, "new field of an attribute");
     close_message(&b, attribute);
+    const char *said[] = {NULL, "doc of a number"}; // the first says no more than its number
+    for (int i = 0; i < 2; i++) {
+        attribute = open_message(&b, 5);
+        put_text(&b, 1, i == 0 ? "plain" : "told");
+        put_int(&b, 3, 7);
+        if (said[i] != NULL)
+            put_text(&b, 13, said[i]);
+        put_int(&b, 20, 2);
+        close_message(&b, attribute);
+    }
     put_text(&b, 6, "doc");
     put_text(&b, 7, "my.domain");
     put_text(&b, 8, "overload");
@@ -475,6 +485,24 @@ static void an_operator_of_ours_brings_its_body(void **state)
     ebb_model_free(model);
 }
 
+static void equal_attributes_of_a_file_lie_in_memory_once(void **state)
+{
+    (void)state;
+    ebb_model *model;
+    OK(ebb_text_parse_model(&model, "<ir_version: 8, opset_import: [\"\" : 17]>\n"
+                                    "g (float[4,8] x) => (float[4,8] y) {\n"
+                                    "  a = Transpose<perm = [1,0]> (x)\n"
+                                    "  y = Transpose<perm = [1,0]> (a)\n}"));
+    void *memory;
+    ebb_model *copy = again(model, &memory);
+    const ebb_node first = ebb_first(copy->graph);
+    assert_ptr_equal(ebb_node_of(copy->graph, first)->attr,
+                     ebb_node_of(copy->graph, ebb_next(copy->graph, first))->attr);
+    ebb_model_free(copy);
+    ebb_free(memory);
+    ebb_model_free(model);
+}
+
 /* ONNX Runtime wants it; and what is written once is written so again. */
 static void a_call_of_an_operator_with_a_body_names_all_outputs(void **state)
 {
@@ -573,6 +601,7 @@ int main(void)
         cmocka_unit_test(phases_roles_loss_and_places_are_written),
         cmocka_unit_test(metadata_that_a_pass_changes_stays_in_its_place),
         cmocka_unit_test(an_operator_of_ours_brings_its_body),
+        cmocka_unit_test(equal_attributes_of_a_file_lie_in_memory_once),
         cmocka_unit_test(a_call_of_an_operator_with_a_body_names_all_outputs),
         cmocka_unit_test(nothing_is_left_where_writing_fails),
         cmocka_unit_test(a_missing_file_is_an_io_error),

@@ -17,7 +17,7 @@
 
 #include "exec/weigh/pack/column.h"
 
-enum { BASE = 8, LEVELS = 12 }; /* BASE to the power of LEVELS exceeds 2^33 */
+enum { BASE = 4, LEVELS = 17 }; /* BASE to the power of LEVELS exceeds 2^33 */
 enum {
     COLUMNS = 8,   /* two ends, of as many kinds of pieces as take turns */
     NEAR = 256,    /* pieces that come or go: a column is moved so far rather than another */
@@ -45,6 +45,8 @@ typedef struct column {
 
 struct ebb_space {
     ebb_arena *arena;
+    stretch
+        *left[32]; /* lists of 2^k stretches that sets have outgrown; each begins with the next */
     const ebb_piece *pieces;
     uint64_t *offsets; /* by piece; UINT64_MAX: not there yet */
     ends births, deaths;
@@ -100,6 +102,7 @@ static bool list_ends(ebb_space *s, ends *list, uint32_t count, size_t position)
         list->from[k + 1] += list->from[k];
     for (uint32_t i = 0; i < count; i++)
         list->pieces[list->from[leaves[i] + 1]++] = i;
+    ebb_arena_drop(s->arena, leaves);
     return true;
 }
 
@@ -129,7 +132,7 @@ ebb_space *ebb_space_new(const ebb_piece *pieces, uint32_t count, ebb_arena *scr
         s->offsets[i] = UINT64_MAX;
     for (uint32_t k = 0; k < COLUMNS; k++)
         s->columns[k] = (column){ebb_column_new(scratch), kept / COLUMNS * k, 0};
-    for (size_t nodes = kept; s->levels == 0 || nodes > 1; nodes = nodes / BASE + 1) {
+    for (size_t nodes = kept; s->levels == 0 || nodes > 1; nodes = (nodes + BASE - 1) / BASE) {
         s->any[s->levels] = EBB_NEW(scratch, stretches, nodes);
         s->cover[s->levels] = // who lives in a leaf covers it
             s->levels == 0 ? s->any[0] : EBB_NEW(scratch, stretches, nodes);
@@ -155,23 +158,32 @@ static const stretch *first_above(const stretch *at, const stretch *end, uint64_
     return at;
 }
 
-static bool make_room(stretches *set, ebb_arena *arena)
+/* A set that grows leaves its list to others: sets are many, and most stay small. */
+static bool make_room(ebb_space *s, stretches *set)
 {
     if (set->count < set->capacity)
         return true;
-    uint32_t capacity = set->capacity == 0 ? 1 : set->capacity * 2;
-    stretch *list = ebb_arena_alloc(arena, capacity * sizeof *list);
+    const uint32_t capacity = set->capacity == 0 ? 1 : set->capacity * 2;
+    const int class = __builtin_ctz(capacity);
+    stretch *list = s->left[class];
+    if (list != NULL)
+        memcpy(&s->left[class], list, sizeof list);
+    else
+        list = ebb_arena_alloc(s->arena, capacity * sizeof *list);
     if (list == NULL)
         return false;
-    if (set->count > 0)
+    if (set->count > 0) {
         memcpy(list, set->list, set->count * sizeof *list);
+        memcpy(set->list, &s->left[class - 1], sizeof list);
+        s->left[class - 1] = set->list;
+    }
     set->list = list;
     set->capacity = capacity;
     return true;
 }
 
 /* What the new stretch touches becomes one with it. */
-static bool add(stretches *set, stretch z, ebb_arena *arena)
+static bool add(ebb_space *s, stretches *set, stretch z)
 {
     const stretch *from = set->list, *to = from + set->count;
     uint32_t at = z.from > 0 ? (uint32_t)(first_above(from, to, z.from - 1) - from) : 0, end = at;
@@ -180,7 +192,7 @@ static bool add(stretches *set, stretch z, ebb_arena *arena)
         z.to = set->list[end].to > z.to ? set->list[end].to : z.to;
     }
     if (end == at) {
-        if (!make_room(set, arena))
+        if (!make_room(s, set))
             return false;
         memmove(&set->list[at + 1], &set->list[at], (set->count - at) * sizeof z);
         set->count++;
@@ -196,8 +208,8 @@ static bool add(stretches *set, stretch z, ebb_arena *arena)
 
 static bool cover(ebb_space *s, uint32_t level, uint32_t node, stretch taken)
 {
-    return add(&s->any[level][node], taken, s->arena) &&
-           (level == 0 || add(&s->cover[level][node], taken, s->arena));
+    return add(s, &s->any[level][node], taken) &&
+           (level == 0 || add(s, &s->cover[level][node], taken));
 }
 
 /* ---- columns ---- */
@@ -279,8 +291,8 @@ bool ebb_space_take(ebb_space *s, const ebb_piece *z, uint64_t offset)
             put(c, offset, z->size);
     for (uint32_t h = 0; h < s->levels && good; h++) {
         bool top = h + 1 == s->levels;
-        good = add(&s->any[h][left], taken, s->arena) &&
-               (left == right || add(&s->any[h][right], taken, s->arena));
+        good =
+            add(s, &s->any[h][left], taken) && (left == right || add(s, &s->any[h][right], taken));
         while (good && from < to && (from % BASE != 0 || top))
             good = cover(s, h, from++, taken);
         while (good && from < to && to % BASE != 0)
