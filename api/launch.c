@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "kernels/group_shared.h"
+#include "kernels/away/group_shared.h"
 #include "onnx/words/options.h"
 
 enum { LOOK_NS = 10000000, GRACE_S = 3, LATE_MS = 600000, NOT_STARTED = 127 };

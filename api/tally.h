@@ -10,7 +10,7 @@
 #ifndef EBB_API_TALLY_H
 #define EBB_API_TALLY_H
 
-#include "kernels/group.h"
+#include "kernels/away/group.h"
 #include "onnx/words/status.h"
 #include "onnx/words/tensor.h"
 #include "passes/loss/loss.h"

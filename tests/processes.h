@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "kernels/group_shared.h"
+#include "kernels/away/group_shared.h"
 
 typedef int each_process(ebb_group *group);
 

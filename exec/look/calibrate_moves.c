@@ -13,7 +13,7 @@
 
 #include "exec/data/sample.h"
 #include "exec/run/program.h"
-#include "kernels/mover.h"
+#include "kernels/away/mover.h"
 
 #include <pthread.h>
 #include <sched.h>

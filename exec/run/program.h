@@ -8,8 +8,8 @@
 #define EBB_EXEC_RUN_PROGRAM_H
 
 #include "exec/weigh/plan.h"
-#include "kernels/group.h"
-#include "kernels/mover.h"
+#include "kernels/away/group.h"
+#include "kernels/away/mover.h"
 
 #ifdef __cplusplus
 extern "C" {

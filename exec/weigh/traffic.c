@@ -2,7 +2,7 @@
 #include "exec/weigh/traffic.h"
 
 #include "exec/weigh/node_time.h"
-#include "kernels/group.h"
+#include "kernels/away/group.h"
 
 static int64_t up(int64_t n, int64_t by)
 {

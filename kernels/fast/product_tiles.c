@@ -13,7 +13,7 @@
 #include "kernels/fast/fast.h"
 #include "kernels/fast/product.h"
 #include "kernels/fast/tile.h"
-#include "kernels/halves.h"
+#include "kernels/plain/halves.h"
 
 enum {
     PANEL = EBB_TILE_COLUMNS,

@@ -2,7 +2,7 @@
 #ifndef EBB_KERNELS_NESTED_WIDEN_H
 #define EBB_KERNELS_NESTED_WIDEN_H
 
-#include "kernels/halves.h"
+#include "kernels/plain/halves.h"
 #include "kernels/kernels.h"
 
 #ifdef __cplusplus

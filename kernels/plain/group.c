@@ -12,9 +12,9 @@
  * Each number is added as operator Add does, in its own dtype: so the sum of what N ranks have has the bits
  * that adding N parts one after another has in one process.
  */
-#include "kernels/group.h"
-#include "kernels/halves.h"
-#include "kernels/mover.h"
+#include "kernels/away/group.h"
+#include "kernels/plain/halves.h"
+#include "kernels/away/mover.h"
 #include "kernels/plain/plain.h"
 
 static int64_t ranks_of(const ebb_call *c)

@@ -1,5 +1,5 @@
 /* moves.c: Store, Fetch, Wait: what the mover of a program does. Outside of a program they copy. */
-#include "kernels/mover.h"
+#include "kernels/away/mover.h"
 #include "kernels/plain/plain.h"
 
 static ebb_status copy(const ebb_call *c)

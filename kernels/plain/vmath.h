@@ -11,7 +11,7 @@
 #ifndef EBB_KERNELS_PLAIN_VMATH_H
 #define EBB_KERNELS_PLAIN_VMATH_H
 
-#include "kernels/halves.h"
+#include "kernels/plain/halves.h"
 
 #include <math.h>
 #include <stdint.h>

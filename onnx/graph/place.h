@@ -1,7 +1,7 @@
 /* place.h: where the bytes of a value lie.
  *
  * Most lie in the memory of the device that runs the step. A node with the trait EBB_STARTS begins a move to
- * another place, or back, or an exchange with other processes (kernels/group.h), that goes on beside the step.
+ * another place, or back, or an exchange with other processes (kernels/away/group.h), that goes on beside the step.
  * One Wait alone reads what it makes: there the work must be over, and until then the Wait holds what is read.
  *
  *     s = Store <place = "disk"> (x)    starts to write x

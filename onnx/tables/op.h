@@ -51,7 +51,7 @@ enum {
     EBB_STARTS = 1 << 14,   /* begins work that goes on beside the step (graph/place.h) */
     EBB_BODIES = 1 << 15,   /* runs bodies: If, Loop, Scan */
     EBB_TOGETHER =
-        1 << 16, /* asks the group of processes that compute the step (kernels/group.h) */
+        1 << 16, /* asks the group of processes that compute the step (kernels/away/group.h) */
 };
 
 /* Output o may be written over input i, element by element or because the kernel says so.

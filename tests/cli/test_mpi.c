@@ -21,7 +21,7 @@ static const mpi mpis[] = {
 };
 enum { MPIS = sizeof mpis / sizeof *mpis };
 
-#define OBJECT EBB_BINARY_DIR "/kernels/mpi/libebb_mpi_%s.so"
+#define OBJECT EBB_BINARY_DIR "/kernels/away/mpi/libebb_mpi_%s.so"
 
 static bool is_here(const mpi *m)
 {

@@ -5,7 +5,7 @@
 
 #include <time.h>
 
-#include "kernels/mover.h"
+#include "kernels/away/mover.h"
 #include "tests/processes.h"
 
 /* ---- sums ---- */

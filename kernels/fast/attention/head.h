@@ -4,7 +4,7 @@
 
 #include "kernels/call/attention.h"
 #include "kernels/fast/fast.h"
-#include "kernels/halves.h"
+#include "kernels/plain/halves.h"
 
 #ifdef __cplusplus
 extern "C" {

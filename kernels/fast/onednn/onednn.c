@@ -1,6 +1,6 @@
 /* onednn.c: the phases of a call, and its runs; see onednn.h. */
 #include "kernels/fast/onednn/plan.h"
-#include "kernels/halves.h"
+#include "kernels/plain/halves.h"
 
 enum { PIECES = EBB_DNNL_PIECES };
 

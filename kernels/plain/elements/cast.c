@@ -7,7 +7,7 @@
  * keeps the low bits. To bool: everything but zero is true. Pieces begin at whole bytes in every
  * dtype.
  */
-#include "kernels/halves.h"
+#include "kernels/plain/halves.h"
 #include "kernels/math/round_once.h"
 #include "kernels/plain/plain.h"
 

@@ -5,7 +5,7 @@
  */
 #include "kernels/draws.h"
 #include "kernels/call/misfit.h"
-#include "kernels/halves.h"
+#include "kernels/plain/halves.h"
 #include "kernels/math/philox.h"
 #include "kernels/plain/plain.h"
 

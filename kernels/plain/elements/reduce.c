@@ -4,7 +4,7 @@
  * copy into the workspace, so that each reduction is of [outer, n, inner]. One thread makes one
  * output (or one block of neighbours), so the order of additions is fixed.
  */
-#include "kernels/halves.h"
+#include "kernels/plain/halves.h"
 #include "kernels/plain/plain.h"
 
 #include <math.h>

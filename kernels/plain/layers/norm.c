@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "kernels/halves.h"
+#include "kernels/plain/halves.h"
 #include "kernels/plain/plain.h"
 #include "kernels/plain/vmath.h"
 

@@ -2,7 +2,7 @@
  * output. */
 #include <math.h>
 
-#include "kernels/halves.h"
+#include "kernels/plain/halves.h"
 #include "kernels/plain/layers/norm.h"
 #include "kernels/plain/plain.h"
 

@@ -1,4 +1,4 @@
-/* group: types of what the processes of a group ask each other (kernels/group.h). */
+/* group: types of what the processes of a group ask each other (kernels/away/group.h). */
 #include "onnx/graph/shape.h"
 #include "onnx/ops/ops.h"
 

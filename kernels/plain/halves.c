@@ -1,5 +1,5 @@
 /* halves.c: see halves.h. */
-#include "kernels/halves.h"
+#include "kernels/plain/halves.h"
 
 #include "kernels/parallel.h"
 

@@ -7,10 +7,10 @@
  * gives into its half t mod 2, says that it has arrived, and reads the others' when all have: whoever
  * writes that half again has seen all arrive at turn t + 1, so nobody reads it any more.
  */
-#ifndef EBB_KERNELS_GROUP_SHARED_H
-#define EBB_KERNELS_GROUP_SHARED_H
+#ifndef EBB_KERNELS_AWAY_GROUP_SHARED_H
+#define EBB_KERNELS_AWAY_GROUP_SHARED_H
 
-#include "kernels/group.h"
+#include "kernels/away/group.h"
 
 #ifdef __cplusplus
 extern "C" {

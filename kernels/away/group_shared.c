@@ -1,7 +1,7 @@
 /* group_shared.c: see group_shared.h. Waiting is a futex, so that processes without a processor of their
  * own cost the others nothing: who yields instead comes behind all that others do on its processor. */
 #define _GNU_SOURCE // memfd_create, seals
-#include "kernels/group_shared.h"
+#include "kernels/away/group_shared.h"
 
 #include "onnx/words/arena.h"
 

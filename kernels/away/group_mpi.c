@@ -1,6 +1,6 @@
 /* group_mpi.c: see group_mpi.h. Before the bytes of an exchange go the numbers that tell which it is, since an
  * MPI waits for ever, or worse, where two processes mean different ones. */
-#include "kernels/group_mpi.h"
+#include "kernels/away/group_mpi.h"
 
 #include "kernels/plugin.h"
 #include "onnx/words/arena.h"
@@ -99,7 +99,7 @@ static const ebb_transport transport_mpi = {.exchange = exchange, .speaks = spea
 static ebb_status open_object(const ebb_mpi **mpi, const struct launcher *l)
 {
     char why[512] = "";
-    void *handle = ebb_object_open(l->object, "EBB_MPI_PLUGIN", "mpi", why);
+    void *handle = ebb_object_open(l->object, "EBB_MPI_PLUGIN", "away/mpi", why);
     *mpi = handle != NULL ? dlsym(handle, "ebb_mpi_table") : NULL;
     if (handle == NULL)
         return ebb_hint(

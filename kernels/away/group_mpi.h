@@ -1,16 +1,16 @@
 /* group_mpi.h: the transport between processes that an MPI has started, on one machine or several.
  *
  * The MPIs differ in all that a compiler sees of them, so each has a shared object of its own, made of one
- * source (kernels/mpi/mpi.c) by that MPI's compiler, and opened where its launcher has started this process:
+ * source (kernels/away/mpi/mpi.c) by that MPI's compiler, and opened where its launcher has started this process:
  * libebb needs none of them. Bytes alone go by MPI; sums are made as everywhere (group.h).
  *
  *     mpirun -n 2 ebb train ...     sets OMPI_COMM_WORLD_SIZE  -> libebb_mpi_openmpi.so
  *                                   sets PMI_SIZE              -> libebb_mpi_mpich.so
  */
-#ifndef EBB_KERNELS_GROUP_MPI_H
-#define EBB_KERNELS_GROUP_MPI_H
+#ifndef EBB_KERNELS_AWAY_GROUP_MPI_H
+#define EBB_KERNELS_AWAY_GROUP_MPI_H
 
-#include "kernels/group.h"
+#include "kernels/away/group.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -7,7 +7,7 @@
  * Bytes are written from where they lie and read to where they will, piece by piece, so that a piece is summed
  * while it is in the cache.
  */
-#include "kernels/mover.h"
+#include "kernels/away/mover.h"
 
 #include "onnx/words/map.h"
 #include "onnx/words/amount.h"

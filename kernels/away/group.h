@@ -11,8 +11,8 @@
  *
  * Sums are made of the first by whoever asks, in the order of ranks: their bits depend on no transport.
  */
-#ifndef EBB_KERNELS_GROUP_H
-#define EBB_KERNELS_GROUP_H
+#ifndef EBB_KERNELS_AWAY_GROUP_H
+#define EBB_KERNELS_AWAY_GROUP_H
 
 #include "onnx/words/status.h"
 

@@ -4,8 +4,8 @@
  * bits are those of ebb_float_to_half() and ebb_float_to_bf16() (onnx/words/tensor.h), in loops
  * without branches, which become vector code.
  */
-#ifndef EBB_KERNELS_HALVES_H
-#define EBB_KERNELS_HALVES_H
+#ifndef EBB_KERNELS_PLAIN_HALVES_H
+#define EBB_KERNELS_PLAIN_HALVES_H
 
 #include <string.h>
 

@@ -8,8 +8,8 @@
  *
  * A move that fails is said by the next start, wait or settle: EBB_IO, with the node and the folder.
  */
-#ifndef EBB_KERNELS_MOVER_H
-#define EBB_KERNELS_MOVER_H
+#ifndef EBB_KERNELS_AWAY_MOVER_H
+#define EBB_KERNELS_AWAY_MOVER_H
 
 #include "onnx/words/status.h"
 

@@ -1,8 +1,8 @@
 /* group.c: what a group does whatever its transport is. */
-#include "kernels/group.h"
+#include "kernels/away/group.h"
 
-#include "kernels/group_mpi.h"
-#include "kernels/group_shared.h"
+#include "kernels/away/group_mpi.h"
+#include "kernels/away/group_shared.h"
 #include "onnx/words/arena.h"
 
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  * Messages are posted and asked for in turns, so that a process which never comes is named instead of waited
  * for; between turns it sleeps, so that two on one processor let each other work.
  */
-#include "kernels/group_mpi.h"
+#include "kernels/away/group_mpi.h"
 
 #include <mpi.h>
 #include <stdio.h>
