@@ -98,11 +98,15 @@ static int functions(ebb_cell cell)
     return (int)cell + 1;
 }
 
+static ebb_squash usual_squash(ebb_cell cell, int k)
+{
+    return k == 0 && cell != EBB_CELL_RNN ? EBB_SQUASH_SIGMOID : EBB_SQUASH_TANH;
+}
+
 /* The names, direction by direction; alpha and beta are handed out to those that have one, in that
  * order. */
 static const char *read_activations(ebb_recurrent *s, const ebb_attrs *attrs)
 {
-    static const char *const usual[] = {"Sigmoid", "Tanh", "Tanh"};
     const ebb_attr *names = ebb_attr_find(attrs, "activations");
     const ebb_attr *alpha = ebb_attr_find(attrs, "activation_alpha");
     const ebb_attr *beta = ebb_attr_find(attrs, "activation_beta");
@@ -116,7 +120,7 @@ static const char *read_activations(ebb_recurrent *s, const ebb_attrs *attrs)
         for (uint32_t k = 0; k < each; k++) {
             ebb_activation *a = &s->activations[d][k];
             uint32_t i = d * each + k;
-            const char *name = s->cell == EBB_CELL_RNN ? "Tanh" : usual[k];
+            const char *name = squashes[usual_squash(s->cell, (int)k)].name;
             if (names != NULL && i < names->count)
                 name = names->strings[i];
             if (!name_squash(a, name))
@@ -225,13 +229,15 @@ static const char *check_outputs(const ebb_recurrent *s, const ebb_call *call)
 
 const char *ebb_usual_lstm_misfit(const ebb_recurrent *s, const ebb_call *call)
 {
-    static const ebb_squash usual[] = {EBB_SQUASH_SIGMOID, EBB_SQUASH_TANH, EBB_SQUASH_TANH};
-    if (s->cell != EBB_CELL_LSTM)
-        return "only LSTM";
+    return s->cell == EBB_CELL_LSTM ? ebb_usual_cell_misfit(s, call) : "only LSTM";
+}
+
+const char *ebb_usual_cell_misfit(const ebb_recurrent *s, const ebb_call *call)
+{
     for (int d = 0; d < (int)s->directions; d++)
-        for (int k = 0; k < 3; k++)
-            if (s->activations[d][k].kind != usual[k])
-                return "only the activations Sigmoid, Tanh, Tanh";
+        for (int k = 0; k < functions(s->cell); k++)
+            if (s->activations[d][k].kind != usual_squash(s->cell, k))
+                return "only the activations that a cell has where the node names none";
     if (isfinite(s->clip))
         return "no clip";
     if (s->input_forget)

@@ -17,8 +17,10 @@ extern "C" {
  * can run: operands that contradict each other are found here, so loops may trust the result. */
 const char *ebb_recurrent_read(ebb_recurrent *sizes, const ebb_call *call);
 
-/* NULL where this is an LSTM without clip, peepholes and lengths, time first, with the usual
- * activations; else what is unusual. For kernels that compute nothing else. */
+/* NULL where this is without clip, input_forget and lengths, time first, with the usual activations; else
+ * what is unusual. For kernels that compute nothing else. */
+const char *ebb_usual_cell_misfit(const ebb_recurrent *sizes, const ebb_call *call);
+/* And it is an LSTM. */
 const char *ebb_usual_lstm_misfit(const ebb_recurrent *sizes, const ebb_call *call);
 
 /* Does that direction begin with the last step? */

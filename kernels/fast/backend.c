@@ -51,29 +51,34 @@ const char *ebb_dnnl_declines_shape(const ebb_operand *o, bool plain)
     return NULL;
 }
 
-static const char *declines_operand(const ebb_operand *o, bool plain)
+static const char *declines_operand(const ebb_operand *o, ebb_dtype dtype, bool plain)
 {
-    if (o->type.dtype != EBB_NONE && o->type.dtype != EBB_F32)
-        return "computes in float32 only";
+    if (o->type.dtype != EBB_NONE && o->type.dtype != dtype)
+        return dtype == EBB_F32 ? "computes in float32 only" : "operands of several dtypes";
     return ebb_dnnl_declines_shape(o, plain);
 }
 
-static const char *declines_operands(const ebb_call *call, bool plain)
+static const char *declines_operands(const ebb_call *call, ebb_dtype dtype, bool plain)
 {
     const char *why = NULL;
     for (uint32_t i = 0; why == NULL && i < call->input_count; i++)
-        why = declines_operand(&call->in[i], plain);
+        why = declines_operand(&call->in[i], dtype, plain);
     for (uint32_t o = 0; why == NULL && o < call->output_count; o++)
-        why = declines_operand(&call->out[o], plain);
+        why = declines_operand(&call->out[o], dtype, plain);
     return why;
 }
 
 const char *ebb_dnnl_floats(const ebb_call *call)
 {
-    return declines_operands(call, false);
+    return declines_operands(call, EBB_F32, false);
+}
+
+const char *ebb_dnnl_plain_of(const ebb_call *call, ebb_dtype dtype)
+{
+    return declines_operands(call, dtype, true);
 }
 
 const char *ebb_dnnl_plain_floats(const ebb_call *call)
 {
-    return declines_operands(call, true);
+    return ebb_dnnl_plain_of(call, EBB_F32);
 }

@@ -18,6 +18,8 @@ const char *ebb_dnnl_declines_shape(const ebb_operand *o, bool plain);
 const char *ebb_dnnl_floats(const ebb_call *call);
 /* And row-major. */
 const char *ebb_dnnl_plain_floats(const ebb_call *call);
+/* The same of another dtype. */
+const char *ebb_dnnl_plain_of(const ebb_call *call, ebb_dtype dtype);
 
 static inline bool ebb_dnnl_has(const ebb_call *call, uint32_t i)
 {
@@ -34,7 +36,7 @@ static inline bool ebb_dnnl_wants(const ebb_call *call, uint32_t o)
 #define EBB_ONEDNN_FIRST(X) X(matmul) X(pool) X(conv_pooled) X(linear_loss) X(sketch)
 #define EBB_OWN_LOOPS(X) \
     X(product_tiles)     \
-    X(conv_pairs) X(depthwise) X(pool_rows) X(attention) X(lstm) X(frozen)
+    X(conv_pairs) X(depthwise) X(pool_rows) X(attention) X(recurrent) X(frozen)
 #define EBB_ONEDNN_LAST(X) X(conv) X(pool_most)
 #define EBB_OWN_LAST(X) X(conv_tiles)
 

@@ -10,7 +10,8 @@
  * keeps of a row: means, deviations.
  *
  *   products, convolutions, norms,        16 bits
- *   activations, softmax, pools
+ *   activations, softmax, pools, RNN,
+ *   GRU, LSTM
  *   arithmetic                            16 bits where an operand comes from the above, or where
  *                                         only such nodes read it (a mask)
  *   views, Gather, Concat, Slice ...      as their data is; a table of embeddings stays float32
@@ -32,7 +33,8 @@
 /* The words of column half of ops.def. */
 typedef enum treatment {
     KEPT,    /* in float32 */
-    COMPUTE, /* in 16 bits */
+    COMPUTE, /* in 16 bits, but for what it keeps of a row or channel and running statistics */
+    CELLS,   /* in 16 bits, every output */
     ARITHMETIC,
     MOVE, /* as its data */
 } treatment;
@@ -72,10 +74,14 @@ static bool takes_float32(ebb_op op, uint32_t slot)
     return (batch_norm && slot >= 1) || (op == EBB_OP_DROPOUT && slot == 1);
 }
 
-/* What it keeps of a row or channel, and new running statistics. */
 static bool gives_float32(ebb_op op, uint32_t slot)
 {
-    return slot >= 1 && op != EBB_OP_SPLIT;
+    return slot >= 1 && kind_of(op) == COMPUTE;
+}
+
+static bool computes(ebb_op op)
+{
+    return kind_of(op) == COMPUTE || kind_of(op) == CELLS;
 }
 
 static bool is_f32(const ebb_graph *g, ebb_value v)
@@ -125,7 +131,7 @@ static ebb_status find_loss(lowering *l)
         const ebb_node_info *info = ebb_node_of(g, n);
         bool reached = distance[n.i] > 0 && distance[n.i] <= FAR;
         l->of_loss[n.i] = info->phase == EBB_LOSS && kind_of(info->op) != MOVE;
-        if (!reached || (kind_of(info->op) == COMPUTE && info->op != EBB_OP_SOFTMAX))
+        if (!reached || (computes(info->op) && info->op != EBB_OP_SOFTMAX))
             continue;
         bool reads_weight = false;
         for (uint32_t i = 0; i < info->in_count; i++)
@@ -167,7 +173,7 @@ static ebb_status find_activations(lowering *l)
         treatment kind = kind_of(info->op);
         bool active = reads_activation(l, n);
         bool table = is_gather(info->op) && info->in[0].i != 0 && l->trains[info->in[0].i];
-        if (kind == COMPUTE && is_f32(g, info->in[0]))
+        if (computes(info->op) && is_f32(g, info->in[0]))
             active = true;
         l->active[n.i] = active;
         for (uint32_t o = 0; o < info->out_count; o++)
@@ -302,8 +308,7 @@ static ebb_status lower(lowering *l, ebb_node n)
         ebb_value_of(g, v)->origin = NULL; // the file says otherwise
         l->lowered[v.i] = true;
     }
-    treatment kind = kind_of(op);
-    if (kind == COMPUTE || kind == ARITHMETIC)
+    if (computes(op) || kind_of(op) == ARITHMETIC)
         ebb_applied(l->e);
     return NULL;
 }
