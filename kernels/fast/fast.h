@@ -36,7 +36,7 @@ static inline bool ebb_dnnl_wants(const ebb_call *call, uint32_t o)
 #define EBB_ONEDNN_FIRST(X) X(matmul) X(pool) X(conv_pooled) X(linear_loss) X(sketch)
 #define EBB_OWN_LOOPS(X) \
     X(product_tiles)     \
-    X(conv_pairs) X(depthwise) X(pool_rows) X(attention) X(recurrent) X(frozen)
+    X(conv_pairs) X(depthwise) X(pool_rows) X(attention) X(recurrent) X(frozen) X(halves)
 #define EBB_ONEDNN_LAST(X) X(conv) X(pool_most)
 #define EBB_OWN_LAST(X) X(conv_tiles)
 

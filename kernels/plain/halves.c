@@ -3,19 +3,6 @@
 
 #include "kernels/parallel.h"
 
-/* Each case for all, and then a choice. */
-static uint16_t float_to_half(float x)
-{
-    const uint32_t bits = ebb_float_bits(x), sign = bits >> 16 & 0x8000u, rest = bits & 0x7FFFFFFFu;
-    const uint32_t odd = rest >> 13 & 1u;
-    const uint32_t normal = (rest - 0x38000000u + 0xFFFu + odd) >> 13;
-    const uint32_t subnormal = ebb_float_bits(ebb_bits_float(rest) + 0.5f) - ebb_float_bits(0.5f);
-    uint32_t half = rest < 0x38800000u ? subnormal : normal;
-    half = rest >= 0x477FF000u ? 0x7C00u : half; // rounds to 65536 or more
-    half = rest > 0x7F800000u ? 0x7E00u : half;
-    return (uint16_t)(sign | half);
-}
-
 void ebb_widen_here(float *to, const void *from, ebb_dtype dtype, int64_t count)
 {
     const uint16_t *x = from;
@@ -40,7 +27,7 @@ void ebb_narrow_here(void *to, const float *from, ebb_dtype dtype, int64_t count
     } else {
         EBB_SIMD
         for (int64_t i = 0; i < count; i++)
-            y[i] = float_to_half(from[i]);
+            y[i] = ebb_round_half(from[i]);
     }
 }
 

@@ -59,6 +59,19 @@ static inline float ebb_wide_half(uint16_t half)
     return ebb_bits_float(bits | (uint32_t)(half & 0x8000u) << 16);
 }
 
+/* Each case for all, and then a choice. */
+static inline uint16_t ebb_round_half(float x)
+{
+    const uint32_t bits = ebb_float_bits(x), sign = bits >> 16 & 0x8000u, rest = bits & 0x7FFFFFFFu;
+    const uint32_t odd = rest >> 13 & 1u;
+    const uint32_t normal = (rest - 0x38000000u + 0xFFFu + odd) >> 13;
+    const uint32_t subnormal = ebb_float_bits(ebb_bits_float(rest) + 0.5f) - ebb_float_bits(0.5f);
+    uint32_t half = rest < 0x38800000u ? subnormal : normal;
+    half = rest >= 0x477FF000u ? 0x7C00u : half; // rounds to 65536 or more
+    half = rest > 0x7F800000u ? 0x7E00u : half;
+    return (uint16_t)(sign | half);
+}
+
 /* ---- pieces of an operand, for loops over float32 that take 16 bits as well ----
  *
  *     const float *x = ebb_look_f32(data, dtype, at, n, buffer);      elements at .. at + n

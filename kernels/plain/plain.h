@@ -80,6 +80,9 @@ enum { EBB_ROW_INPUTS = 4 };
 void ebb_plain_rows(const ebb_operand *out, const ebb_operand *const *in, int count, ebb_row_fn fn,
                     const void *arg);
 
+/* A call that has a row in pointwise.def, in any dtype of its row and in 16 bits. */
+ebb_status ebb_plain_formula(const ebb_call *call);
+
 /* ---- copies ---- */
 
 /* For every index of dims: to[index . to_stride] = from[index . from_stride]; strides in elements

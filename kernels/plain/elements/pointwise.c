@@ -21,10 +21,18 @@ typedef struct arguments {
 #define TRUTH(v) ((v) != 0)
 #define RESULT_NUMBER(TYPE) TYPE
 #define RESULT_FLAG(TYPE) uint8_t
+#define PLACED(R, v) ((R)(v))
+#define TO_BF16(R, v) ebb_round_bf16(v)
+#define TO_HALF(R, v) ebb_round_half(v)
+#define PUT_NUMBER(PUT) PUT
+#define PUT_FLAG(PUT) PLACED
 
 #define TAKEN (void *out, const void *const *in, const int64_t *step, int64_t n, const void *arg)
 
-/* The words that are the same for all elements, and the scalars behind the tensors. */
+/* A row computes in TYPE; in memory its elements are of type E, READ makes TYPE of them, PUT makes R, the
+ * type of the result, of what was computed.
+ *
+ * The words that are the same for all elements, and the scalars behind the tensors. */
 #define BEGIN(TYPE, WIDE, SIGN, R)                                     \
     typedef TYPE T;                                                    \
     typedef WIDE U MAYBE;                                              \
@@ -34,14 +42,14 @@ typedef struct arguments {
     const T q MAYBE = (T)(IS_REAL ? (T)given->q : (T)(given->q != 0)); \
     R *to = out;                                                       \
     (void)step;
-#define SCALARS(low, high)                                \
+#define SCALARS(E, READ, low, high)                       \
     const U half MAYBE = SIGNED ? (U)1 << (BITS - 1) : 0; \
     T low MAYBE = (T)(IS_REAL ? (T)given->p : (T)half);   \
     T high MAYBE = (T)(IS_REAL ? (T)given->q : (T)~half); \
     if (given->scalar[0] != NULL)                         \
-        memcpy(&low, given->scalar[0], sizeof low);       \
+        low = READ(*(const E *)given->scalar[0]);         \
     if (given->scalar[1] != NULL)                         \
-        memcpy(&high, given->scalar[1], sizeof high);
+        high = READ(*(const E *)given->scalar[1]);
 
 #define EACH(DECLARED, value)         \
     EBB_SIMD                          \
@@ -50,43 +58,43 @@ typedef struct arguments {
         to[i] = value;                \
     }
 
-#define ROW_ONE(fn, TYPE, WIDE, SIGN, READ, R, value) \
-    static void fn TAKEN                              \
-    {                                                 \
-        BEGIN(TYPE, WIDE, SIGN, R)                    \
-        SCALARS(y, z)                                 \
-        const T *a = in[0];                           \
-        EACH(const T x = READ(a[i]), (R)(value))      \
+#define ROW_ONE(fn, TYPE, E, WIDE, SIGN, READ, R, PUT, value) \
+    static void fn TAKEN                                      \
+    {                                                         \
+        BEGIN(TYPE, WIDE, SIGN, R)                            \
+        SCALARS(E, READ, y, z)                                \
+        const E *a = in[0];                                   \
+        EACH(const T x = READ(a[i]), PUT(R, value))           \
     }
 
-#define ROW_PAIR(fn, TYPE, WIDE, SIGN, READ, R, value)                   \
-    static void fn TAKEN                                                 \
-    {                                                                    \
-        BEGIN(TYPE, WIDE, SIGN, R)                                       \
-        SCALARS(z, w)                                                    \
-        const T *a = in[0], *b = in[1];                                  \
-        EACH(const T x = READ(a[i]); const T y = READ(b[i]), (R)(value)) \
+#define ROW_PAIR(fn, TYPE, E, WIDE, SIGN, READ, R, PUT, value)              \
+    static void fn TAKEN                                                    \
+    {                                                                       \
+        BEGIN(TYPE, WIDE, SIGN, R)                                          \
+        SCALARS(E, READ, z, w)                                              \
+        const E *a = in[0], *b = in[1];                                     \
+        EACH(const T x = READ(a[i]); const T y = READ(b[i]), PUT(R, value)) \
     }
 
-#define ROW_TWO(fn, TYPE, WIDE, SIGN, READ, R, value)                        \
-    static void fn TAKEN                                                     \
-    {                                                                        \
-        BEGIN(TYPE, WIDE, SIGN, R)                                           \
-        const T *a = in[0], *b = in[1];                                      \
-        const T z MAYBE = (T)-0.0, w MAYBE = (T)-0.0; /* of MANY */          \
-        if (step[0] != 0 && step[1] != 0) {                                  \
-            EACH(const T x = READ(a[i]); const T y = READ(b[i]), (R)(value)) \
-        } else if (step[0] != 0) {                                           \
-            const T y = READ(b[0]);                                          \
-            EACH(const T x = READ(a[i]), (R)(value))                         \
-        } else if (step[1] != 0) {                                           \
-            const T x = READ(a[0]);                                          \
-            EACH(const T y = READ(b[i]), (R)(value))                         \
-        } else {                                                             \
-            const T x = READ(a[0]), y = READ(b[0]);                          \
-            const R same = (R)(value);                                       \
-            EACH(, same)                                                     \
-        }                                                                    \
+#define ROW_TWO(fn, TYPE, E, WIDE, SIGN, READ, R, PUT, value)                   \
+    static void fn TAKEN                                                        \
+    {                                                                           \
+        BEGIN(TYPE, WIDE, SIGN, R)                                              \
+        const E *a = in[0], *b = in[1];                                         \
+        const T z MAYBE = (T)-0.0, w MAYBE = (T)-0.0; /* of MANY */             \
+        if (step[0] != 0 && step[1] != 0) {                                     \
+            EACH(const T x = READ(a[i]); const T y = READ(b[i]), PUT(R, value)) \
+        } else if (step[0] != 0) {                                              \
+            const T y = READ(b[0]);                                             \
+            EACH(const T x = READ(a[i]), PUT(R, value))                         \
+        } else if (step[1] != 0) {                                              \
+            const T x = READ(a[0]);                                             \
+            EACH(const T y = READ(b[i]), PUT(R, value))                         \
+        } else {                                                                \
+            const T x = READ(a[0]), y = READ(b[0]);                             \
+            const R same = PUT(R, value);                                       \
+            EACH(, same)                                                        \
+        }                                                                       \
     }
 #define ROW_MANY ROW_TWO
 
@@ -135,7 +143,7 @@ static ebb_operand exponents(const void *data, const void *dtype)
 
 /* A base to an integer power, or to one of a float type: arg is the exponent's dtype. */
 #undef ROW_POWER
-#define ROW_POWER(fn, TYPE, WIDE, SIGN, READ, R, value)                              \
+#define ROW_POWER(fn, TYPE, E, WIDE, SIGN, READ, R, PUT, value)                      \
     static void fn TAKEN                                                             \
     {                                                                                \
         const TYPE *a = in[0];                                                       \
@@ -155,19 +163,42 @@ static ebb_operand exponents(const void *data, const void *dtype)
     }
 
 #define WHOLE(dtype, suffix, TYPE, WIDE, SIGN, READ, ROW, op, result, value) \
-    ROW(op##_##suffix, TYPE, WIDE, SIGN, READ, RESULT_##result(TYPE), value)
+    ROW(op##_##suffix, TYPE, TYPE, WIDE, SIGN, READ, RESULT_##result(TYPE), PLACED, value)
 #define POINTWISE(op, name, kind, inputs, dtypes, result, p, q, real, whole) \
     EBB_WHOLES_OF_##dtypes(ON_WHOLES, WHOLE, ROW_##kind, op, result, whole)  \
         EBB_FLAGS_OF_##dtypes(ON_FLAGS, WHOLE, ROW_##kind, op, result, whole)
 #include "kernels/math/pointwise.def"
 
+/* Floats of 16 bits: by the formulas of float32, rounded once. */
+#define REAL_BITS 32
+#include "kernels/math/words.h"
+#define HALF_ONE ROW_ONE
+#define HALF_PAIR ROW_PAIR
+#define HALF_TWO ROW_TWO
+#define HALF_MANY ROW_TWO
+#define HALF_POWER(...)
+#define POINTWISE(op, name, kind, inputs, dtypes, result, p, q, real, whole)                      \
+    EBB_REALS_OF_##dtypes(HALF_##kind, op##_bf16, float, uint16_t, uint64_t, 1, ebb_wide_bf16,    \
+                          RESULT_##result(uint16_t), PUT_##result(TO_BF16), real)                 \
+        EBB_REALS_OF_##dtypes(HALF_##kind, op##_f16, float, uint16_t, uint64_t, 1, ebb_wide_half, \
+                              RESULT_##result(uint16_t), PUT_##result(TO_HALF), real)
+#include "kernels/math/pointwise.def"
+#define REAL_BITS 0
+#include "kernels/math/words.h"
+
 #define ENTRY(dtype, suffix, TYPE, WIDE, SIGN, READ, op) [EBB_##dtype] = op##_##suffix,
+#define HALVES_ONE(op) [EBB_BF16] = op##_bf16, [EBB_F16] = op##_f16,
+#define HALVES_PAIR HALVES_ONE
+#define HALVES_TWO HALVES_ONE
+#define HALVES_MANY HALVES_ONE
+#define HALVES_POWER(op)
 static const ebb_row_fn rows[EBB_FORMULA_COUNT][EBB_DTYPE_COUNT] = {
-#define POINTWISE(op, name, kind, inputs, dtypes, ...)                     \
-    [EBB_FORMULA_##op] = {[EBB_NONE] = NULL,                               \
-                          EBB_REALS_OF_##dtypes(ON_REALS, ENTRY, op)       \
-                              EBB_WHOLES_OF_##dtypes(ON_WHOLES, ENTRY, op) \
-                                  EBB_FLAGS_OF_##dtypes(ON_FLAGS, ENTRY, op)},
+#define POINTWISE(op, name, kind, inputs, dtypes, ...)                         \
+    [EBB_FORMULA_##op] = {[EBB_NONE] = NULL,                                   \
+                          EBB_REALS_OF_##dtypes(ON_REALS, ENTRY, op)           \
+                              EBB_REALS_OF_##dtypes(HALVES_##kind, op)         \
+                                  EBB_WHOLES_OF_##dtypes(ON_WHOLES, ENTRY, op) \
+                                      EBB_FLAGS_OF_##dtypes(ON_FLAGS, ENTRY, op)},
 #include "kernels/math/pointwise.def"
 };
 
@@ -245,7 +276,7 @@ static ebb_status run_many(const ebb_call *c, ebb_row_fn last, const arguments *
     return NULL;
 }
 
-static ebb_status run(const ebb_call *c)
+ebb_status ebb_plain_formula(const ebb_call *c)
 {
     ebb_formula_use use;
     (void)ebb_formula_of(c, &use);
@@ -274,7 +305,7 @@ static const char *declines(const ebb_call *c)
 
 // clang-format off
 const ebb_kernel ebb_plain_pointwise[] = {
-#define POINTWISE(id, word, ...) {.name = "plain." #word, .op = EBB_OP_##id, .fits = declines, .run = run},
+#define POINTWISE(id, word, ...) {.name = "plain." #word, .op = EBB_OP_##id, .fits = declines, .run = ebb_plain_formula},
 #include "kernels/math/pointwise.def"
 };
 // clang-format on
