@@ -2,9 +2,15 @@
  * averages where oneDNN (pool.c) does not take them.
  *
  * For each tap of the window, one pass over the row of windows: the inner loop has no conditions
- * and fills the vector lanes. Maxima of row-major tensors stay here, where a NaN comes through.
+ * and fills the vector lanes. Maxima of row-major tensors stay here, where a NaN comes through: first
+ * down each column of the windows, then along the rows, so that most of the work is on neighbours.
+ *
+ * Maxima and their gradients have 16 bits as well: these are widened as columns meet, and a gradient is summed
+ * in float32, a channel at a time.
  */
 #include "kernels/fast/fast.h"
+#include "kernels/fast/tile.h"
+#include "kernels/halves.h"
 #include "kernels/math/codes.h"
 
 #include <math.h>
@@ -24,8 +30,9 @@ typedef struct pool { /* one call, whatever its operator */
     ebb_geometry w;
     ebb_op op;
     bool padded;
-    const float *first, *x; /* X or dY; X of MaxPoolGrad */
-    float *out;
+    ebb_dtype dtype;
+    const void *first, *x; /* X or dY; X of MaxPoolGrad */
+    void *out;
     int64_t *indices;
     uint8_t *taps_out;      /* MaxPoolPacked's codes */
     const uint8_t *taps_in; /* MaxPoolPackedGrad's */
@@ -69,50 +76,162 @@ static bool reaches(reach *r, const pool *p, int64_t t, int64_t o0, int64_t o1, 
     return i >= 0 && i < w->wide[0] && j >= 0 && j < w->wide[1];
 }
 
-/* y[o - from]: the maximum of window o. A NaN is greater than everything. */
-static void max_of_row(float *restrict y, const float *restrict x, const pool *p, int64_t o0,
-                       int64_t o1, int64_t from, int64_t end)
+/* What one thread works with: of a row of windows, for each column of X the greatest number of the window's
+ * rows, a NaN greater than everything, and which row has it, the first of several; and for 16 bits what is summed of
+ * dX, a channel. */
+typedef struct columns {
+    float *greatest, *greatest_dealt; /* dealt: columns that a stride apart are beside each other */
+    int32_t *row, *row_dealt;
+    float *sums;
+} columns;
+
+/* Columns between those that are beside each other before and behind a step of 1, when dealt. */
+static int64_t dealt(const ebb_geometry *w)
 {
-    int64_t step = p->w.stride[2];
-    reach r;
-    for (int64_t o = from; o < end; o++)
-        y[o - from] = -INFINITY;
-    for (int64_t t = 0; t < p->count; t++) {
-        if (!reaches(&r, p, t, o0, o1, from, end))
-            continue;
+    return (w->wide[2] + w->stride[2] - 1) / w->stride[2];
+}
+
+/* Dealt they are at most twice as many. */
+static int64_t floats_of_columns(const ebb_geometry *w)
+{
+    return w->wide[2] * (w->stride[2] == 1 ? 2 : 6);
+}
+
+static bool needs_maxima(ebb_op op)
+{
+    return op == EBB_OP_MAX_POOL || op == EBB_OP_MAX_POOL_PACKED || op == EBB_OP_MAX_POOL_GRAD;
+}
+
+static bool takes_halves(ebb_op op)
+{
+    return needs_maxima(op) || op == EBB_OP_MAX_POOL_PACKED_GRAD;
+}
+
+/* In float32 dX is summed where it lies. */
+static bool sums_apart(const ebb_call *call)
+{
+    return ebb_is_half((ebb_dtype)call->out[0].type.dtype) &&
+           (call->op == EBB_OP_MAX_POOL_GRAD || call->op == EBB_OP_MAX_POOL_PACKED_GRAD);
+}
+
+static columns columns_of(const ebb_call *call, const ebb_geometry *w, int64_t thread)
+{
+    const int64_t n = w->wide[2], own = floats_of_columns(w);
+    const int64_t each = own + (sums_apart(call) ? ebb_geometry_volume(w->wide) : 0);
+    float *at = (float *)call->workspace + thread * each;
+    columns c = {.greatest = at, .row = (int32_t *)(void *)(at + n), .sums = at + own};
+    c.greatest_dealt = w->stride[2] == 1 ? at : at + 2 * n;
+    c.row_dealt = w->stride[2] == 1 ? c.row : (int32_t *)(void *)(at + 4 * n);
+    return c;
+}
+
+/* Column f + o * step to place o of those of f. */
+EBB_TILE_INLINE void deal(const columns *c, const ebb_geometry *w, const int64_t step)
+{
+    for (int64_t f = 0; f < step && f < w->wide[2]; f++) {
+        const int64_t n = (w->wide[2] - f + step - 1) / step;
+        const float *greatest = c->greatest + f;
+        const int32_t *row = c->row + f;
+        float *to = c->greatest_dealt + f * dealt(w);
+        int32_t *row_to = c->row_dealt + f * dealt(w);
         EBB_SIMD
-        for (int64_t o = r.lo; o < r.hi; o++) {
-            float v = x[r.base + o * step], now = y[o - from];
-            y[o - from] = (v > now) | ((v != v) & (now == now)) ? v : now;
+        for (int64_t o = 0; o < n; o++) {
+            to[o] = greatest[o * step];
+            row_to[o] = row[o * step];
         }
     }
 }
 
-/* The same, and in at[] where it is: the first one in row-major order; -1: nowhere. An offset in
- * the channel, or for MaxPoolPacked the tap of the window. */
-static void first_max_of_row(float *restrict y, int32_t *restrict at, const float *restrict x,
-                             const pool *p, int64_t o0, int64_t o1, int64_t from, int64_t end)
+EBB_TILE_INLINE void meet(const columns *c, const void *x, int64_t n, int32_t row,
+                          const ebb_dtype dtype)
 {
-    int64_t step = p->w.stride[2];
-    bool packed = p->op == EBB_OP_MAX_POOL_PACKED;
-    reach r;
+    float *greatest = c->greatest;
+    int32_t *rows = c->row;
+    EBB_SIMD
+    for (int64_t i = 0; i < n; i++) {
+        const float v = dtype == EBB_F32    ? ((const float *)x)[i]
+                        : dtype == EBB_BF16 ? ebb_wide_bf16(((const uint16_t *)x)[i])
+                                            : ebb_wide_half(((const uint16_t *)x)[i]);
+        const float now = greatest[i];
+        const int32_t was = rows[i], more = v > now ? 1 : 0, none_yet = now != now ? 0 : 1;
+        const int32_t better = more | (was < 0 ? 1 : 0) | ((v != v ? 1 : 0) & none_yet);
+        greatest[i] = better != 0 ? v : now;
+        rows[i] = better != 0 ? row : was;
+    }
+}
+
+/* Of the windows in row o1 of o0, whose X is a channel. */
+static void meet_rows(const columns *c, const pool *p, const void *x, int64_t o0, int64_t o1)
+{
+    const ebb_geometry *w = &p->w;
+    const int64_t n = w->wide[2];
+    for (int64_t i = 0; i < n; i++)
+        c->row[i] = -1;
+    for (int64_t t = 0; t < p->count; t += w->kernel[2]) {
+        const int64_t i = o0 * w->stride[0] + p->taps[t].i, j = o1 * w->stride[1] + p->taps[t].j;
+        const int64_t at = (i * w->wide[1] + j) * n;
+        if (i < 0 || i >= w->wide[0] || j < 0 || j >= w->wide[1])
+            continue;
+        if (p->dtype == EBB_F32)
+            meet(c, (const float *)x + at, n, (int32_t)t, EBB_F32);
+        else if (p->dtype == EBB_BF16)
+            meet(c, (const uint16_t *)x + at, n, (int32_t)t, EBB_BF16);
+        else
+            meet(c, (const uint16_t *)x + at, n, (int32_t)t, EBB_F16);
+    }
+    if (w->stride[2] == 2)
+        deal(c, w, 2);
+    else if (w->stride[2] > 1)
+        deal(c, w, w->stride[2]);
+}
+
+/* y[o]: the greatest of what windows o had and of the next column of each, and in at[] its tap: the first one in
+ * row-major order. */
+static void meet_columns(float *restrict y, int32_t *restrict at, const float *restrict greatest,
+                         const int32_t *restrict rows, int64_t n, int32_t k)
+{
+    EBB_SIMD
+    for (int64_t o = 0; o < n; o++) {
+        const float v = greatest[o], now = y[o];
+        const int32_t row = rows[o], was = at[o], here = row < 0 ? INT32_MAX : row + k;
+        const int32_t more = v > now ? 1 : 0, less = v < now ? 1 : 0;
+        const int32_t no_number = v != v ? 1 : 0, number = now != now ? 0 : 1;
+        // a tie, or two that are no numbers: the first
+        const int32_t same = (1 - more) & (1 - less) & (no_number ^ number);
+        const int32_t better =
+            (row < 0 ? 0 : 1) & (more | (no_number & number) | (same & (here < was ? 1 : 0)));
+        y[o] = better != 0 ? v : now;
+        at[o] = better != 0 ? here : was;
+    }
+}
+
+/* y[o - from]: the maximum of window o, and in at[] its tap; INT32_MAX: nowhere. */
+static void first_max_of_row(float *restrict y, int32_t *restrict at, const columns *c,
+                             const pool *p, int64_t from, int64_t end)
+{
+    const int64_t step = p->w.stride[2];
     for (int64_t o = from; o < end; o++) {
         y[o - from] = -INFINITY;
-        at[o - from] = -1;
+        at[o - from] = INT32_MAX;
     }
-    for (int64_t t = 0; t < p->count; t++) {
-        if (!reaches(&r, p, t, o0, o1, from, end))
+    for (int64_t k = 0; k < p->w.kernel[2]; k++) {
+        const tap *t = &p->taps[k];
+        const int64_t low = from > t->first ? from : t->first, high = end < t->last ? end : t->last;
+        if (low >= high)
             continue;
-        const int64_t place = packed ? t : r.base, next = packed ? 0 : step;
-        EBB_SIMD
-        for (int64_t o = r.lo; o < r.hi; o++) {
-            float v = x[r.base + o * step], now = y[o - from];
-            int32_t was = at[o - from];
-            int better = (v > now) | (was < 0) | ((v != v) & (now == now));
-            y[o - from] = better ? v : now;
-            at[o - from] = better ? (int32_t)(place + o * next) : was;
-        }
+        const int64_t x = t->shift + low * step, place = x % step * dealt(&p->w) + x / step;
+        meet_columns(y + (low - from), at + (low - from), c->greatest_dealt + place,
+                     c->row_dealt + place, high - low, (int32_t)k);
     }
+}
+
+/* Where tap t of window o lies in its channel. */
+static int64_t place_of(const pool *p, int64_t t, int64_t o0, int64_t o1, int64_t o)
+{
+    const ebb_geometry *w = &p->w;
+    const tap *at = &p->taps[t];
+    const int64_t i = o0 * w->stride[0] + at->i, j = o1 * w->stride[1] + at->j;
+    return (i * w->wide[1] + j) * w->wide[2] + o * w->stride[2] + at->shift;
 }
 
 /* dx at the tap that each window's code names += dy. */
@@ -181,61 +300,88 @@ static void average_row(float *y, const float *x, const ebb_geometry *w, int64_t
     }
 }
 
-static void pool_row(const pool *p, int64_t image, int64_t o0, int64_t o1, int64_t from,
-                     int64_t end)
+/* dx: of the image in float32, where it is a gradient. */
+static void pool_row(const pool *p, const columns *c, float *dx, int64_t image, int64_t o0,
+                     int64_t o1, int64_t from, int64_t end)
 {
     const ebb_geometry *w = &p->w;
     int64_t wide = image * ebb_geometry_volume(w->wide);
     int64_t row =
         image * ebb_geometry_volume(w->narrow) + (o0 * w->narrow[1] + o1) * w->narrow[2] + from;
-    float value[ROW];
+    float value[ROW], line[ROW];
     int32_t at[ROW];
+    const int64_t n = end - from;
     switch (p->op) {
     case EBB_OP_MAX_POOL:
-        if (p->indices == NULL) {
-            max_of_row(p->out + row, p->first + wide, p, o0, o1, from, end);
-            break;
-        }
-        first_max_of_row(p->out + row, at, p->first + wide, p, o0, o1, from, end);
-        for (int64_t o = 0; o < end - from; o++)
-            p->indices[row + o] = at[o] < 0 ? -1 : wide + at[o];
+    case EBB_OP_MAX_POOL_PACKED: {
+        float *y = ebb_place_f32(p->out, p->dtype, row, value);
+        first_max_of_row(y, at, c, p, from, end);
+        ebb_put_f32(p->out, p->dtype, row, n, y);
+        for (int64_t o = 0; p->indices != NULL && o < n; o++)
+            p->indices[row + o] =
+                at[o] == INT32_MAX ? -1 : wide + place_of(p, at[o], o0, o1, from + o);
+        for (int64_t o = 0; p->taps_out != NULL && o < n; o++)
+            ebb_code_put(p->taps_out, p->bits, row + o, at[o] == INT32_MAX ? 0 : (uint32_t)at[o]);
         break;
-    case EBB_OP_MAX_POOL_PACKED:
-        first_max_of_row(p->out + row, at, p->first + wide, p, o0, o1, from, end);
-        for (int64_t o = 0; o < end - from; o++)
-            ebb_code_put(p->taps_out, p->bits, row + o, at[o] < 0 ? 0 : (uint32_t)at[o]);
-        break;
+    }
     case EBB_OP_MAX_POOL_PACKED_GRAD:
-        scatter_row(p->out + wide, p->first + row, p, row, o0, o1, from, end);
+        scatter_row(dx, ebb_look_f32(p->first, p->dtype, row, n, line), p, row, o0, o1, from, end);
         break;
-    case EBB_OP_MAX_POOL_GRAD:
-        first_max_of_row(value, at, p->x + wide, p, o0, o1, from, end);
-        for (int64_t o = 0; o < end - from; o++)
-            if (at[o] >= 0)
-                p->out[wide + at[o]] += p->first[row + o];
+    case EBB_OP_MAX_POOL_GRAD: {
+        const float *dy = ebb_look_f32(p->first, p->dtype, row, n, line);
+        first_max_of_row(value, at, c, p, from, end);
+        for (int64_t o = 0; o < n; o++)
+            if (at[o] != INT32_MAX)
+                dx[place_of(p, at[o], o0, o1, from + o)] += dy[o];
         break;
+    }
     case EBB_OP_AVERAGE_POOL:
-        sum_of_row(value, p->first + wide, p, o0, o1, from, end);
-        average_row(p->out + row, value, w, o0, o1, from, end, p->padded);
+        sum_of_row(value, (const float *)p->first + wide, p, o0, o1, from, end);
+        average_row((float *)p->out + row, value, w, o0, o1, from, end, p->padded);
         break;
     default:
-        average_row(value, p->first + row, w, o0, o1, from, end, p->padded);
-        spread_row(p->out + wide, value, p, o0, o1, from, end);
+        average_row(value, (const float *)p->first + row, w, o0, o1, from, end, p->padded);
+        spread_row(dx, value, p, o0, o1, from, end);
         break;
     }
 }
 
+static void pool_image(const pool *p, const columns *c, const ebb_call *call, int64_t image)
+{
+    const ebb_geometry *w = &p->w;
+    const int64_t volume = ebb_geometry_volume(w->wide);
+    const bool backward = p->op == EBB_OP_MAX_POOL_PACKED_GRAD || p->op == EBB_OP_MAX_POOL_GRAD ||
+                          p->op == EBB_OP_AVERAGE_POOL_GRAD;
+    const void *x = p->op == EBB_OP_MAX_POOL || p->op == EBB_OP_MAX_POOL_PACKED ? p->first : p->x;
+    float *dx = !backward ? NULL : sums_apart(call) ? c->sums : (float *)p->out + image * volume;
+    if (backward)
+        memset(dx, 0, (size_t)volume * sizeof(float));
+    for (int64_t o0 = 0; o0 < w->narrow[0]; o0++)
+        for (int64_t o1 = 0; o1 < w->narrow[1]; o1++) {
+            if (needs_maxima(p->op))
+                meet_rows(c, p,
+                          (const char *)x + (size_t)(image * volume) * ebb_dtype_bits(p->dtype) / 8,
+                          o0, o1);
+            for (int64_t from = 0; from < w->narrow[2]; from += ROW)
+                pool_row(p, c, dx, image, o0, o1, from,
+                         from + ROW < w->narrow[2] ? from + ROW : w->narrow[2]);
+        }
+    if (sums_apart(call))
+        ebb_narrow_here((uint16_t *)p->out + image * volume, dx, p->dtype, volume);
+}
+
 static ebb_status run_rows(const ebb_call *call)
 {
-    pool p = {.op = call->op, .first = call->in[0].data, .out = call->out[0].data};
+    pool p = {.op = call->op,
+              .dtype = (ebb_dtype)call->in[0].type.dtype,
+              .first = call->in[0].data,
+              .out = call->out[0].data};
     const char *why = ebb_pool_read(&p.w, call);
     if (why != NULL)
         return ebb_call_error(call, "%s", why);
     const ebb_geometry *w = &p.w;
     bool packed = call->op == EBB_OP_MAX_POOL_PACKED;
     bool unpacked = call->op == EBB_OP_MAX_POOL_PACKED_GRAD;
-    bool backward =
-        unpacked || call->op == EBB_OP_MAX_POOL_GRAD || call->op == EBB_OP_AVERAGE_POOL_GRAD;
     p.padded = ebb_attr_int(&call->attrs, "count_include_pad", 0) != 0;
     find_taps(&p);
     p.x = call->op == EBB_OP_MAX_POOL_GRAD ? call->in[1].data : NULL;
@@ -244,29 +390,49 @@ static ebb_status run_rows(const ebb_call *call)
     p.taps_in = unpacked ? call->in[1].data : NULL;
     p.bits = (unsigned)ebb_attr_int(&call->attrs, "bits", 8);
     int64_t volume = ebb_geometry_volume(w->wide), images = w->batch * w->wide_channels;
-    int64_t together = packed ? EBB_CODES_WHOLE : 1; // channels of one thread
+    const int64_t together = packed ? EBB_CODES_WHOLE : 1; // channels of one thread
+    const int64_t jobs = (images + together - 1) / together, threads = ebb_threads();
     EBB_PARALLEL_FOR(images * volume)
-    for (int64_t first = 0; first < images; first += together)
-        for (int64_t image = first; image < images && image < first + together; image++) {
-            if (backward)
-                memset(p.out + image * volume, 0, (size_t)volume * sizeof(float));
-            for (int64_t o0 = 0; o0 < w->narrow[0]; o0++)
-                for (int64_t o1 = 0; o1 < w->narrow[1]; o1++)
-                    for (int64_t from = 0; from < w->narrow[2]; from += ROW)
-                        pool_row(&p, image, o0, o1, from,
-                                 from + ROW < w->narrow[2] ? from + ROW : w->narrow[2]);
-        }
+    for (int64_t thread = 0; thread < threads; thread++) {
+        const columns c = columns_of(call, w, thread);
+        const int64_t end = jobs * (thread + 1) / threads * together;
+        for (int64_t i = jobs * thread / threads * together; i < end && i < images; i++)
+            pool_image(&p, &c, call, i);
+    }
     return NULL;
 }
 
-/* Indices are int64, everything else float32. */
+/* Columns, and for 16 bits a channel's sums, for each thread. */
+static ebb_status workspace(const ebb_call *call, size_t *bytes)
+{
+    ebb_geometry w;
+    const char *why = ebb_pool_read(&w, call);
+    if (why != NULL)
+        return ebb_call_error(call, "%s", why);
+    size_t each = (size_t)floats_of_columns(&w);
+    if (sums_apart(call))
+        each += (size_t)ebb_geometry_volume(w.wide);
+    if (!ebb_size_mul(bytes, each, sizeof(float)) ||
+        !ebb_size_mul(bytes, *bytes, (size_t)ebb_threads()))
+        return ebb_call_error(call, "the scratch memory is too large to address");
+    return NULL;
+}
+
+/* Maxima and their gradients have 16 bits too. */
+static const char *floats_of(const ebb_call *call)
+{
+    const ebb_dtype dtype = (ebb_dtype)call->in[0].type.dtype;
+    return ebb_dnnl_plain_of(call, ebb_is_half(dtype) && takes_halves(call->op) ? dtype : EBB_F32);
+}
+
+/* Indices are int64, everything else floats. */
 static const char *dtypes_of_rows(const ebb_call *call)
 {
     ebb_call floats = *call;
     if (ebb_dnnl_wants(call, 1) && call->out[1].type.dtype != EBB_I64)
         return "Indices are not int64";
     floats.output_count = 1;
-    return ebb_dnnl_plain_floats(&floats);
+    return floats_of(&floats);
 }
 
 static const char *misfit_rows(const ebb_call *call)
@@ -284,14 +450,14 @@ static const char *misfit_rows(const ebb_call *call)
     return NULL;
 }
 
-/* Taps are codes in bytes, everything else float32. */
+/* Taps are codes in bytes, everything else floats. */
 static const char *declines_packed(const ebb_call *call)
 {
     ebb_geometry w;
     bool backward = call->op == EBB_OP_MAX_POOL_PACKED_GRAD;
     ebb_call floats = *call;
     floats.input_count = floats.output_count = 1;
-    const char *why = ebb_dnnl_plain_floats(&floats);
+    const char *why = floats_of(&floats);
     if (why == NULL && (backward ? call->input_count < 2 : !ebb_dnnl_wants(call, 1)))
         why = "no taps";
     if (why == NULL)
@@ -305,12 +471,12 @@ static const char *declines_packed(const ebb_call *call)
 
 // clang-format off
 const ebb_kernel ebb_dnnl_pool_rows[] = {
-    {.name = "rows.max_pool",             .op = EBB_OP_MAX_POOL,             .dtypes = dtypes_of_rows, .fits = misfit_rows, .run = run_rows},
-    {.name = "rows.average_pool",         .op = EBB_OP_AVERAGE_POOL,         .dtypes = dtypes_of_rows, .fits = misfit_rows, .run = run_rows},
-    {.name = "rows.max_pool_grad",        .op = EBB_OP_MAX_POOL_GRAD,        .dtypes = dtypes_of_rows, .fits = misfit_rows, .run = run_rows},
-    {.name = "rows.max_pool_packed",      .op = EBB_OP_MAX_POOL_PACKED,      .fits = declines_packed, .run = run_rows},
-    {.name = "rows.max_pool_packed_grad", .op = EBB_OP_MAX_POOL_PACKED_GRAD, .fits = declines_packed, .run = run_rows},
-    {.name = "rows.average_pool_grad",    .op = EBB_OP_AVERAGE_POOL_GRAD,    .dtypes = dtypes_of_rows, .fits = misfit_rows, .run = run_rows},
+    {.name = "rows.max_pool",             .op = EBB_OP_MAX_POOL,             .dtypes = dtypes_of_rows, .fits = misfit_rows, .workspace = workspace, .run = run_rows},
+    {.name = "rows.average_pool",         .op = EBB_OP_AVERAGE_POOL,         .dtypes = dtypes_of_rows, .fits = misfit_rows, .workspace = workspace, .run = run_rows},
+    {.name = "rows.max_pool_grad",        .op = EBB_OP_MAX_POOL_GRAD,        .dtypes = dtypes_of_rows, .fits = misfit_rows, .workspace = workspace, .run = run_rows},
+    {.name = "rows.max_pool_packed",      .op = EBB_OP_MAX_POOL_PACKED,      .fits = declines_packed, .workspace = workspace, .run = run_rows},
+    {.name = "rows.max_pool_packed_grad", .op = EBB_OP_MAX_POOL_PACKED_GRAD, .fits = declines_packed, .workspace = workspace, .run = run_rows},
+    {.name = "rows.average_pool_grad",    .op = EBB_OP_AVERAGE_POOL_GRAD,    .dtypes = dtypes_of_rows, .fits = misfit_rows, .workspace = workspace, .run = run_rows},
 };
 // clang-format on
 EBB_DNNL_COUNT(pool_rows)
