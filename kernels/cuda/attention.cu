@@ -227,9 +227,10 @@ static ebb_status run_grad(const ebb_call *c)
     a.max = c->in[6].data;
     a.sum = c->in[7].data;
     a.y = a.p.y != 0 ? c->in[a.p.y].data : NULL;
-    a.along = c->workspace;
-    if (ebb_call_wants(c, 0) || ebb_call_wants(c, 1))
+    if (ebb_call_wants(c, 0) || ebb_call_wants(c, 1)) { // dV needs none
+        a.along = c->workspace;
         EBB_TRY(find_along(c, &a));
+    }
     if (ebb_call_wants(c, 2))
         EBB_TRY(launch(c, &a, values, true, c->out[2].data, a.p.e));
     if (ebb_call_wants(c, 1))

@@ -45,15 +45,25 @@ static inline void with_cuda(void)
 
 #else
 
+#include "kernels/cuda/host/player.h"
 #include "kernels/cuda/runtime.h"
 
 extern const ebb_backend ebb_backend_cuda;
+
+static inline void tell_bounds(const void *was, const void *data, size_t bytes, bool is_written)
+{
+    ebb_host_player_named()->released(was);
+    if (data != NULL)
+        ebb_host_player_named()->allocated(data, bytes, is_written);
+}
 
 static inline void with_cuda(void)
 {
     more_backend = &ebb_backend_cuda;
     more_allocate = ebb_gpu_shared; // who watches accesses knows of it
     more_free = ebb_gpu_release;
+    if (ebb_host_player_named() != NULL)
+        more_bounds = tell_bounds;
     if (ebb_backend_cuda.device->open(&more_queue) != NULL)
         abort();
 }

@@ -93,6 +93,9 @@ static inline void put_ints(testing *t, const char *name, uint32_t count, const 
 static void *(*more_allocate)(size_t bytes);
 static void (*more_free)(void *memory);
 static void (*more_wait)(void); /* until what was asked of the device is done */
+/* Who watches accesses hears where memory lies between its guards, in place of what was told of it as
+ * `was`, and whether it has been written. */
+static void (*more_bounds)(const void *was, const void *data, size_t bytes, bool is_written);
 
 /* bytes between two guards, `past` (below 256) after a multiple of 256. */
 static inline void *guarded_at(size_t bytes, size_t past)
@@ -101,6 +104,8 @@ static inline void *guarded_at(size_t bytes, size_t past)
     unsigned char *block = more_allocate != NULL ? more_allocate(room) : aligned_alloc(GUARD, room);
     assert_non_null(block);
     memset(block, GUARD_BYTE, room);
+    if (more_bounds != NULL)
+        more_bounds(block, block + GUARD + past, bytes, true);
     return block + GUARD + past;
 }
 
@@ -120,6 +125,8 @@ static inline void check_guards(const void *data, size_t bytes, const char *what
 static inline void unguard(void *data)
 {
     unsigned char *p = data;
+    if (data != NULL && more_bounds != NULL)
+        more_bounds(data, NULL, 0, false);
     if (data != NULL)
         (more_free != NULL ? more_free : free)(p - GUARD - ((uintptr_t)p - GUARD) % GUARD);
 }
@@ -266,6 +273,22 @@ static inline void check_run(ebb_status status, const char *kernel)
         more_wait();
 }
 
+/* What the kernel is to write: NaN as float32 and float64. */
+static inline void make_unwritten(void *data, size_t bytes)
+{
+    memset(data, 0xFF, bytes);
+    if (more_bounds != NULL)
+        more_bounds(data, data, bytes, false);
+}
+
+/* An output, which a later call may read, whoever wrote it. */
+static inline void check_written(const ebb_operand *o, const char *what)
+{
+    check_guards(o->data, o->bytes, what);
+    if (more_bounds != NULL)
+        more_bounds(o->data, o->data, o->bytes, true);
+}
+
 /* All phases by the call's kernel. Outputs begin as NaN and workspace holds garbage; its guards are
  * checked like the operands'. */
 static inline void compute_picked(testing *t, const char *what)
@@ -276,10 +299,10 @@ static inline void compute_picked(testing *t, const char *what)
     if (k->workspace != NULL)
         check_status(k->workspace(c, &c->workspace_bytes), what);
     c->workspace = guarded(c->workspace_bytes);
-    memset(c->workspace, 0xFF, c->workspace_bytes); // NaN as float32 and float64
+    make_unwritten(c->workspace, c->workspace_bytes);
     for (uint32_t o = 0; o < c->output_count; o++)
         if (t->out[o].data != NULL)
-            memset(t->out[o].data, 0xFF, t->out[o].bytes);
+            make_unwritten(t->out[o].data, t->out[o].bytes);
     if (k->prepare != NULL)
         check_status(k->prepare(c), what);
     check_run(k->run(c), what);
@@ -291,7 +314,7 @@ static inline void compute_picked(testing *t, const char *what)
             check_guards(t->in[i].data, t->in[i].bytes, what);
     for (uint32_t o = 0; o < c->output_count; o++)
         if (t->out[o].data != NULL)
-            check_guards(t->out[o].data, t->out[o].bytes, what);
+            check_written(&t->out[o], what);
     unguard(c->workspace);
     c->workspace = NULL;
     c->state = NULL;
