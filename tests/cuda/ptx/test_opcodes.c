@@ -24,18 +24,28 @@ typedef struct probe_args {
 static const ebb_host_player *player;
 static uint64_t *result;
 
-static const char *run_text(const char *body, const uint64_t *in)
+typedef struct shape { /* of a launch */
+    uint32_t blocks, threads, shared_bytes, args_bytes;
+} shape;
+
+static const shape one_warp = {1, 32, 64, sizeof(probe_args)},
+                   two_warps = {1, 64, 64, sizeof(probe_args)},
+                   two_blocks = {2, 32, 64, sizeof(probe_args)};
+
+/* room: 64 bytes of shared memory. %x0: 256 bytes of the device, %x1 ..: in, %x9: the thread. Where
+ * the body ends, thread 0 stores %x7. */
+static const char *run_shaped(const char *body, const uint64_t *in, const shape *s)
 {
     char text[4096];
     void *module = NULL;
     void (*kernel)(void) = NULL;
-    const uint32_t one[3] = {1, 1, 1};
+    const uint32_t grid[3] = {s->blocks, 1, 1};
     probe_args args = {.out = result};
     (void)snprintf(
         text, sizeof text,
         ".version 9.0\n.target sm_90\n.address_size 64\n"
         ".extern .shared .align 16 .b8 room[];\n"
-        ".visible .entry probe(.param .align 8 .b8 p[56])\n.maxntid 32, 1, 1\n{\n"
+        ".visible .entry probe(.param .align 8 .b8 p[56])\n.maxntid 64, 1, 1\n{\n"
         ".reg .b64 %%x<12>;\n.reg .pred %%p<4>;\n"
         "ld.param.u64 %%x0, [p];\nld.param.u64 %%x1, [p+8];\nld.param.u64 %%x2, [p+16];\n"
         "ld.param.u64 %%x3, [p+24];\nld.param.u64 %%x4, [p+32];\n"
@@ -47,13 +57,18 @@ static const char *run_text(const char *body, const uint64_t *in)
         memcpy(args.in, in, sizeof args.in);
     const char *wrong = player->load(text, strlen(text), "probe", &module, &kernel);
     if (wrong == NULL)
-        wrong = player->launch(kernel, one, 32, 64, &args, sizeof args);
+        wrong = player->launch(kernel, grid, s->threads, s->shared_bytes, &args, s->args_bytes);
     static char kept[1024];
     if (wrong != NULL)
         (void)snprintf(kept, sizeof kept, "%s", wrong);
     if (module != NULL)
         player->unload(module);
     return wrong != NULL ? kept : NULL;
+}
+
+static const char *run_text(const char *body, const uint64_t *in)
+{
+    return run_shaped(body, in, &one_warp);
 }
 
 static int open_player(void **state)
@@ -191,44 +206,162 @@ static void no_opcode_is_without_a_vector(void **state)
 
 /* ---- what is refused, with a word that says why ---- */
 
+typedef struct refused {
+    const char *body, *says;
+    shape at;
+} refused;
+
+static void refuse_each(const refused *all, size_t count)
+{
+    for (size_t k = 0; k < count; k++) {
+        const char *body = all[k].body;
+        const char *error = run_shaped(body, NULL, &all[k].at);
+        if (error == NULL || strstr(error, all[k].says) == NULL)
+            fail_msg("%s: \"%s\", where \"%s\" is expected", body,
+                     error != NULL ? error : "nothing", all[k].says);
+    }
+}
+#define REFUSE(...)                             \
+    static const refused all[] = {__VA_ARGS__}; \
+    refuse_each(all, sizeof all / sizeof all[0])
+
+#define ONE_WARP                      \
+    {                                 \
+        1, 32, 64, sizeof(probe_args) \
+    }
+#define TWO_WARPS                     \
+    {                                 \
+        1, 64, 64, sizeof(probe_args) \
+    }
+#define TWO_BLOCKS                    \
+    {                                 \
+        2, 32, 64, sizeof(probe_args) \
+    }
+
 static void what_is_unknown_is_refused(void **state)
 {
     (void)state;
-    static const struct {
-        const char *body, *says;
-    } all[] = {
-        {"lop3.b32 %x7, %x1, %x2, %x3, 0x80;", "unknown opcode 'lop3.b32'"},
-        {"add.sat.s32 %x7, %x1, %x2;", "unknown opcode 'add.sat.s32'"},
-        {"add.s32 %x7, %x1, %x2, %x3;", "more operands"},
-        {"add.s32 %x7, %x1, %y2;", "unknown register '%y2'"},
-        {"add.s32 %x7, %x1, %x12;", "unknown register '%x12'"},
-        {"ld.weak.global.u64 %x7, [%x0];", "unknown opcode 'ld.weak.global.u64'"},
-        {"ld.global.v3.u32 %x7, [%x0];", "unknown opcode 'ld.global.v3.u32'"},
-        {"mov.u64 %x7, elsewhere;", "unknown operand 'elsewhere'"},
-        {"bra $nowhere;", "unknown label '$nowhere'"},
-        {"call.uni nobody, ();", "a function that is not there"},
-        {".tex .u64 t;", "unknown directive '.tex'"},
-        {"bar.sync 1;", "unknown barrier '1'"},
-        {"trap;", "comes to a trap"},
-        {"ld.global.u64 %x7, [%x0+1];", "not aligned to 8 bytes"},
-        {"ld.global.u64 %x7, [%x0+256];", "memory that is not the device's"},
-        {"ld.u64 %x7, [%x7];", "memory that is not the device's"},
-        {"ld.param.u64 %x7, [p+56];", "its arguments"},
-        {"ld.shared.u32 %x7, [room];", "no thread of its block wrote"},
-        {"st.shared.u32 [room+64], %x1;", "shared memory that was asked for"},
-        {"st.shared.u32 [room], %x9;", "as another thread may"},
-        {"mov.u32 %x8, %tid.x;\nmul.lo.u32 %x8, %x8, 2;\nst.shared.u16 [%x8], %x1;\nadd.u32 %x8, "
-         "%x8, 2;\nand.b32 %x8, %x8, 63;\nld.shared.u16 %x7, [%x8];",
-         "may be writing"},
-        {"@%p1 bra $skip;\nbar.sync 0;\n$skip:", "lanes of its warp that do not come"},
-        {"@%p1 bra $skip;\nshfl.sync.idx.b32 %x7|%p2, %x1, 0, 31, -1;\n$skip:", "of its warp"},
-    };
-    for (size_t k = 0; k < sizeof all / sizeof all[0]; k++) {
-        const char *error = run_text(all[k].body, NULL);
-        if (error == NULL || strstr(error, all[k].says) == NULL)
-            fail_msg("%s: \"%s\", where \"%s\" is expected", all[k].body,
-                     error != NULL ? error : "nothing", all[k].says);
-    }
+    REFUSE({"lop3.b32 %x7, %x1, %x2, %x3, 0x80;", "unknown opcode 'lop3.b32'", ONE_WARP},
+           {"add.sat.s32 %x7, %x1, %x2;", "unknown opcode 'add.sat.s32'", ONE_WARP},
+           {"add.s32 %x7, %x1, %x2, %x3;", "more operands", ONE_WARP},
+           {"add.s32 %x7, %x1, %y2;", "unknown register '%y2'", ONE_WARP},
+           {"add.s32 %x7, %x1, %x12;", "unknown register '%x12'", ONE_WARP},
+           {"ld.weak.global.u64 %x7, [%x0];", "unknown opcode 'ld.weak.global.u64'", ONE_WARP},
+           {"ld.global.v3.u32 %x7, [%x0];", "unknown opcode 'ld.global.v3.u32'", ONE_WARP},
+           {"mov.u64 %x7, elsewhere;", "unknown operand 'elsewhere'", ONE_WARP},
+           {"bra $nowhere;", "unknown label '$nowhere'", ONE_WARP},
+           {"call.uni nobody, ();", "a function that is not there", ONE_WARP},
+           {".tex .u64 t;", "unknown directive '.tex'", ONE_WARP},
+           {"bar.sync 1;", "unknown barrier '1'", ONE_WARP},
+           {"trap;", "comes to a trap", ONE_WARP});
+}
+
+static void what_is_out_of_bounds_or_alignment_is_refused(void **state)
+{
+    (void)state;
+    REFUSE({"ld.global.u64 %x7, [%x0+1];", "not aligned to 8 bytes", ONE_WARP},
+           {"ld.global.v2.u64 {%x7, %x8}, [%x0+8];", "not aligned to 16 bytes", ONE_WARP},
+           {"st.shared.u16 [room+1], %x1;", "not aligned to 2 bytes", ONE_WARP},
+           {"atom.global.add.u32 %x7, [%x0+2], 0;", "not aligned to 4 bytes", ONE_WARP},
+           {"ld.global.u64 %x7, [%x0+256];", "reads memory that is not the device's", ONE_WARP},
+           {"st.global.u8 [%x0+-1], %x1;", "writes memory that is not the device's", ONE_WARP},
+           {"ld.u64 %x7, [%x7];", "memory that is not the device's", ONE_WARP},
+           {"mov.u64 %x8, 0x0900000000000000;\nld.u64 %x7, [%x8];", "what is no address", ONE_WARP},
+           {"ld.param.u64 %x7, [p+56];", "goes beyond its arguments", ONE_WARP},
+           {"st.param.u64 [p], %x1;", "writes its arguments", ONE_WARP},
+           {"st.shared.u32 [room+64], %x1;", "shared memory that was asked for", ONE_WARP},
+           {"mov.u64 %x8, 0x0200000000000000;\nld.u64 %x7, [%x8];", "beyond its local memory",
+            ONE_WARP},
+           {"", "96 threads a block of a kernel compiled for 64", {1, 96, 64, sizeof(probe_args)}},
+           {"", "so much shared memory is not there", {1, 32, 1 << 20, sizeof(probe_args)}},
+           {"", "takes 56 bytes of arguments, and is given 48", {1, 32, 64, 48}});
+}
+
+/* Each thread's place in room, of two bytes. */
+#define OWN "mul.lo.u32 %x8, %x9, 2;\n"
+#define NEXT "add.u32 %x10, %x8, 2;\nand.b32 %x10, %x10, 63;\n"
+#define LAST_ALONE "setp.ne.u32 %p2, %x9, 33;\n"
+
+static void races_are_refused(void **state)
+{
+    (void)state;
+    REFUSE(
+        {"st.shared.u32 [room], %x9;", "writes, as another thread may, byte 0 of shared", ONE_WARP},
+        {OWN NEXT "st.shared.u16 [%x8], %x1;\nld.shared.u16 %x7, [%x10];",
+         "reads what another thread may be writing", ONE_WARP},
+        {OWN NEXT "st.shared.u16 [%x8], %x1;\nbar.sync 0;\nld.shared.u16 %x7, [%x10];\n"
+                  "st.shared.u16 [%x8], %x7;",
+         "writes what another thread may be reading", ONE_WARP},
+        // what a warp says to itself orders nothing in another
+        {LAST_ALONE "@!%p1 st.shared.u32 [room], %x9;\n"
+                    "shfl.sync.idx.b32 %x7|%p3, %x1, 0, 31, -1;\n@!%p2 st.shared.u32 [room], %x9;",
+         "writes, as another thread may, byte 0 of shared", TWO_WARPS},
+        {"st.global.u64 [%x0+8], %x9;", "writes, as another thread may, byte 8 of memory of",
+         ONE_WARP},
+        {"@!%p1 st.global.u64 [%x0+8], %x9;\nbar.sync 0;",
+         "writes, as another thread may, byte 8 of memory of", TWO_BLOCKS},
+        {"mov.u32 %x8, %ctaid.x;\nsetp.ne.u32 %p2, %x8, 0;\n@%p1 bra $end;\n@%p2 bra $reads;\n"
+         "st.global.u64 [%x0+16], %x9;\nbra $end;\n$reads:\nld.global.u64 %x7, [%x0+16];\n"
+         "bra $end;",
+         "another thread may be", TWO_BLOCKS},
+        {"mov.u32 %x8, %ctaid.x;\nsetp.ne.u32 %p2, %x8, 0;\n@%p1 bra $end;\n@%p2 bra $adds;\n"
+         "st.global.u32 [%x0+16], %x9;\nbra $end;\n$adds:\natom.global.add.u32 %x7, [%x0+16], 1;\n"
+         "bra $end;",
+         "as another thread may", TWO_BLOCKS});
+}
+
+static void what_is_in_order_is_no_race(void **state)
+{
+    (void)state;
+    assert_null(run_shaped(OWN NEXT "and.b32 %x8, %x8, 63;\nshr.u32 %x11, %x9, 5;\n"
+                                    "setp.eq.u32 %p2, %x11, 0;\n@%p2 st.shared.u16 [%x8], %x9;\n"
+                                    "bar.sync 0;\nld.shared.u16 %x7, [%x10];\nbar.sync 0;\n"
+                                    "@!%p2 st.shared.u16 [%x8], %x7;",
+                           NULL, &two_warps));
+    assert_int_equal(*result, 1);
+    assert_null(run_text("@!%p1 st.shared.u32 [room], 5;\n"
+                         "shfl.sync.idx.b32 %x8|%p3, %x1, 0, 31, -1;\nld.shared.u32 %x7, [room];",
+                         NULL));
+    assert_int_equal(*result, 5);
+    result[2] = 0;
+    assert_null(run_shaped("atom.global.add.u32 %x7, [%x0+16], 1;\nbra $end;", NULL, &two_blocks));
+    assert_int_equal(result[2], 64);
+}
+
+static void what_nobody_wrote_is_not_read(void **state)
+{
+    (void)state;
+    REFUSE({"ld.shared.u32 %x7, [room];", "no thread of its block wrote", ONE_WARP},
+           {"@%p1 bra $end;\nst.shared.u16 [room], %x1;\nld.shared.u32 %x7, [room];",
+            "no thread of its block wrote", ONE_WARP},
+           {"mov.u32 %x8, %ctaid.x;\nsetp.ne.u32 %p2, %x8, 0;\n@%p1 bra $end;\n@%p2 bra $reads;\n"
+            "st.shared.u32 [room], %x9;\nbra $end;\n$reads:\nld.shared.u32 %x7, [room];\nbra $end;",
+            "no thread of its block wrote", TWO_BLOCKS});
+    static const char *const read_it = "@%p1 bra $end;\nld.global.u32 %x7, [%x0+12];";
+    player->released(result);
+    player->allocated(result, 256, false);
+    player->written(result, 15);
+    const char *error = run_text(read_it, NULL);
+    assert_non_null(error);
+    assert_non_null(strstr(error, "reads what nobody wrote, byte 12 of memory of the device"));
+    assert_null(run_text(
+        "@%p1 bra $end;\nst.global.u8 [%x0+15], %x1;\nld.global.u32 %x7, [%x0+12];", NULL));
+    assert_null(run_text(read_it, NULL));
+    player->released(result);
+    player->allocated(result, 256, true);
+}
+
+static void barriers_are_for_all(void **state)
+{
+    (void)state;
+    REFUSE({"@%p1 bra $skip;\nbar.sync 0;\n$skip:", "lanes of its warp that do not come", ONE_WARP},
+           {"@%p1 bra $skip;\nshfl.sync.idx.b32 %x7|%p2, %x1, 0, 31, -1;\n$skip:", "of its warp",
+            ONE_WARP},
+           {"setp.ge.u32 %p2, %x9, 32;\n@%p2 bra $skip;\nbar.sync 0;\n$skip:",
+            "to which some warps of block 0 do not come", TWO_WARPS},
+           {"setp.ge.u32 %p2, %x9, 32;\n@%p2 bra $other;\nbar.sync 0;\nbra $join;\n$other:\n"
+            "bar.sync 0;\n$join:",
+            "wait at two barriers", TWO_WARPS});
 }
 
 static void lanes_meet_again_where_branches_join(void **state)
@@ -253,6 +386,11 @@ int main(void)
         cmocka_unit_test(each_opcode_gives_what_fractions_give),
         cmocka_unit_test(no_opcode_is_without_a_vector),
         cmocka_unit_test(what_is_unknown_is_refused),
+        cmocka_unit_test(what_is_out_of_bounds_or_alignment_is_refused),
+        cmocka_unit_test(races_are_refused),
+        cmocka_unit_test(what_is_in_order_is_no_race),
+        cmocka_unit_test(what_nobody_wrote_is_not_read),
+        cmocka_unit_test(barriers_are_for_all),
         cmocka_unit_test(lanes_meet_again_where_branches_join),
     };
     return cmocka_run_group_tests_name("one instruction of PTX", tests, open_player, close_player);
