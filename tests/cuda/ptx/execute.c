@@ -334,6 +334,8 @@ static going follow(machine *m, warp *w, group *g, uint32_t *steps)
 bool ptx_run(machine *m, warp *w, uint32_t steps)
 {
     group g;
+    if (m->executed > m->end)
+        return ptx_fail("a launch does not end");
     while (steps > 0) {
         if (!choose(w, &g)) {
             if (w->alive != 0)

@@ -3,6 +3,7 @@
  *     $EBB_CUDA_PTX    a folder with pointwise.ptx and so on
  *     $EBB_PTX_MAKE    what makes one that is not there: FOLDER pointwise
  *     $EBB_PTX_SEED    in which order warps take turns, and to which side approximations are off
+ *     $EBB_PTX_MOST    instructions of threads that a launch may take, for one that does not end
  *
  * One block runs after another, in an order of the seed. Its warps take turns of random length.
  */
@@ -310,14 +311,36 @@ static uint64_t common(uint64_t a, uint64_t b)
     return b == 0 ? a : common(b, a % b);
 }
 
-static machine player;
+/* Kernels of which each block leaves a part for the next launch, which counts on all. */
+static bool leaves_parts(const function *entry)
+{
+    static const char *const names[] = {"loss_rows", "loss_lines", "loss_picks",
+                                        "weigh",     "ranges",     "backward_fused"};
+    const char *name = entry->name + strcspn(entry->name, "0123456789");
+    name += strspn(name, "0123456789"); // _Z13loss_rows_f32...
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+        if (strncmp(name, names[k], strlen(names[k])) == 0)
+            return true;
+    return false;
+}
 
-static bool run(function *entry, const uint32_t blocks[3], uint32_t threads, uint32_t shared_bytes,
+/* A kernel that reads how many blocks there are goes on behind the last: it is given fewer at times,
+ * so that it must. */
+static uint32_t blocks_of(const function *entry, uint32_t asked, uint64_t *turns)
+{
+    if (!entry->counts_blocks || asked < 2 || leaves_parts(entry) || draw(turns) % 2 == 0)
+        return asked;
+    return 1 + (uint32_t)draw(turns) % asked;
+}
+
+static machine player;
+static uint64_t longest; /* of its launches */
+
+static bool run(function *entry, const uint32_t asked[3], uint32_t threads, uint32_t shared_bytes,
                 const void *args, size_t bytes)
 {
     machine *const m = &player;
     static _Alignas(16) uint8_t shared[SHARED_ROOM];
-    const uint64_t count = (uint64_t)blocks[0] * blocks[1] * blocks[2];
     const uint32_t warps = (threads + LANES - 1) / LANES;
     const uint64_t all_shared = (entry->module->shared_bytes + 15) / 16 * 16 + shared_bytes;
     if (entry->most_threads > 0 && threads > entry->most_threads)
@@ -334,18 +357,24 @@ static bool run(function *entry, const uint32_t blocks[3], uint32_t threads, uin
     m->block.args_bytes = bytes;
     m->block.shared = shared;
     m->block.shared_bytes = all_shared;
+    uint64_t turns = ptx_seed * 2654435761u + m->block.launch;
+    const uint32_t blocks[3] = {blocks_of(entry, asked[0], &turns), asked[1], asked[2]};
+    const uint64_t count = (uint64_t)blocks[0] * blocks[1] * blocks[2];
     if (count == 0) // runtime.cu launches nothing then
         return true;
-    uint64_t turns = ptx_seed * 2654435761u + m->block.launch;
     uint64_t step = draw(&turns) % count | 1, at = draw(&turns) % count;
     while (common(step, count) != 1)
         step++;
+    const char *most = getenv("EBB_PTX_MOST");
+    const uint64_t before = m->executed;
+    m->end = most != NULL ? before + strtoull(most, NULL, 10) : UINT64_MAX;
     for (uint64_t k = 0; k < count; k++, at = (at + step) % count) {
         m->block.number = (uint32_t)at;
         place_block(m, warps, blocks);
         if (!run_block(m, entry, threads, &turns))
             return false;
     }
+    longest = m->executed - before > longest ? m->executed - before : longest;
     return true;
 }
 
@@ -365,7 +394,8 @@ __attribute__((destructor)) static void tell(void)
         return;
     for (size_t k = 0; k < module_count; k++)
         tell_lines(modules[k].unit, modules[k].parsed);
-    (void)fprintf(stderr, "%llu instructions of threads\n", (unsigned long long)player.executed);
+    (void)fprintf(stderr, "%llu instructions of threads, %llu of the longest launch\n",
+                  (unsigned long long)player.executed, (unsigned long long)longest);
 }
 
 static const char *launch(kernel_at kernel, const uint32_t blocks[3], uint32_t threads,

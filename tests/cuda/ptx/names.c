@@ -98,6 +98,7 @@ bool ptx_take(decoding *d, word w, operand *to)
         for (size_t k = 0; k < sizeof specials / sizeof *specials; k++)
             if (ptx_is(w, specials[k].name)) {
                 *to = ~(operand)specials[k].special;
+                d->f->counts_blocks |= specials[k].special == NCTAID_X;
                 return true;
             }
         return ptx_refuse(d, w, "unknown register");

@@ -118,6 +118,7 @@ typedef struct function {
     const char *header, *body, *end;
     uint32_t line; /* of the header */
     bool is_entry, is_decoded;
+    bool counts_blocks; /* reads how many there are */
     struct module *module;
     instruction *code;
     uint32_t length;
@@ -240,7 +241,7 @@ typedef struct warp {
 typedef struct machine {
     block_run block;
     warp *warps[MAX_WARPS];
-    uint64_t seed, executed;
+    uint64_t executed, end; /* instructions of threads: so far, and where a launch is given up */
 } machine;
 
 void ptx_start(warp *w, function *entry, uint32_t threads);
