@@ -282,6 +282,19 @@ static void what_is_out_of_bounds_or_alignment_is_refused(void **state)
 #define NEXT "add.u32 %x10, %x8, 2;\nand.b32 %x10, %x10, 63;\n"
 #define LAST_ALONE "setp.ne.u32 %p2, %x9, 33;\n"
 
+static void memory_may_end_within_a_word(void **state)
+{
+    (void)state;
+    player->released(result);
+    player->allocated(result, 252, true);
+    const char *error = run_text("ld.global.u64 %x7, [%x0+248];", NULL);
+    assert_non_null(error);
+    assert_non_null(strstr(error, "reads memory that is not the device's"));
+    assert_null(run_text("ld.global.u32 %x7, [%x0+248];", NULL));
+    player->released(result);
+    player->allocated(result, 256, true);
+}
+
 static void races_are_refused(void **state)
 {
     (void)state;
@@ -354,14 +367,49 @@ static void what_nobody_wrote_is_not_read(void **state)
 static void barriers_are_for_all(void **state)
 {
     (void)state;
-    REFUSE({"@%p1 bra $skip;\nbar.sync 0;\n$skip:", "lanes of its warp that do not come", ONE_WARP},
-           {"@%p1 bra $skip;\nshfl.sync.idx.b32 %x7|%p2, %x1, 0, 31, -1;\n$skip:", "of its warp",
-            ONE_WARP},
-           {"setp.ge.u32 %p2, %x9, 32;\n@%p2 bra $skip;\nbar.sync 0;\n$skip:",
-            "to which some warps of block 0 do not come", TWO_WARPS},
-           {"setp.ge.u32 %p2, %x9, 32;\n@%p2 bra $other;\nbar.sync 0;\nbra $join;\n$other:\n"
-            "bar.sync 0;\n$join:",
-            "wait at two barriers", TWO_WARPS});
+    REFUSE(
+        {"@%p1 bra $skip;\nbar.sync 0;\n$skip:", "lanes of its warp that do not come", ONE_WARP},
+        {"@%p1 bra $skip;\nshfl.sync.idx.b32 %x7|%p2, %x1, 0, 31, -1;\n$skip:", "of its warp",
+         ONE_WARP},
+        {"@%p1 shfl.sync.idx.b32 %x7|%p2, %x1, 0, 31, -1;", "without the lanes that it names",
+         ONE_WARP},
+        {"shfl.sync.idx.b32 %x7|%p2, %x1, 0, 31, 1;", "without the lanes that it names", ONE_WARP},
+        {"setp.ge.u32 %p2, %x9, 32;\n@%p2 bra $skip;\nbar.sync 0;\n$skip:",
+         "to which some warps of block 0 do not come", TWO_WARPS},
+        {"setp.ge.u32 %p2, %x9, 32;\n@%p2 bra $other;\nbar.sync 0;\nbra $join;\n$other:\n"
+         "bar.sync 0;\n$join:",
+         "wait at two barriers", TWO_WARPS});
+}
+
+/* Of eight blocks; those that do not ask how many they are all run. */
+static void loops_over_blocks_are_given_fewer_at_times(void **state)
+{
+    (void)state;
+    const shape eight = {8, 32, 64, sizeof(probe_args)};
+    for (int asks = 0; asks < 2; asks++) {
+        bool fewer = false;
+        for (int k = 0; k < 20; k++) {
+            result[1] = 0;
+            assert_null(run_shaped(asks ? "mov.u32 %x8, %nctaid.x;\n@%p1 bra $end;\n"
+                                          "atom.global.add.u32 %x7, [%x0+8], 1;\nbra $end;"
+                                        : "@%p1 bra $end;\n"
+                                          "atom.global.add.u32 %x7, [%x0+8], 1;\nbra $end;",
+                                   NULL, &eight));
+            assert_in_range(result[1], 1, 8);
+            fewer = fewer || result[1] < 8;
+        }
+        assert_int_equal(fewer, asks);
+    }
+}
+
+static void a_launch_that_does_not_end_is_given_up(void **state)
+{
+    (void)state;
+    (void)setenv("EBB_PTX_MOST", "100000", 1);
+    const char *error = run_text("$again:\nbra $again;", NULL);
+    (void)unsetenv("EBB_PTX_MOST");
+    assert_non_null(error);
+    assert_non_null(strstr(error, "does not end"));
 }
 
 static void lanes_meet_again_where_branches_join(void **state)
@@ -387,10 +435,13 @@ int main(void)
         cmocka_unit_test(no_opcode_is_without_a_vector),
         cmocka_unit_test(what_is_unknown_is_refused),
         cmocka_unit_test(what_is_out_of_bounds_or_alignment_is_refused),
+        cmocka_unit_test(memory_may_end_within_a_word),
         cmocka_unit_test(races_are_refused),
         cmocka_unit_test(what_is_in_order_is_no_race),
         cmocka_unit_test(what_nobody_wrote_is_not_read),
         cmocka_unit_test(barriers_are_for_all),
+        cmocka_unit_test(loops_over_blocks_are_given_fewer_at_times),
+        cmocka_unit_test(a_launch_that_does_not_end_is_given_up),
         cmocka_unit_test(lanes_meet_again_where_branches_join),
     };
     return cmocka_run_group_tests_name("one instruction of PTX", tests, open_player, close_player);
