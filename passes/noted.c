@@ -89,6 +89,12 @@ static int by_source(const void *a, const void *b)
     return strcmp(x->source, y->source);
 }
 
+static int by_name(const void *a, const void *b)
+{
+    const char *const *x = a, *const *y = b;
+    return strcmp(*x, *y);
+}
+
 /* The next "p_fc_weight: PARAMETER target='fc.weight'" from at on; NULL: none. */
 static const char *read_parameter(ebb_noted_loss *p, const char *at, ebb_arena *scratch)
 {
@@ -121,6 +127,23 @@ static ebb_status read_parameters(ebb_noted_losses *l, const char *text, ebb_are
     }
     if (l->count > 0)
         qsort(l->list, l->count, sizeof *l->list, by_source);
+    return NULL;
+}
+
+/* Before any is struck out. */
+static ebb_status keep_all(ebb_noted_losses *l, ebb_arena *scratch)
+{
+    ebb_noted_loss *all = EBB_NEW(scratch, ebb_noted_loss, l->count);
+    l->names = EBB_NEW(scratch, const char *, l->count);
+    if (all == NULL || l->names == NULL)
+        return ebb_error_memory();
+    for (size_t i = 0; i < l->count; i++) {
+        all[i] = l->list[i];
+        l->names[i] = all[i].name;
+    }
+    qsort(l->names, l->count, sizeof *l->names, by_name);
+    l->all = all;
+    l->all_count = l->count;
     return NULL;
 }
 
@@ -161,11 +184,16 @@ ebb_status ebb_noted_losses_find(ebb_noted_losses *losses, const ebb_graph *g, e
     const char *text =
         ebb_props_get(g, &g->props, "pkg.torch.export.ExportedProgram.graph_signature");
     *losses = (ebb_noted_losses){0};
-    if (text == NULL || g->model->torchscript || !ebb_is_from_pytorch(g))
+    if (text == NULL || g->model->torchscript)
         return NULL;
     EBB_TRY(read_parameters(losses, text, scratch));
     if (losses->count == 0)
         return NULL;
+    EBB_TRY(keep_all(losses, scratch));
+    if (!ebb_is_from_pytorch(g)) {
+        losses->count = 0;
+        return NULL;
+    }
     bool *there = EBB_NEW(scratch, bool, losses->count);
     ebb_noted *noted = EBB_NEW(scratch, ebb_noted, 1);
     if (there == NULL || noted == NULL)
@@ -188,6 +216,46 @@ ebb_status ebb_noted_losses_find(ebb_noted_losses *losses, const ebb_graph *g, e
     losses->count = left;
     mark_run(losses, g);
     return NULL;
+}
+
+/* Whether one of all parameters has this name; name: length letters. */
+static bool is_parameter(const ebb_noted_losses *l, const char *name, size_t length)
+{
+    size_t low = 0, high = l->all_count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        const char *other = l->names[middle];
+        const int order = strncmp(other, name, length);
+        if (order == 0 && other[length] == '\0')
+            return true;
+        *(order < 0 ? &low : &high) = order < 0 ? middle + 1 : middle;
+    }
+    return false;
+}
+
+bool ebb_noted_is_folded(const ebb_graph *g, ebb_value v)
+{
+    return ebb_props_get(g, &ebb_value_of(g, v)->props, EBB_NOTED_FOLDED) != NULL;
+}
+
+ebb_noted_fold ebb_noted_fold_of(const ebb_noted_losses *losses, const ebb_graph *g, ebb_value v)
+{
+    const char *at = ebb_props_get(g, &ebb_value_of(g, v)->props, EBB_NOTED_FOLDED), *end;
+    if (at == NULL || losses->all_count == 0)
+        return EBB_FOLD_UNTOLD;
+    for (; (at = strchr(at, '\'')) != NULL && (end = strchr(at + 1, '\'')) != NULL; at = end + 1)
+        if (is_parameter(losses, at + 1, (size_t)(end - at - 1)))
+            return EBB_FOLD_OF_PARAMETERS;
+    return EBB_FOLD_OF_CONSTANTS;
+}
+
+bool ebb_noted_is_gone(const ebb_noted_losses *losses, const ebb_graph *g, const char *source)
+{
+    const ebb_noted_loss key = {.source = source};
+    const ebb_noted_loss *p = losses->all_count == 0 ? NULL
+                                                     : bsearch(&key, losses->all, losses->all_count,
+                                                               sizeof *losses->all, by_source);
+    return p == NULL || ebb_value_find(g, p->name).i == 0;
 }
 
 const ebb_noted_loss *ebb_noted_loss_at(const ebb_noted_losses *losses, const ebb_graph *g,

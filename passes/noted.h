@@ -63,9 +63,31 @@ typedef struct ebb_noted_loss {
 typedef struct ebb_noted_losses {
     ebb_noted_loss *list; /* in the order of their sources */
     size_t count;
+    const ebb_noted_loss *all; /* lost or not, in the order of their sources */
+    const char **names;        /* of those, in order */
+    size_t all_count;
 } ebb_noted_losses;
 
 ebb_status ebb_noted_losses_find(ebb_noted_losses *losses, const ebb_graph *g, ebb_arena *scratch);
+
+/* What the exporter's optimiser notes at an initializer that it made:
+ *
+ *     pkg.onnxscript.optimizer.folded_from    "['l.bias_hh', 'val_2', 'zeros']"
+ *
+ * Names of all that went into it, however far back. */
+#define EBB_NOTED_FOLDED "pkg.onnxscript.optimizer.folded_from"
+
+bool ebb_noted_is_folded(const ebb_graph *g, ebb_value v);
+
+typedef enum ebb_noted_fold {
+    EBB_FOLD_UNTOLD = 0,    /* no such note, or no list of parameters to compare it with */
+    EBB_FOLD_OF_CONSTANTS,  /* no parameter went into it */
+    EBB_FOLD_OF_PARAMETERS, /* one at least did */
+} ebb_noted_fold;
+
+ebb_noted_fold ebb_noted_fold_of(const ebb_noted_losses *losses, const ebb_graph *g, ebb_value v);
+/* Whether the file has no initializer of the name that this source, "p_fc_weight", had in the module. */
+bool ebb_noted_is_gone(const ebb_noted_losses *losses, const ebb_graph *g, const char *source);
 
 /* Of the module that the node was made in, the first; NULL: it has none. */
 const ebb_noted_loss *ebb_noted_loss_at(const ebb_noted_losses *losses, const ebb_graph *g,

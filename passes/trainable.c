@@ -204,9 +204,9 @@ ebb_status ebb_weights_judge(ebb_weight *list, ebb_trainable_source *source, con
 {
     ebb_judge j = {.g = g, .scratch = scratch};
     *source = source_of(g);
-    j.marked = *source == EBB_TRAINABLE_METADATA;
-    if (j.marked)
+    if (*source == EBB_TRAINABLE_METADATA || *source == EBB_TRAINABLE_SLOTS)
         EBB_TRY(ebb_noted_losses_find(&j.losses, g, scratch));
+    j.marked = *source == EBB_TRAINABLE_METADATA || j.losses.all_count > 0;
     if (g->model->torchscript)
         EBB_TRY(ebb_unmarked_find(&j.unmarked, g, scratch));
     for (size_t i = 0; i < g->initializer_count; i++) {

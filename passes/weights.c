@@ -31,6 +31,7 @@ typedef struct readers { /* what reads a tensor, through what only moves it */
     bool input;          /* that, and from what comes in */
     bool noted;          /* the exporter notes what they stand for */
     bool parameter;      /* and that it is a parameter */
+    bool gone;           /* which the file does not have under its name */
     bool buffer;         /* or a buffer, and none beside it */
     bool owner;          /* their module has a parameter that the file has lost */
     bool rule;           /* and none that is called a weight: one was computed of others */
@@ -38,6 +39,7 @@ typedef struct readers { /* what reads a tensor, through what only moves it */
     bool alone;          /* they compute a function of it, or normalise it, in the run */
     bool behind;         /* they scale or shift what a norm gives */
     bool normed;         /* they stand for a batch norm */
+    ebb_noted_fold fold; /* and what went into it before */
     bool whole; /* one of them is a whole layer: of a TorchScript file, which has no notes */
 } readers;
 
@@ -104,7 +106,9 @@ static void take_note(const ebb_judge *j, readers *r, ebb_use use)
     r->noted |= noted.call;
     for (int i = 0; i < noted.count; i++) {
         any = true;
-        r->parameter |= fits(noted.name[i], op, use.slot);
+        const bool fitting = fits(noted.name[i], op, use.slot);
+        r->parameter |= fitting;
+        r->gone |= fitting && ebb_noted_is_gone(&j->losses, j->g, noted.name[i]);
     }
     ebb_noted_sources(&noted, j->g, use.node, "b_");
     r->buffer |= !any && noted.count > 0;
@@ -225,6 +229,15 @@ bool ebb_name_is_of_arithmetic(const char *name)
     return false;
 }
 
+/* A product of parameters takes the place of neither, unlike one that was scaled or normalised. */
+static bool is_product_of_weights(const char *name, const readers *r)
+{
+    return r->fold == EBB_FOLD_OF_PARAMETERS &&
+           (ebb_name_is_after(name, "matmul") || ebb_name_is_after(name, "mm") ||
+            ebb_name_is_after(name, "bmm") || ebb_name_is_after(name, "einsum") ||
+            ebb_name_is_after(name, "linear") || ebb_name_is_after(name, "addmm"));
+}
+
 static const char computed[] = "it was computed from weights before the run";
 static const char of_module[] =
     "it was made, before the run, of a parameter of its module that the file no longer has";
@@ -306,12 +319,13 @@ static ebb_weight judge_slot(const ebb_judge *j, ebb_value v, const readers *r, 
     if (look == EBB_LOOK_EQUAL && (r->normed || folded) && info->type->rank > 1 &&
         ebb_tensor_double(info->tensor, 0) == 0)
         return (ebb_weight){.kind = EBB_DOUBTFUL_WEIGHT, .made = true, .why = scaled_by_zero};
-    if (look == EBB_LOOK_EXPANDED)
+    if (look == EBB_LOOK_EXPANDED || (look == EBB_LOOK_LOOKED_UP && r->norm))
         return doubtful(ebb_look_words(look));
     if (folded && r->rule && !r->normed &&
         (!r->product || ebb_name_is_of_arithmetic(ebb_value_name(j->g, v))))
         return doubtful(of_module);
-    if (folded && r->product && info->type->rank > 3)
+    if ((folded && r->product && info->type->rank > 3) ||
+        is_product_of_weights(ebb_value_name(j->g, v), r))
         return doubtful(computed);
     if (is_folded_state(j, v) && !r->whole)
         return sure(taken);
@@ -462,8 +476,10 @@ ebb_status ebb_weight_judge(ebb_judge *j, ebb_value v, ebb_weight *weight)
         return NULL;
     }
     readers r = readers_of(j, v);
+    r.fold = ebb_noted_fold_of(&j->losses, g, v);
     bool named = !j->marked && !ebb_name_is_anonymous(ebb_value_name(g, v));
-    if (is_fixed_by_use(g, v, &r))
+    // an exporter keeps one of equal tensors: it may stand for a parameter as well
+    if (is_fixed_by_use(g, v, &r) || (r.fold == EBB_FOLD_OF_CONSTANTS && !r.gone))
         return NULL;
     EBB_TRY(ebb_values_look(&look, &different, ebb_value_of(g, v)->tensor, j->scratch));
     *weight = named          ? judge_name(j, v, &r, look)
@@ -471,7 +487,10 @@ ebb_status ebb_weight_judge(ebb_judge *j, ebb_value v, ebb_weight *weight)
               : r.alone      ? judge_alone(j, v, look)
               : r.arithmetic ? judge_operand(j, v, &r, look)
                              : judge_other(j, v, look, different);
+    const bool of_weights = r.fold == EBB_FOLD_OF_PARAMETERS;
+    if (of_weights && weight->kind == EBB_NO_WEIGHT && ebb_value_is_read(g, v) && different > 1)
+        *weight = doubtful(computed);
     weight->elements = different;
-    weight->made |= weight->kind == EBB_DOUBTFUL_WEIGHT && (r.owner || r.layer);
+    weight->made |= weight->kind == EBB_DOUBTFUL_WEIGHT && (r.owner || r.layer || of_weights);
     return NULL;
 }

@@ -204,10 +204,11 @@ static ebb_status read_model_props(ebb_reader *r, const Onnx__ModelProto *proto)
     return NULL;
 }
 
-/* PyTorch's other exporter marks what is a parameter. */
+/* PyTorch's other exporter marks what is a parameter, and lists them where folding left no mark. */
 static bool is_torchscript(const ebb_graph *g, const Onnx__ModelProto *proto)
 {
-    if (strcmp(ebb_reader_text(proto->producer_name), "pytorch") != 0)
+    if (strcmp(ebb_reader_text(proto->producer_name), "pytorch") != 0 ||
+        ebb_props_get(g, &g->props, "pkg.torch.export.ExportedProgram.graph_signature") != NULL)
         return false;
     for (size_t i = 0; i < g->initializer_count; i++)
         if (ebb_props_get(g, &ebb_value_of(g, g->initializers[i])->props,

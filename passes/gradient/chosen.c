@@ -2,6 +2,7 @@
 #include "passes/gradient/chosen.h"
 
 #include "passes/common.h"
+#include "passes/noted.h"
 
 ebb_status ebb_chosen_open(ebb_chosen *chosen, ebb_edit *e)
 {
@@ -58,13 +59,13 @@ size_t ebb_chosen_lost(const ebb_chosen *chosen, const ebb_reverse *r)
 /* What exporters must be told to keep all weights as they are. */
 static const char *call_that_keeps_all(const ebb_chosen *chosen, const ebb_graph *g)
 {
-    if (chosen->source == EBB_TRAINABLE_METADATA)
-        return "export with torch.onnx.export(..., dynamo=True, optimize=False), which keeps all "
-               "of "
-               "them; --allow-partial trains these alone, --train 'PATTERN' chooses";
     if (g->model->torchscript)
         return "export with torch.onnx.export(..., dynamo=False, "
                "training=TrainingMode.TRAINING, do_constant_folding=False), which keeps all of "
+               "them; --allow-partial trains these alone, --train 'PATTERN' chooses";
+    if (chosen->source == EBB_TRAINABLE_METADATA || ebb_is_from_pytorch(g))
+        return "export with torch.onnx.export(..., dynamo=True, optimize=False), which keeps all "
+               "of "
                "them; --allow-partial trains these alone, --train 'PATTERN' chooses";
     return "export without constant folding, which keeps all of them; --allow-partial trains these "
            "alone, --train 'PATTERN' chooses";

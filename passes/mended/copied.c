@@ -5,8 +5,8 @@
  *                                     y = MatMul(x, t)                  its embedding
  *
  * Constant folding makes the second of the first. Trained as they are the two would part. Both of
- * PyTorch's exporters write a shared parameter once, under its name; so what has no name of its own and
- * holds the numbers of one that has is a copy.
+ * PyTorch's exporters write a shared parameter once, under its name; so what has no name of its own, or the note
+ * that it was folded, and holds the numbers of one that has is a copy.
  */
 #include "passes/mended/copied.h"
 
@@ -91,7 +91,7 @@ ebb_status ebb_copied_join(ebb_graph *g, ebb_arena *scratch)
         ebb_value v = g->initializers[i];
         if (!is_matrix(g, v))
             continue;
-        if (ebb_name_is_anonymous(ebb_value_name(g, v)))
+        if (ebb_name_is_anonymous(ebb_value_name(g, v)) || ebb_noted_is_folded(g, v))
             copies[copy_count++] = v;
         else
             named[named_count++] = v;

@@ -1,6 +1,6 @@
 """Makes tests/zoo/newcomer, which the tests run: small models as newcomers export them, with their weights.
 
-    python3 tests/zoo/newcomer_sample.py        (needs what export.py needs)
+    python3 tests/zoo/newcomer_sample.py [NAME ...]        (needs what export.py needs; of these models alone)
 
 Of each file only source lines and metadata that nobody reads are taken away. recorded.txt says, as test_newcomer.c
 reads it, what the tensors are and what PyTorch computes:
@@ -33,7 +33,8 @@ import sample  # noqa: E402
 import trained  # noqa: E402
 
 there = pathlib.Path(__file__).resolve().parent / "newcomer"
-KEPT = ("pkg.torch.onnx.class_hierarchy", "pkg.torch.onnx.fx_node", "pkg.torch.export.graph_signature.InputSpec.kind")
+KEPT = ("pkg.torch.onnx.class_hierarchy", "pkg.torch.onnx.fx_node", "pkg.torch.export.graph_signature.InputSpec.kind",
+        "pkg.torch.export.ExportedProgram.graph_signature", "pkg.onnxscript.optimizer.folded_from")
 BATCH = 4
 LENGTH = 12  # with the token; a table of fewer places would look like any numbers
 
@@ -85,6 +86,41 @@ class Tied(nn.Module):
         return self.head(torch.tanh(self.hidden(self.embed(x))))
 
 
+class Tables(nn.Module):
+    """Constants that look like weights (angles, places, a grid, an identity, weights of a bag), bounds that are trained,
+    and a matrix that is used both ways."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.both = nn.Linear(8, 8), nn.Parameter(torch.randn(8, 12) * 0.3)
+        self.low, self.high = nn.Parameter(-torch.rand(8)), nn.Parameter(torch.rand(8))
+
+    def forward(self, x):
+        angle = torch.arange(5.0)[:, None] * 10000.0 ** (-torch.arange(4) / 4)
+        cos, sin = torch.cos(angle), torch.sin(angle)
+        a, b = self.q(x).chunk(2, -1)
+        y = torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
+        row, column = torch.meshgrid(torch.linspace(-1, 1, 5), torch.linspace(-1, 1, 8), indexing="ij")
+        y = y + x * row + column * torch.sort(y, -1)[0] * torch.arange(8.0)
+        y = y + (y.unsqueeze(-1) * torch.eye(8)[:, :3]).sum(-1)
+        return torch.clamp(torch.tanh(y @ self.both) @ self.both.T, self.low, self.high)
+
+
+class Cell(nn.Module):
+    """Its first step begins with zeros, so that the product with them, and with it a share in the gradient of the
+    bias, is folded."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.GRUCell(4, 5)
+
+    def forward(self, x):
+        h = torch.zeros(x.shape[1], 5, dtype=x.dtype)
+        for step in x:
+            h = self.cell(step, h)
+        return h
+
+
 models = {
     "detached": (Detached, {"x": ("float", 3)}, ["trained-dynamo-plain", "trained-default"]),
     "perceptron": (newcomer.mlp, {"x": ("float", 6, 12)}, ["trained-default", "trained-ts"]),
@@ -95,7 +131,10 @@ models = {
                   ["trained-default", "trained-ts"]),
     "tied": (Tied, {"x": ("int", 20, 5)}, ["trained-default", "trained-ts"]),
     "attention": (Attention, {"x": ("float", LENGTH - 1, 8)}, ["trained-default", "trained-ts", "trained-ts-advised"]),
+    "tables": (Tables, {"x": ("float", 5, 8)}, ["trained-default"]),
+    "cell": (Cell, {"x": ("float", 3, 4)}, ["trained-default"]),
 }
+refused = ("cell",)  # of which nothing is recorded
 
 
 def bare(path, to):
@@ -183,16 +222,27 @@ def one(name, form, folder):
     return lines
 
 
+def kept(names):
+    """Lines of the models that are not made again."""
+    lines, other = [], False
+    for line in (there / "recorded.txt").read_text().splitlines():
+        other = line.split()[1].split("-")[0] not in names if line.startswith("model ") else other
+        lines += [line] if other else []
+    return lines
+
+
 def main():
     export.warnings.filterwarnings("ignore")
     export.logging.disable(export.logging.WARNING)
     torch.set_num_threads(1)
     there.mkdir(exist_ok=True)
-    lines = []
+    names = sys.argv[1:] or list(models)
+    lines = kept(names) if sys.argv[1:] else []
     with tempfile.TemporaryDirectory() as folder:
-        for name, (*_, forms) in models.items():
-            for form in forms:
-                lines += one(name, form, pathlib.Path(folder))
+        for name in names:
+            for form in models[name][-1]:
+                recorded = one(name, form, pathlib.Path(folder))
+                lines += [] if name in refused else recorded
     (there / "recorded.txt").write_text("\n".join(lines) + "\n")
 
 
