@@ -14,6 +14,8 @@ enum {
     MOST_OPEN = 256,        /* files that stay open; the others are opened for each row */
     SMALL_BYTES = 16 << 20, /* an array that may be copied, and used where it is mapped */
     SMALL_SUM = 64 << 20,   /* all of them together */
+    SHORT_ROW = 16,         /* bytes: to ask the system for them costs many times what they are */
+    SHORT_SUM = 128 << 20,  /* all arrays of such rows together: labels of 16 million */
 };
 
 /* ---- files ---- */
@@ -45,7 +47,7 @@ ebb_status ebb_data_map(ebb_data *data, const char *path, const ebb_mapping **ma
     return NULL;
 }
 
-/* The file that these bytes are mapped from; file_count: they are in memory. */
+/* The file that these bytes are mapped from, or EBB_IN_MEMORY. */
 static size_t file_of(const ebb_data *data, const unsigned char *bytes)
 {
     const uintptr_t at = (uintptr_t)bytes;
@@ -54,7 +56,7 @@ static size_t file_of(const ebb_data *data, const unsigned char *bytes)
         if (m->data != NULL && at >= (uintptr_t)m->data && at - (uintptr_t)m->data < m->bytes)
             return i;
     }
-    return data->file_count;
+    return EBB_IN_MEMORY;
 }
 
 static ebb_status read_at(const ebb_data_file *file, int fd, uint64_t offset, unsigned char *out,
@@ -129,7 +131,7 @@ static ebb_status add_part(ebb_data *data, size_t at, int64_t rows, const unsign
                                                 : array->parts[array->part_count - 1].from +
                                                       array->parts[array->part_count - 1].rows;
     const size_t file = file_of(data, bytes);
-    const bool mapped = file < data->file_count;
+    const bool mapped = file != EBB_IN_MEMORY;
     if (!ebb_arena_grow(&data->arena, &array->parts, array->part_count, &array->part_capacity,
                         sizeof *array->parts))
         return ebb_error_memory();
@@ -203,7 +205,7 @@ ebb_status ebb_data_add(ebb_data *data, const char *name, size_t name_length, eb
     ebb_part *part = &data->arrays[at].parts[data->arrays[at].part_count - 1];
     const size_t unit = ebb_dtype_bits(dtype) / 8;
     const bool unaligned = unit > 1 && (uintptr_t)bytes % (unit > 8 ? 8 : unit) != 0;
-    const bool mapped = part->file < data->file_count;
+    const bool mapped = part->file != EBB_IN_MEMORY;
     if (unaligned && (!mapped || size <= SMALL_BYTES)) {
         void *aligned = ebb_arena_alloc(&data->arena, size + 1);
         if (aligned == NULL)
@@ -229,23 +231,48 @@ ebb_status ebb_data_add_pictures(ebb_data *data, const char *name, const char *c
     return NULL;
 }
 
-void ebb_data_settle(ebb_data *data)
+/* How many bytes of it are in mapped files. */
+static size_t mapped_bytes(const ebb_array *array)
 {
-    size_t sum = 0;
+    size_t bytes = 0;
+    for (size_t k = 0; k < array->part_count; k++)
+        if (array->parts[k].file != EBB_IN_MEMORY)
+            bytes += (size_t)array->parts[k].rows * array->row_bytes;
+    return bytes;
+}
+
+/* A mapping of so much would end the process where the file is cut meanwhile. */
+static ebb_status take_in(ebb_data *data, ebb_part *part, size_t row_bytes)
+{
+    const size_t bytes = (size_t)part->rows * row_bytes;
+    unsigned char *own = ebb_arena_alloc(&data->arena, bytes + 1);
+    if (own == NULL)
+        return ebb_error_memory();
+    part->bytes = own;
+    return read_file(&data->files[part->file], part->offset, own, bytes);
+}
+
+ebb_status ebb_data_settle(ebb_data *data)
+{
+    size_t small = 0, shorts = 0;
     for (size_t i = 0; i < data->count; i++) {
         ebb_array *array = &data->arrays[i];
-        size_t bytes = 0, mapped = 0;
-        for (size_t k = 0; k < array->part_count; k++)
-            if (array->parts[k].file < data->file_count) {
-                bytes += (size_t)array->parts[k].rows * array->row_bytes;
-                mapped++;
-            }
-        const bool stays = bytes <= SMALL_BYTES && sum + bytes <= SMALL_SUM;
-        sum += stays ? bytes : 0;
-        for (size_t k = 0; k < array->part_count && mapped > 0 && !stays; k++)
-            if (array->parts[k].file < data->file_count)
-                array->parts[k].bytes = NULL;
+        const size_t bytes = mapped_bytes(array);
+        const bool is_small = bytes <= SMALL_BYTES && bytes <= SMALL_SUM - small;
+        const bool is_short =
+            !is_small && array->row_bytes <= SHORT_ROW && bytes <= SHORT_SUM - shorts;
+        small += is_small ? bytes : 0;
+        shorts += is_short ? bytes : 0;
+        for (size_t k = 0; k < array->part_count && !is_small; k++) {
+            ebb_part *part = &array->parts[k];
+            if (part->file == EBB_IN_MEMORY)
+                continue;
+            part->bytes = NULL;
+            if (is_short)
+                EBB_TRY(take_in(data, part, array->row_bytes));
+        }
     }
+    return NULL;
 }
 
 /* ---- rows where they lie ---- */

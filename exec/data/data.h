@@ -26,11 +26,13 @@ typedef struct ebb_data_file {
     uint64_t device, inode;
 } ebb_data_file;
 
+#define EBB_IN_MEMORY SIZE_MAX /* as a file: none, whatever files come later */
+
 /* Rows of an array that lie behind each other. */
 typedef struct ebb_part {
     int64_t from, rows;         /* which rows of the array they are */
     const unsigned char *bytes; /* in memory, or NULL: */
-    size_t file;                /* in ebb_data.files */
+    size_t file;                /* in ebb_data.files, or EBB_IN_MEMORY */
     uint64_t offset;            /* of the first byte there */
     const char *path;
 } ebb_part;
@@ -80,8 +82,9 @@ ebb_status ebb_data_add(ebb_data *data, const char *name, size_t name_length, eb
 ebb_status ebb_data_add_pictures(ebb_data *data, const char *name, const char *const *paths,
                                  size_t count);
 
-/* After the last file: large arrays are read from their files from now on, small ones stay mapped. */
-void ebb_data_settle(ebb_data *data);
+/* After the last file: large arrays are read from their files from now on, small ones stay mapped, and
+ * those of short rows, such as labels, are read into memory as far as that is not much. */
+ebb_status ebb_data_settle(ebb_data *data);
 
 /* Rows from .. from + count of an array that lies in memory or files, to `out`. */
 ebb_status ebb_data_read(const ebb_data *data, const ebb_named *array, int64_t from, size_t count,

@@ -73,6 +73,46 @@ static void rows_are_gathered_under_the_inputs_names(void **state)
     ebb_data_close(data);
 }
 
+static int64_t row_of(ebb_data *data, const char *name, int64_t row)
+{
+    int64_t number = -1;
+    ebb_batch batch;
+    const char *const map[] = {name, name, NULL, NULL};
+    ebb_status status = ebb_data_rows(data, &row, 1, map, &batch);
+    if (status != NULL)
+        print_error("%s\n", ebb_status_text(status));
+    assert_null(status);
+    memcpy(&number, batch.tensors[0].data, sizeof number);
+    return number;
+}
+
+static void large_arrays_are_read_from_their_own_file_or_from_memory(void **state)
+{
+    (void)state;
+    enum { LABELS = 2200000, WIDTH = 4, ROWS = LABELS / WIDTH }; // 17 MB: more than stays mapped
+    int64_t *numbers = malloc(LABELS * sizeof *numbers);
+    char packed[512], plain[512];
+    ebb_data *data = NULL;
+    assert_non_null(numbers);
+    for (int64_t i = 0; i < LABELS; i++)
+        numbers[i] = i;
+    (void)snprintf(packed, sizeof packed, "%s", path_of("packed.npz"));
+    (void)snprintf(plain, sizeof plain, "%s", path_of("y.npy"));
+    const size_t bytes = LABELS * sizeof *numbers;
+    write_npz(packed, &(member){"x", "<i8", "550000, 4", numbers, bytes}, 1, true);
+    for (int64_t i = 0; i < LABELS; i++)
+        numbers[i] = -i;
+    write_npy(plain, &(member){"y", "<i8", "2200000,", numbers, bytes});
+    free(numbers);
+    const char *const paths[] = {packed, plain, NULL};
+    assert_null(ebb_data_open_files(&data, paths, NULL));
+    assert_int_equal(row_of(data, "x", ROWS - 1), LABELS - WIDTH);
+    // labels are in memory, whatever becomes of the file
+    assert_int_equal(truncate(plain, 1000), 0);
+    assert_int_equal(row_of(data, "y", LABELS - 1), 1 - LABELS);
+    ebb_data_close(data);
+}
+
 static void an_npy_is_named_after_its_file(void **state)
 {
     (void)state;
@@ -302,6 +342,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(npz_arrays_come_in_by_name),
         cmocka_unit_test(rows_are_gathered_under_the_inputs_names),
+        cmocka_unit_test(large_arrays_are_read_from_their_own_file_or_from_memory),
         cmocka_unit_test(an_npy_is_named_after_its_file),
         cmocka_unit_test(headers_of_npy_that_lie_are_refused),
         cmocka_unit_test(a_damaged_archive_is_refused),

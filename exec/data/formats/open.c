@@ -281,11 +281,12 @@ static ebb_status open_all(ebb_data **data, const char *const *paths, const ebb_
             status = open_pattern(d, paths[i], o->model);
     if (status == NULL)
         status = find_columns(d, o->columns);
+    if (status == NULL)
+        status = ebb_data_settle(d);
     if (status != NULL) {
         ebb_data_close(d);
         return status;
     }
-    ebb_data_settle(d);
     *data = d;
     return NULL;
 }
@@ -302,11 +303,12 @@ static ebb_status make_rows(ebb_data **rows, const ebb_data *texts, const ebb_da
         status = keep_options(d, NULL, o);
     if (status == NULL)
         status = ebb_tokens_read(d, texts, o->sequence, o->pack);
+    if (status == NULL)
+        status = ebb_data_settle(d);
     if (status != NULL) {
         ebb_data_close(d);
         return status;
     }
-    ebb_data_settle(d);
     *rows = d;
     return NULL;
 }
