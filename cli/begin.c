@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- threads ---- */
@@ -33,6 +34,30 @@ static void wait_asleep(const cli *c, char **words)
 
 /* ---- where results go ---- */
 
+static bool is_one_file(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && S_ISREG(x.st_mode) && x.st_dev == y.st_dev &&
+           x.st_ino == y.st_ino;
+}
+
+/* What the verb reads and nobody means to replace: data, another model, and the model itself but by a model. */
+static const char *read_and_written(const cli *c, const cli_word *out)
+{
+    static const char *const reads[] = {"--data", "--eval", "--teacher", "--tokenizer", "--costs"};
+    const char *name = out->option->name;
+    const bool model = strcmp(name, "-o") == 0 || strcmp(name, "--save-model") == 0;
+    for (int i = 0; i < c->word_count; i++)
+        for (size_t k = 0; k < sizeof reads / sizeof *reads; k++)
+            if (strcmp(c->words[i].option->name, reads[k]) == 0 &&
+                is_one_file(c->words[i].value, out->value))
+                return reads[k];
+    for (int i = 0; i < c->file_count && !model; i++)
+        if (is_one_file(c->files[i], out->value))
+            return c->files[i];
+    return NULL;
+}
+
 /* Before anything is done: hours of work should not end at a name that nothing can be written to, nor
  * one result in the place of another. Logs are opened by what writes them. */
 static int check_outputs(const cli *c)
@@ -47,6 +72,10 @@ static int check_outputs(const cli *c)
                 strncmp(w->value, "/dev/", 5) != 0)
                 return cli_usage("%s and %s would both be written to %s", c->words[k].option->name,
                                  w->option->name, w->value);
+        const char *read = read_and_written(c, w);
+        if (read != NULL)
+            return cli_usage("%s would replace %s, which %s reads: name another file",
+                             w->option->name, w->value, read[0] == '-' ? read : c->verb->name);
         if (w->option->repeats || (cli_is_ort(c) && strcmp(w->option->name, "-o") == 0))
             continue;                                                         // a log, a folder
         const bool adapters = strcmp(w->option->name, "--save-adapter") == 0; // a file or a folder

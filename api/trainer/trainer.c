@@ -83,6 +83,43 @@ static ebb_status save_steps_before(ebb_trainer *t, ebb_status status)
     return status;
 }
 
+/* The first input that holds an infinity, and in which row of the data. NULL: none. */
+static const char *find_infinity(int64_t *row, ebb_trainer *t, const ebb_batch *batch)
+{
+    const int64_t *own =
+        t->index + t->batch / ebb_group_ranks(t->group) * (int64_t)ebb_group_rank(t->group);
+    list_rows(t, t->o.repeat_batch ? 0 : t->facts.steps - 1);
+    for (size_t k = 0; k < batch->count; k++) {
+        const ebb_named *b = &batch->tensors[k];
+        int64_t count = b->rank > 0 ? 1 : 0;
+        for (int i = 0; i < b->rank; i++)
+            count *= b->dims[i];
+        for (int64_t i = 0; i < count; i++)
+            if (isinf(ebb_element(b, (size_t)i))) {
+                *row = own[i / (count / b->dims[0])];
+                return b->name;
+            }
+    }
+    return NULL;
+}
+
+/* A loss that is no number, or infinite. */
+static ebb_status refuse_loss(ebb_trainer *t, const ebb_batch *batch)
+{
+    int64_t row;
+    ebb_status status = ebb_error(EBB_RUNTIME,
+                                  "step %lld: the loss '%s' is %s; nothing was saved after it "
+                                  "(--on-nan warn goes on)",
+                                  (long long)t->facts.steps, t->loss_name,
+                                  isnan(t->facts.loss) ? "not a number" : "infinite");
+    const char *input = find_infinity(&row, t, batch);
+    if (input != NULL)
+        return ebb_hint(status, "input '%s' is infinite in row %lld of the data: mend that row",
+                        input, (long long)row);
+    return ebb_hint(status, "a smaller rate (lr=), a warm-up or --clip-norm often helps; so does a "
+                            "look at the scale of the data");
+}
+
 static ebb_status step(ebb_trainer *t)
 {
     ebb_batch batch;
@@ -105,14 +142,7 @@ static ebb_status step(ebb_trainer *t)
     t->epoch_sum += f->loss;
     t->record_due = true;
     if (!isfinite(f->loss) && t->loss_name != NULL && !t->o.goes_on_after_nan)
-        return ebb_hint(
-            ebb_error(EBB_RUNTIME,
-                      "step %lld: the loss '%s' is %s; nothing was saved after it "
-                      "(--on-nan warn goes on)",
-                      (long long)f->steps, t->loss_name,
-                      isnan(f->loss) ? "not a number" : "infinite"),
-            "a smaller rate (lr=), a warm-up or --clip-norm often helps; so does a look "
-            "at the scale of the data");
+        return refuse_loss(t, &batch);
     return NULL;
 }
 

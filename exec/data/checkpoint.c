@@ -276,10 +276,13 @@ static ebb_status compare(const ebb_data *data, const ebb_named *list, size_t co
             add_difference(&d, data->list[k].name, "is not in the program");
     if (d.text == NULL)
         return ebb_error_memory();
-    return d.found == 0 ? NULL
-                        : ebb_error(EBB_REJECTED,
-                                    "the checkpoint is not of this program: %zu difference%s%s",
-                                    d.found, d.found == 1 ? "" : "s", d.text);
+    if (d.found == 0)
+        return NULL;
+    return ebb_hint(ebb_error(EBB_REJECTED,
+                              "the checkpoint is not of this program: %zu difference%s%s", d.found,
+                              d.found == 1 ? "" : "s", d.text),
+                    "model, optimizer and what is trained must be those of the run that wrote it; "
+                    "its weights alone are taken by --weights");
 }
 
 typedef struct notes { /* the metadata of a checkpoint; borrowed from its JSON */

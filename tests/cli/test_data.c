@@ -265,13 +265,14 @@ static void a_table_of_text_trains(void **state)
 static void steps_before_a_bad_row_are_saved_and_gone_on_with(void **state)
 {
     (void)state;
-    for (int bad = 0; bad < 2; bad++) {
-        FILE *f = fopen(path_of(bad ? "bad.csv" : "whole.csv"), "w");
+    static const char *const files[] = {"whole.csv", "bad.csv", "infinite.csv"};
+    for (int bad = 0; bad < 3; bad++) {
+        FILE *f = fopen(path_of(files[bad]), "w");
         assert_non_null(f);
         (void)fprintf(f, "a,b,class\n");
         for (int i = 0; i < 200; i++)
-            (void)fprintf(f, "%d.5,%d.25,%d\n", i * 7 % 10, i * 3 % 11,
-                          bad && i == 117 ? 2 : i * 3 % 11 >= i * 7 % 10 + 1);
+            (void)fprintf(f, "%d.5%s,%d.25,%d\n", i * 7 % 10, bad == 2 && i == 117 ? "e99" : "",
+                          i * 3 % 11, bad == 1 && i == 117 ? 2 : i * 3 % 11 >= i * 7 % 10 + 1);
         assert_int_equal(fclose(f), 0);
     }
 #define POINTS(file)                                                                             \
@@ -284,6 +285,7 @@ static void steps_before_a_bad_row_are_saved_and_gone_on_with(void **state)
     assert_false(exists("bad.onnx"));
     says(POINTS("whole.csv") "again.onnx --resume p.safetensors", 0, "20 steps");
     assert_int_equal(run_command("cmp whole.onnx again.onnx"), 0);
+    says(POINTS("infinite.csv") "never.onnx", 1, "input 'x' is infinite in row 117 of the data");
 }
 
 /* What a newcomer types, and what is said. */

@@ -367,6 +367,14 @@ static void what_cannot_be_written_is_known_before_the_first_step(void **state)
     says(TRAIN "--epochs 1 --repeat-batch --eval " DATA " --eval-map test_imgae=image", 2, "imgae");
     assert_null(strstr(output, "step 1:"));
     says(TRAIN "--steps 1 --checkpoint one --save-model one", 2, "would both be written to one");
+    static const char *const reads[] = {"--checkpoint", "--save-model", "--log"};
+    for (size_t i = 0; i < sizeof reads / sizeof *reads; i++) {
+        char words[1024];
+        (void)snprintf(words, sizeof words, TRAIN "--steps 1 --eval seen.csv %s seen.csv",
+                       reads[i]);
+        put_file(path_of("seen.csv"), "a\n1\n", 4);
+        says(words, 2, "would replace seen.csv, which --eval reads");
+    }
 }
 
 static void nothing_left_to_do_is_said(void **state)

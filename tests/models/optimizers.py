@@ -8,9 +8,13 @@ with a rate of its own, and for each schedule with AdamW, `ebb train` and PyTorc
 with an evaluation on others every 10 steps; ebb writes a log and keeps the best model. Compared: the loss and
 the rate of each step, the loss of each evaluation, and the weights that are kept. Printed: the largest relative
 difference of a loss. More than 1e-5 is a failure (exit 1), and so are other rates (1e-6) or weights (2e-3 in
-length: where a gradient is rounding alone, as of a key's bias, Lion goes a whole step this way or that). Where
-PyTorch's float32 loop differs, its float64 loop is asked: an activation on a bend of ReLU is on one side of it or the
-other by rounding, and by which kernels a processor has. WORDS: only runs whose names contain them all, e.g. "lstm muon".
+length: where a gradient is rounding alone, as of a key's bias, Lion goes a whole step this way or that).
+
+An activation on a bend of ReLU is on one side of it or the other by rounding, and by which kernels a processor has:
+where one is, no two float32 programs need agree, PyTorch's on two processors included. So each run starts from the
+first of the seeds 0, 1, ... from which PyTorch's loops in float32 and in float64, and four more in float64 from weights
+that are moved by up to 2^-21 of themselves, agree with each other; ebb is not asked before that, and is then held to
+the float32 loop. A seed above 0 is printed. WORDS: only runs whose names contain them all, e.g. "lstm muon".
 
 PyTorch's side is its own: torch.optim's classes, torch.optim.lr_scheduler's, clip_grad_norm_. Lion, which it
 does not have, stands below as in its paper; of its Muon the iteration is done in float32, not bfloat16.
@@ -32,7 +36,7 @@ from torch import nn
 from torch.optim import lr_scheduler
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-STEPS, BATCH, EVERY = 50, 8, 10
+STEPS, BATCH, EVERY, SEEDS = 50, 8, 10, 100
 HELD_OUT = slice(STEPS * BATCH, STEPS * BATCH + 40)
 MOST, MOST_RATE, MOST_WEIGHT = 1e-5, 1e-6, 2e-3
 sys.dont_write_bytecode = True
@@ -289,10 +293,14 @@ def by_ebb(build, model, folder, inputs, targets, words):
 # ---- both ----
 
 
-def export(make, path, inputs, name):
-    torch.manual_seed(0)
+def started(make, seed):
+    torch.manual_seed(seed)
+    return {k: v.clone() for k, v in make().train().state_dict().items()}
+
+
+def export(make, path, inputs, name, start):
     model = make().train()
-    before = {k: v.clone() for k, v in model.state_dict().items()}
+    model.load_state_dict(start)
     with torch.no_grad():
         torch.onnx.export(
             model, (torch.from_numpy(inputs[:4]),), path, dynamo=False, opset_version=17,
@@ -300,11 +308,29 @@ def export(make, path, inputs, name):
             input_names=[name], output_names=["logits"], dynamic_axes={name: {0: "batch"}})
     exported = onnx.load(path)  # the trace steps running statistics: put the initial ones back
     for tensor in exported.graph.initializer:
-        if tensor.name in before:
-            tensor.CopyFrom(onnx.numpy_helper.from_array(before[tensor.name].numpy(), tensor.name))
+        if tensor.name in start:
+            tensor.CopyFrom(onnx.numpy_helper.from_array(start[tensor.name].numpy(), tensor.name))
     onnx.save(exported, path)
-    model.load_state_dict(before)
-    return before
+
+
+def settled(make, train):
+    """(seed, weights at the start, what PyTorch's float32 loop gives): see above."""
+    for seed in range(SEEDS):
+        start = started(make, seed)
+        runs = []
+        for dtype, moved, way in ((torch.float32, 0, 0), (torch.float64, 0, 0),
+                                  *((torch.float64, 2.0**-21, way) for way in range(4))):
+            model = make().train().to(dtype)
+            noise = torch.Generator().manual_seed(way)
+            model.load_state_dict({
+                k: v * (1 + moved * (2 * torch.rand(v.shape, generator=noise, dtype=torch.float64) - 1))
+                if v.is_floating_point() else v for k, v in start.items()})
+            runs.append(train(model))
+            if any(furthest(runs[-1][i], runs[0][i]) > MOST / 2 for i in (0, 2)):
+                break
+        else:
+            return seed, start, runs[0]
+    sys.exit("from no seed do PyTorch's own loops agree")
 
 
 def furthest(got, wanted):
@@ -330,25 +356,21 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for name, (make, inputs, targets, loss, hidden) in samples().items():
             path = os.path.join(folder, name + ".onnx")
-            start = export(make, path, inputs, "input")
             for kind, schedule in pairs:
                 title = f"{name:12} {kind:18} {schedule:16}"
                 if not all(w in title for w in words):
                     continue
+                seed, start, wanted = settled(
+                    make, lambda model: by_torch(model, inputs, targets, kind, schedule, hidden))
+                export(make, path, inputs, "input", start)
                 optimizer = OPTIMIZERS[kind][0]
                 got = by_ebb(build, path, folder, inputs, targets, [
                     "--loss", loss, "--optimizer", optimizer, "--lr-schedule", SCHEDULES[schedule][0], "--clip-norm", "1",
                     "--group", f"*bias:weight-decay=0,lr={0.75 * rate_of(optimizer):.9g}"])
-                for dtype in (torch.float32, torch.float64):
-                    model = make().train()
-                    model.load_state_dict(start)
-                    wanted = by_torch(model.to(dtype), inputs, targets, kind, schedule, hidden)
-                    error = max(furthest(got[0], wanted[0]), furthest(got[2], wanted[2]))
-                    rate, weight = furthest(got[1], wanted[1]), far_in_weights(got[3], wanted[3])
-                    wrong = not (error <= MOST and rate <= MOST_RATE and weight <= MOST_WEIGHT)
-                    if not wrong:
-                        break
-                said = "  FAILED" if wrong else "  of float64" if dtype == torch.float64 else ""
+                error = max(furthest(got[0], wanted[0]), furthest(got[2], wanted[2]))
+                rate, weight = furthest(got[1], wanted[1]), far_in_weights(got[3], wanted[3])
+                wrong = not (error <= MOST and rate <= MOST_RATE and weight <= MOST_WEIGHT)
+                said = (f"  from seed {seed}" if seed > 0 else "") + ("  FAILED" if wrong else "")
                 worst, runs, failed = max(worst, error), runs + 1, failed + wrong
                 print(f"{title} loss {wanted[0][0]:.4f} -> {wanted[0][-1]:.4f}  held out {wanted[2][-1]:.4f}  largest "
                       f"difference {error:.1e}, rates {rate:.0e}, weights {weight:.0e}{said}", flush=True)
