@@ -309,6 +309,27 @@ const ebb_noted_loss *ebb_noted_layer_below(const ebb_noted_losses *losses, cons
     return NULL;
 }
 
+/* Of the module that this parameter's module is in, "block." of "block.norm1.weight". */
+static size_t outer_length(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    while (dot != NULL && dot > name && dot[-1] != '.')
+        dot--;
+    return dot != NULL ? (size_t)(dot - name) : 0;
+}
+
+const ebb_noted_loss *ebb_noted_loss_beside(const ebb_noted_losses *losses, const char *name)
+{
+    const size_t outer = outer_length(name);
+    for (size_t i = 0; i < losses->count; i++) {
+        const ebb_noted_loss *p = &losses->list[i];
+        if (!p->run && outer_length(p->name) == outer && strncmp(p->name, name, outer) == 0 &&
+            strcmp(p->name + p->module, ".weight") == 0 && has_lost_bias(losses, p))
+            return p;
+    }
+    return NULL;
+}
+
 const char *ebb_noted_name(const ebb_graph *g, ebb_node n, const char *source, ebb_arena *scratch)
 {
     size_t length;

@@ -99,6 +99,10 @@ bool ebb_noted_weight_at(const ebb_noted_losses *losses, const ebb_graph *g, ebb
 const ebb_noted_loss *ebb_noted_layer_below(const ebb_noted_losses *losses, const ebb_graph *g,
                                             ebb_node n);
 
+/* The weight of another module beside that of this parameter, "block.norm1.weight" beside "block.norm2.weight",
+ * which is lost with its bias and all of its nodes: the first. */
+const ebb_noted_loss *ebb_noted_loss_beside(const ebb_noted_losses *losses, const char *name);
+
 /* "b2.weight" of "p_b2_weight" where the node's innermost module is "b2"; else NULL. */
 const char *ebb_noted_name(const ebb_graph *g, ebb_node n, const char *source, ebb_arena *scratch);
 

@@ -6,6 +6,7 @@
 #include "passes/mended/merged.h"
 #include "passes/noted.h"
 #include "passes/trainable.h"
+#include "passes/values.h"
 
 typedef struct findings {
     const ebb_graph *g;
@@ -218,6 +219,36 @@ static ebb_status find_merged(findings *f)
     return NULL;
 }
 
+/* Two fresh norms of one input are one node: nothing of the other is left but its name in the exporter's list, where
+ * parameters stand, too, that nothing reads. */
+static ebb_status find_absorbed(findings *f)
+{
+    enum { MOST = 4096 }; // of parameters; the search is quadratic
+    const ebb_graph *g = f->g;
+    ebb_noted_losses losses;
+    EBB_TRY(ebb_noted_losses_find(&losses, g, f->arena));
+    for (size_t i = 0; losses.count > 0 && i < g->initializer_count && i < MOST; i++) {
+        ebb_value v = g->initializers[i];
+        ebb_look look;
+        const char *name = ebb_value_name(g, v);
+        const ebb_noted_loss *other =
+            ebb_noted_kind_of(g, v) == EBB_NOTED_PARAMETER && ebb_ends_in(name, ".weight")
+                ? ebb_noted_loss_beside(&losses, name)
+                : NULL;
+        if (other == NULL || ebb_value_of(g, v)->tensor == NULL)
+            continue;
+        EBB_TRY(ebb_values_look(&look, NULL, ebb_value_of(g, v)->tensor, f->arena));
+        if (look == EBB_LOOK_EQUAL)
+            return add(f, EBB_LOST_WEIGHT, EBB_NO_NODE, v,
+                       ebb_arena_printf(f->arena,
+                                        "of '%s' the file has no more than the name: if the model "
+                                        "uses it, it and '%s' were equal and became one, and "
+                                        "training would tie them",
+                                        other->name, name));
+    }
+    return NULL;
+}
+
 /* ---- parameters without name ---- */
 
 static bool is_lost(const ebb_weight *weight)
@@ -415,6 +446,7 @@ ebb_status ebb_lost_list(ebb_lost **list, size_t *count, const ebb_graph *g, ebb
     findings f = {.g = g, .arena = arena};
     EBB_TRY(find_folded_norms(&f));
     EBB_TRY(find_merged(&f));
+    EBB_TRY(find_absorbed(&f));
     EBB_TRY(find_nameless(&f));
     EBB_TRY(find_ties(&f));
     EBB_TRY(find_lost_detach(&f));

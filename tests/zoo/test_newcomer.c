@@ -146,6 +146,13 @@ static void a_gradient_that_was_folded_in_part_is_refused(void **state)
     assert_false(warns("tables-trained-default", "lost-weight"));
 }
 
+static void a_norm_that_became_one_with_another_is_missed(void **state)
+{
+    (void)state;
+    assert_true(warns("parallel-fresh-default", "lost-weight"));
+    assert_false(warns("convolutions-fresh-default", "lost-weight"));
+}
+
 static void a_detach_that_the_exporter_dropped_is_found(void **state)
 {
     (void)state;
@@ -176,6 +183,7 @@ int main(void)
         cmocka_unit_test(a_bias_that_was_dropped_for_being_zero_is_trained),
         cmocka_unit_test(a_folded_batch_norm_is_found_by_what_the_exporter_left),
         cmocka_unit_test(a_gradient_that_was_folded_in_part_is_refused),
+        cmocka_unit_test(a_norm_that_became_one_with_another_is_missed),
         cmocka_unit_test(a_detach_that_the_exporter_dropped_is_found),
         cmocka_unit_test(what_training_takes_apart_is_no_warning),
     };
