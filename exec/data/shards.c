@@ -1,17 +1,13 @@
 /* shards.c: see shards.h. */
 #include "exec/data/shards.h"
 
-#include <stdlib.h>
-#include <string.h>
+#include "onnx/graph/place.h"
 
-static const char *dims_of(const ebb_graph *g, ebb_value v)
-{
-    return ebb_props_get(g, &ebb_value_of(g, v)->props, "ebb.shard");
-}
+#include <string.h>
 
 bool ebb_is_shard(const ebb_program *p, ebb_value v)
 {
-    return dims_of(p->plan.g, v) != NULL;
+    return ebb_is_part(p->plan.g, v);
 }
 
 bool ebb_has_shards(const ebb_program *p, ebb_role role)
@@ -24,36 +20,14 @@ bool ebb_has_shards(const ebb_program *p, ebb_role role)
     return false;
 }
 
-/* "64x32" */
-static bool read_dims(ebb_type *type, const char *text)
-{
-    for (type->rank = 0; type->rank < EBB_MAX_RANK; text++) {
-        char *end;
-        type->dims[type->rank++] = strtoll(text, &end, 10);
-        if (end == text || *text == '-' || (*end != 'x' && *end != '\0'))
-            return false;
-        text = end;
-        if (*end == '\0')
-            return true;
-    }
-    return false;
-}
-
 ebb_status ebb_whole_type(ebb_type *type, const ebb_program *p, ebb_value v)
 {
-    const ebb_graph *g = p->plan.g;
-    const int64_t ranks = ebb_group_ranks(p->group);
-    const ebb_type *part = ebb_value_of(g, v)->type;
-    const char *text = dims_of(g, v);
-    int64_t n;
-    *type = *part;
-    if (text == NULL)
+    const int ranks = ebb_group_ranks(p->group);
+    *type = *ebb_value_of(p->plan.g, v)->type;
+    if (!ebb_is_shard(p, v) || ebb_part_whole(type, p->plan.g, v, ranks))
         return NULL;
-    if (!read_dims(type, text) || !ebb_type_elements(type, &n) || part->rank != 1 ||
-        part->dims[0] != n / ranks + (n % ranks != 0))
-        return ebb_error(EBB_REJECTED, "'%s' is no part of %.100s for %lld processes",
-                         ebb_value_name(g, v), text, (long long)ranks);
-    return NULL;
+    return ebb_error(EBB_REJECTED, "'%s' is no part of a tensor for %d processes",
+                     ebb_value_name(p->plan.g, v), ranks);
 }
 
 /* ---- whole ---- */
@@ -72,7 +46,7 @@ ebb_status ebb_shards_gather(ebb_named *t, ebb_program *p, ebb_value v, bool all
     ebb_type *type = EBB_NEW(scratch, ebb_type, 1);
     size_t bytes;
     int64_t n;
-    if (dims_of(p->plan.g, v) == NULL)
+    if (!ebb_is_shard(p, v))
         return NULL;
     if (type == NULL)
         return ebb_error_memory();
@@ -104,7 +78,7 @@ ebb_status ebb_shards_set(ebb_program *p, ebb_value v, const ebb_named *t, ebb_a
     const ebb_type *part = ebb_value_of(p->plan.g, v)->type;
     ebb_type type;
     size_t bytes, all;
-    if (dims_of(p->plan.g, v) == NULL)
+    if (!ebb_is_shard(p, v))
         return ebb_program_set(p, t);
     EBB_TRY(ebb_whole_type(&type, p, v));
     if (!ebb_type_bytes(part, &bytes) || !ebb_type_bytes(&type, &all))

@@ -1,7 +1,5 @@
 /* shards.h: states of which each process of a group has its part (pass shard): whole in a checkpoint.
- *
- * Such an initializer has metadata "ebb.shard", the dims of the whole ("64x32"). A part is ceil(n / ranks) of
- * its n elements in one row; the last is filled up with zeros.
+ * What a part is: onnx/graph/place.h.
  */
 #ifndef EBB_EXEC_DATA_SHARDS_H
 #define EBB_EXEC_DATA_SHARDS_H

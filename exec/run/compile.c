@@ -290,7 +290,9 @@ static ebb_status check_ranks(const ebb_program *p)
             return ebb_hint(
                 ebb_error(EBB_USAGE, "%s: the step is for %lld processes, and %d %s here",
                           call->node, (long long)wanted, ranks, ranks == 1 ? "is" : "are"),
-                "start it by `ebb launch -n %lld -- ebb train ...`", (long long)wanted);
+                "start it by `ebb launch -n %lld -- ebb train ...`; pass gather makes it a step of "
+                "one process",
+                (long long)wanted);
     }
     if (ranks > 1 && !together)
         return ebb_hint(ebb_error(EBB_USAGE, "the step is for one process, and %d are here", ranks),

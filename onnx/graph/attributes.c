@@ -154,3 +154,12 @@ ebb_status ebb_props_set(ebb_graph *g, ebb_props *props, const char *key, const 
     }
     return ebb_props_add(g, props, p);
 }
+
+void ebb_props_drop(const ebb_graph *g, ebb_props *props, const char *key)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < props->count; i++)
+        if (strcmp(ebb_text(g, props->list[i].key), key) != 0)
+            props->list[kept++] = props->list[i];
+    props->count = kept;
+}

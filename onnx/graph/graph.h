@@ -367,6 +367,7 @@ const char *ebb_props_get(const ebb_graph *g, const ebb_props *props, const char
 ebb_status ebb_props_add(ebb_graph *g, ebb_props *props,
                          ebb_prop prop); /* be its key there or not */
 ebb_status ebb_props_set(ebb_graph *g, ebb_props *props, const char *key, const char *value);
+void ebb_props_drop(const ebb_graph *g, ebb_props *props, const char *key);
 
 ebb_status ebb_graph_add_input(ebb_graph *g, ebb_value v);
 void ebb_graph_remove_input(ebb_graph *g, ebb_value v); /* unused, or an initializer, which stays */

@@ -1,6 +1,9 @@
 /* place.c: places of values, and what may be done with what lies elsewhere. */
 #include "onnx/graph/place.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+
 static const char *const names[EBB_PLACE_COUNT] = {"device", "host", "disk", "mapped"};
 
 const char *ebb_place_name(ebb_place place)
@@ -132,4 +135,67 @@ const char *ebb_place_refuses(const ebb_graph *g, ebb_node n)
         if (ebb_value_place(g, info->in[i]) != EBB_PLACE_DEVICE)
             return "it reads what lies in another place: a Fetch and a Wait bring it back";
     return NULL;
+}
+
+/* ---- parts ---- */
+
+static const char part_key[] = "ebb.shard", rows_key[] = "ebb.rows";
+
+ebb_status ebb_part_mark(ebb_graph *g, ebb_value v, const ebb_type *whole)
+{
+    ebb_props *props = &ebb_value_of(g, v)->props;
+    char dims[EBB_MAX_RANK * 21 + 1] = "";
+    for (int d = 0, at = 0; whole != NULL && d < whole->rank; d++)
+        at += snprintf(dims + at, sizeof dims - (size_t)at, "%s%lld", d > 0 ? "x" : "",
+                       (long long)whole->dims[d]);
+    if (whole != NULL)
+        return ebb_props_set(g, props, part_key, dims);
+    ebb_props_drop(g, props, part_key);
+    return NULL;
+}
+
+bool ebb_is_part(const ebb_graph *g, ebb_value v)
+{
+    return ebb_props_get(g, &ebb_value_of(g, v)->props, part_key) != NULL;
+}
+
+static bool read_dims(ebb_type *type, const char *text)
+{
+    for (type->rank = 0; type->rank < EBB_MAX_RANK; text++) {
+        char *end;
+        type->dims[type->rank++] = strtoll(text, &end, 10);
+        if (end == text || *text == '-' || (*end != 'x' && *end != '\0'))
+            return false;
+        text = end;
+        if (*end == '\0')
+            return true;
+    }
+    return false;
+}
+
+bool ebb_part_whole(ebb_type *whole, const ebb_graph *g, ebb_value v, int64_t ranks)
+{
+    const ebb_type *part = ebb_value_of(g, v)->type;
+    const char *text = ebb_props_get(g, &ebb_value_of(g, v)->props, part_key);
+    int64_t n;
+    *whole = *part;
+    return text != NULL && read_dims(whole, text) && ebb_type_elements(whole, &n) &&
+           part->rank == 1 && part->dims[0] == n / ranks + (n % ranks != 0);
+}
+
+ebb_status ebb_rows_mark(ebb_graph *g, ebb_value v, int axis)
+{
+    char text[16];
+    (void)snprintf(text, sizeof text, "%d", axis);
+    if (axis >= 0)
+        return ebb_props_set(g, &ebb_value_of(g, v)->props, rows_key, text);
+    ebb_props_drop(g, &ebb_value_of(g, v)->props, rows_key);
+    return NULL;
+}
+
+int ebb_rows_axis(const ebb_graph *g, ebb_value v)
+{
+    const char *text = ebb_props_get(g, &ebb_value_of(g, v)->props, rows_key);
+    const long axis = text != NULL ? strtol(text, NULL, 10) : -1;
+    return axis >= 0 && axis < ebb_value_of(g, v)->type->rank ? (int)axis : -1;
 }

@@ -49,6 +49,20 @@ ebb_place ebb_value_place(const ebb_graph *g, ebb_value v);
 /* It starts a move, or waits for one. */
 bool ebb_op_moves(ebb_op op);
 
+/* ---- parts, of which each process has one (pass shard) ---- */
+
+/* Initializer v is a part of a tensor of type `whole`: metadata "ebb.shard" has its dims ("64x32"). A part is
+ * ceil(n / ranks) of its n elements in one row; the last is filled up with zeros. NULL: it is whole again. */
+ebb_status ebb_part_mark(ebb_graph *g, ebb_value v, const ebb_type *whole);
+bool ebb_is_part(const ebb_graph *g, ebb_value v);
+/* The type of what v is a part of, for so many processes; false: the metadata does not go with the part. */
+bool ebb_part_whole(ebb_type *whole, const ebb_graph *g, ebb_value v, int64_t ranks);
+
+/* An input or output of a step for several processes has this process's rows, along this axis: metadata
+ * "ebb.rows". -1: all have the same. */
+ebb_status ebb_rows_mark(ebb_graph *g, ebb_value v, int axis);
+int ebb_rows_axis(const ebb_graph *g, ebb_value v);
+
 /* NULL, or why n may not stand where it does, as far as places go: a full clause. */
 const char *ebb_place_refuses(const ebb_graph *g, ebb_node n);
 

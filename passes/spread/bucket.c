@@ -15,6 +15,7 @@
 #include "onnx/graph/infer.h"
 #include "passes/common.h"
 #include "passes/passes.h"
+#include "passes/spread/shard_parts.h"
 
 typedef struct bucket {
     ebb_edit *e;
@@ -25,12 +26,6 @@ typedef struct bucket {
     bool *waits; /* by value id: it is made by a member */
     ebb_value *list;
 } bucket;
-
-static int64_t ranks_of(const ebb_graph *g, ebb_node n)
-{
-    const ebb_attrs attrs = ebb_node_attrs(g, n);
-    return ebb_attr_int(&attrs, "ranks", 1);
-}
 
 static int64_t elements_of(const ebb_graph *g, ebb_value v)
 {
@@ -50,7 +45,7 @@ static ebb_status exchange(bucket *k)
         k->list[i] = ebb_emit_reshape(&b, ebb_in(g, k->members[i], 0), &flat, 1);
     ebb_with_int(&b, "axis", 0);
     ebb_value all = ebb_emit_list(&b, EBB_OP_CONCAT, k->list, (uint32_t)k->count);
-    ebb_with_int(&b, "ranks", ranks_of(g, last));
+    ebb_with_int(&b, "ranks", ebb_ranks_of(g, last));
     all = ebb_emit(&b, EBB_OP_ALL_REDUCE, all);
     EBB_TRY(b.status);
     int64_t at = 0;
@@ -96,7 +91,7 @@ static bool reads_a_member(const bucket *k, ebb_node n)
 static bool goes_with(const bucket *k, ebb_node n)
 {
     const ebb_graph *g = k->g;
-    return k->count == 0 || (ranks_of(g, n) == ranks_of(g, k->members[0]) &&
+    return k->count == 0 || (ebb_ranks_of(g, n) == ebb_ranks_of(g, k->members[0]) &&
                              ebb_value_of(g, ebb_out(g, n, 0))->type->dtype ==
                                  ebb_value_of(g, ebb_out(g, k->members[0], 0))->type->dtype);
 }
@@ -135,7 +130,7 @@ static ebb_status run(ebb_edit *e)
             continue;
         if (reads_a_member(&k, n))
             EBB_TRY(close_bucket(&k));
-        if (ebb_node_of(g, n)->op == EBB_OP_ALL_REDUCE && ranks_of(g, n) > 1)
+        if (ebb_node_of(g, n)->op == EBB_OP_ALL_REDUCE && ebb_ranks_of(g, n) > 1)
             EBB_TRY(put_in(&k, n, most));
     }
     return close_bucket(&k);

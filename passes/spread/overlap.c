@@ -21,6 +21,7 @@
  */
 #include "passes/common.h"
 #include "passes/passes.h"
+#include "passes/spread/shard_parts.h"
 
 static ebb_op started(ebb_op op)
 {
@@ -69,9 +70,7 @@ static ebb_status part(ebb_edit *e, ebb_node n, ebb_node begin, ebb_node end, eb
 
 static bool is_site(const ebb_graph *g, ebb_node n)
 {
-    const ebb_attrs attrs = ebb_node_attrs(g, n);
-    return started(ebb_node_of(g, n)->op) != EBB_OP_UNKNOWN &&
-           ebb_attr_int(&attrs, "ranks", 1) > 1 &&
+    return started(ebb_node_of(g, n)->op) != EBB_OP_UNKNOWN && ebb_ranks_of(g, n) > 1 &&
            (ebb_value_of(g, ebb_out(g, n, 0))->flags & EBB_IS_CAPTURED) == 0;
 }
 

@@ -11,7 +11,7 @@
  * A part is ceil(n / ranks) elements of the tensor in one row, the last filled up with zeros. The step
  * that uses the gradient must be computed element by element, as SGD, momentum, Adam and AdamW are, and
  * those made of standard nodes: then each element has the bits that it had. A state that starts as zeros
- * gets the shape of the part, and metadata "ebb.shard", its own shape before ("64x32"), by which checkpoints
+ * gets the shape of the part, and metadata that says its own (onnx/graph/place.h), by which checkpoints
  * have it whole. Another (an average that starts as w) stays whole where w does, and is cut in each step, as w is.
  *
  * what=parameters: so it is with the weights (ZeRO's stage 3). Each process has its part of them, which the
@@ -30,6 +30,7 @@
 #include <stdio.h>
 
 #include "onnx/graph/infer.h"
+#include "onnx/graph/place.h"
 #include "passes/common.h"
 #include "passes/passes.h"
 #include "passes/spread/shard_parts.h"
@@ -117,12 +118,6 @@ static void forget(sharding *s, uint32_t mark)
 
 /* ---- a part of what is whole ---- */
 
-static int64_t ranks_of(const ebb_graph *g, ebb_node n)
-{
-    const ebb_attrs attrs = ebb_node_attrs(g, n);
-    return ebb_attr_int(&attrs, "ranks", 1);
-}
-
 static ebb_type part_type(const ebb_type *whole, int64_t ranks)
 {
     int64_t n = 0;
@@ -188,13 +183,8 @@ static bool is_weight_of_parts(const sharding *s, ebb_value v)
 
 static ebb_status keep_part(const sharding *s, ebb_value v, int64_t ranks)
 {
-    ebb_value_info *info = ebb_value_of(s->g, v);
-    const ebb_type part = part_type(info->type, ranks);
-    char dims[EBB_MAX_RANK * 21 + 1] = "";
-    for (int d = 0, at = 0; d < info->type->rank; d++)
-        at += snprintf(dims + at, sizeof dims - (size_t)at, "%s%lld", d > 0 ? "x" : "",
-                       (long long)info->type->dims[d]);
-    EBB_TRY(ebb_props_set(s->g, &info->props, "ebb.shard", dims));
+    const ebb_type *whole = ebb_value_of(s->g, v)->type, part = part_type(whole, ranks);
+    EBB_TRY(ebb_part_mark(s->g, v, whole));
     return ebb_shard_start(s->g, v, &part, ranks);
 }
 
@@ -303,7 +293,7 @@ static ebb_status scatter(sharding *s, ebb_node n)
     s->b.before = n;
     s->b.phase = (ebb_phase)ebb_node_of(g, n)->phase;
     s->b.name = ebb_value_name(g, grad);
-    ebb_with_int(&s->b, "ranks", ranks_of(g, n));
+    ebb_with_int(&s->b, "ranks", ebb_ranks_of(g, n));
     s->part[grad.i] = ebb_emit(&s->b, EBB_OP_REDUCE_SCATTER, ebb_in(g, n, 0));
     EBB_TRY(s->b.status);
     ebb_applied(s->e);
@@ -318,8 +308,8 @@ static bool is_gradient(const sharding *s, ebb_node n)
     return ebb_node_of(s->g, n)->op == EBB_OP_ALL_REDUCE &&
            ebb_type_elements(ebb_value_of(s->g, v)->type, &elements) &&
            ebb_dtype_is_float((ebb_dtype)ebb_value_of(s->g, v)->type->dtype) &&
-           elements >= ebb_option_int(s->e, "least") && elements >= ranks_of(s->g, n) &&
-           ranks_of(s->g, n) > 1;
+           elements >= ebb_option_int(s->e, "least") && elements >= ebb_ranks_of(s->g, n) &&
+           ebb_ranks_of(s->g, n) > 1;
 }
 
 static ebb_status find(sharding *s, int64_t *ranks)
@@ -335,7 +325,7 @@ static ebb_status find(sharding *s, int64_t *ranks)
             EBB_TRY(ebb_skipped(s->e, n, why));
             continue;
         }
-        *ranks = ranks_of(s->g, n);
+        *ranks = ebb_ranks_of(s->g, n);
         EBB_TRY(scatter(s, n));
     }
     return NULL;

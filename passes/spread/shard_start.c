@@ -1,4 +1,5 @@
 /* shard_start.c: see shard_parts.h. */
+#include "onnx/graph/place.h"
 #include "passes/common.h"
 #include "passes/spread/shard_parts.h"
 
@@ -32,13 +33,13 @@ bool ebb_starts_as_zeros(const ebb_graph *g, ebb_value v)
 }
 
 /* A skeleton's zeros are drawn. */
-static ebb_status draw_part(ebb_model *m, ebb_node n, const ebb_type *part)
+static ebb_status draw_zeros(ebb_model *m, ebb_node n, const ebb_type *type)
 {
     ebb_build b = ebb_build_at(m->initialization, n, EBB_PHASE_NONE, NULL);
-    const ebb_value shape = ebb_const_ints(&b, part->dims, 1);
+    const ebb_value shape = ebb_const_ints(&b, type->dims, (uint32_t)type->rank);
     EBB_TRY(b.status);
     EBB_TRY(ebb_node_set_input(m->initialization, n, 0, shape));
-    return ebb_value_set_type(m->initialization, ebb_out(m->initialization, n, 0), part);
+    return ebb_value_set_type(m->initialization, ebb_out(m->initialization, n, 0), type);
 }
 
 /* ---- anything else ---- */
@@ -91,7 +92,53 @@ ebb_status ebb_shard_start(ebb_graph *g, ebb_value v, const ebb_type *part, int6
     if (!ebb_starts_as_zeros(g, v))
         EBB_TRY(cut(g, v, ranks));
     else if (t.data == NULL)
-        EBB_TRY(draw_part(g->model, zeros_of(g->model, ebb_value_of(g, v)->name), part));
+        EBB_TRY(draw_zeros(g->model, zeros_of(g->model, ebb_value_of(g, v)->name), part));
+    ebb_value_of(g, v)->origin = NULL;
+    return ebb_value_set_tensor(g, v, &t);
+}
+
+/* ---- and back ---- */
+
+static void undraw(ebb_model *m, struct ebb_init_binding *drawn)
+{
+    ebb_graph_remove_output(m->initialization, drawn->value);
+    *drawn = m->init_bindings[--m->init_binding_count];
+}
+
+/* Gives what was cut: bytes to v, or another value to draw. */
+static ebb_status uncut(ebb_model *m, struct ebb_init_binding *drawn, ebb_tensor *t)
+{
+    ebb_graph *draws = m->initialization;
+    const ebb_value part = drawn->value;
+    const ebb_value whole = ebb_in(draws, ebb_value_of(draws, part)->producer, 0);
+    const ebb_tensor *moved = ebb_value_of(draws, whole)->tensor;
+    t->data = moved != NULL ? moved->data : NULL;
+    if (t->data != NULL) {
+        undraw(m, drawn);
+    } else {
+        ebb_graph_remove_output(draws, part);
+        EBB_TRY(ebb_graph_add_output(draws, whole));
+        drawn->value = whole;
+    }
+    (void)ebb_graph_sweep(draws);
+    return NULL;
+}
+
+ebb_status ebb_whole_start(ebb_graph *g, ebb_value v, const ebb_type *whole)
+{
+    ebb_model *m = g->model;
+    const ebb_str state = ebb_value_of(g, v)->name;
+    struct ebb_init_binding *drawn = drawn_by(m, state);
+    ebb_tensor t = {.type = *whole};
+    if (!ebb_type_bytes(whole, &t.bytes))
+        return ebb_error_memory();
+    if (drawn != NULL && ebb_producer_op(m->initialization, drawn->value) == EBB_OP_SHARD)
+        EBB_TRY(uncut(m, drawn, &t));
+    else if (zeros_of(m, state).i != 0)
+        EBB_TRY(draw_zeros(m, zeros_of(m, state), whole));
+    else if ((t.data = ebb_arena_zeroed(&m->arena, t.bytes + 1, 1)) == NULL)
+        return ebb_error_memory();
+    EBB_TRY(ebb_part_mark(g, v, NULL));
     ebb_value_of(g, v)->origin = NULL;
     return ebb_value_set_tensor(g, v, &t);
 }

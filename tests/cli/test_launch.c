@@ -174,6 +174,51 @@ static void near(double a, double b, double part, const char *what)
         fail_msg("%s: %.9g in one process, %.9g in several", what, b, a);
 }
 
+/* One step as three files: for processes, gathered from that, and in parts. The norm of gradients in parts (clipped) is
+ * made of other sums: there the losses are near, elsewhere all states have the same bytes. */
+static void same_gathered(const char *model, int ranks, const char *passes, bool exactly)
+{
+    static const char *const made[] = {"all", "parts", "one"};
+    char command[2048];
+    double loss[3];
+    for (int k = 0; k < 2; k++) {
+        (void)snprintf(command, sizeof command,
+                       "grad " DIGITS "%s --loss cross-entropy --optimizer adamw --dim batch=24 "
+                       "--seed 4 --pass %s=%d %s -o %s.onnx",
+                       model, k == 0 ? "data-parallel:ranks" : "micro-batch:parts", ranks,
+                       k == 0 ? passes : "", made[k]);
+        says(command, 0, "wrote");
+    }
+    says("rewrite all.onnx --strict --pass gather -o one.onnx", 0, "wrote one.onnx");
+    for (int k = 0; k < 3; k++) {
+        char launch[64] = "";
+        if (k == 0)
+            (void)snprintf(launch, sizeof launch, "launch -n %d -- " EBB, ranks);
+        (void)snprintf(command, sizeof command,
+                       "%s train %s.onnx --data " DIGITS "digits.npz --map label=target --batch 24 "
+                       "--steps 3 --threads 1 --json --checkpoint %s.st",
+                       launch, made[k], made[k]);
+        says(command, 0, "\"steps\":3,\"loss\":");
+        loss[k] = real_after("\"steps\":3,\"loss\":");
+        near(loss[k], loss[0], exactly ? 0 : 1e-6, passes);
+        if (exactly && k > 0)
+            same_bytes("all.st", k == 1 ? "parts.st" : "one.st", passes);
+    }
+}
+
+static void a_step_of_several_is_one_of_a_single_process_again(void **state)
+{
+    (void)state;
+    const unsigned apart = share(2);
+    same_gathered("mlp.onnx", 3, "--pass shard:parameters,least=1 --pass bucket", true);
+    same_gathered("mlp.onnx --clip-norm 1", 2, "--pass shard --pass bucket", false);
+    if (apart > 1)
+        return;
+    same_gathered("mlp.onnx --dropout off", 4, "--pass shard:parameters --pass overlap", true);
+    same_gathered("transformer.onnx --clip-norm 1", 2, "--pass bucket --pass release", true);
+    same_gathered("cnn.onnx --dropout off --batch-norm frozen", 2, "--pass overlap", true);
+}
+
 /* Of the last step and of an evaluation, which reads the running statistics. */
 static void losses_are_near(const char *words, const char *one, const char *more, double part)
 {
@@ -310,8 +355,8 @@ static void processes_that_differ_are_told(void **state)
 
 static bool is_any_left(void)
 {
-    return run_command(
-               "pgrep -f 'ebb train .*mlp.onnx.*c.st' | grep -v $$ | head -1 | grep -q .") == 0;
+    return run_command("pgrep -f '" EBB
+                       " train .*mlp.onnx.*c.st' | grep -v $$ | head -1 | grep -q .") == 0;
 }
 
 /* What is left is a whole checkpoint, from which one process goes on to the bytes of a run that nobody ended. */
@@ -375,6 +420,7 @@ int main(void)
         cmocka_unit_test(a_process_computes_its_rows_in_parts),
         cmocka_unit_test(parts_of_the_states_have_the_bits_of_the_whole),
         cmocka_unit_test(parts_of_the_weights_have_the_bits_of_the_whole),
+        cmocka_unit_test(a_step_of_several_is_one_of_a_single_process_again),
         cmocka_unit_test(a_checkpoint_of_parts_is_read_by_any_number),
         cmocka_unit_test(batch_norm_takes_the_statistics_of_all_rows),
         cmocka_unit_test(weights_of_classes_are_counted_over_all),

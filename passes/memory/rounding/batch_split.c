@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "onnx/graph/infer.h"
+#include "onnx/graph/place.h"
 #include "passes/memory/rounding/batch_split.h"
 
 typedef ebb_batch_form form;
@@ -453,6 +454,8 @@ ebb_status ebb_batch_put_together(splitting *s, ebb_value v)
     form f = s->form[v.i];
     const bool is_sum = f.where == EBB_BATCH_SUM || s->early[v.i];
     ebb_value with = is_sum ? s->sum[v.i] : s->part[v.i][s->spread ? 0 : s->parts - 1];
+    if (f.where == EBB_BATCH_PARTS && s->spread)
+        EBB_TRY(ebb_rows_mark(s->g, with, f.outer > 1 ? -1 : f.axis));
     if (f.where == EBB_BATCH_PARTS && !s->spread) {
         const ebb_type t = *ebb_value_of(s->g, v)->type;
         s->b.name = ebb_value_name(s->g, v);

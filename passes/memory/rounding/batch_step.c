@@ -1,5 +1,6 @@
 /* batch_step.c: a step becomes one that is computed in parts: all of them here, or one in each process. */
 #include "onnx/graph/infer.h"
+#include "onnx/graph/place.h"
 #include "passes/memory/rounding/batch_split.h"
 
 typedef ebb_batch_form form;
@@ -50,6 +51,7 @@ static ebb_status take_own_rows(splitting *s)
         ebb_type t = *ebb_value_of(g, v)->type;
         t.dims[s->axis] /= s->parts;
         EBB_TRY(ebb_value_set_type(g, v, &t));
+        EBB_TRY(ebb_rows_mark(g, v, s->axis));
         s->part[v.i] = EBB_SCRATCH(s->e, ebb_value, 1);
         if (s->part[v.i] == NULL)
             return ebb_error_memory();
