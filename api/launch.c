@@ -167,7 +167,10 @@ EBB_API ebb_status ebb_launch(const ebb_launch_options *options, int *code)
     if (o->ranks < 1 || o->ranks > EBB_GROUP_MOST || o->command == NULL || o->command[0] == NULL)
         return ebb_error(EBB_USAGE, "a group is a command and 1 to %d processes", EBB_GROUP_MOST);
     const double late = o->late_s > 0 ? fmin(o->late_s * 1000, 4e9) : LATE_MS;
-    EBB_TRY(ebb_shared_make(&l.shared, &l.descriptor, o->ranks, (uint32_t)late));
+    const ebb_shared_terms terms = {.late_ms = (uint32_t)late,
+                                    .message_ns = o->link_us * 1e3,
+                                    .byte_ns = o->link_gb > 0 ? 1 / o->link_gb : 0};
+    EBB_TRY(ebb_shared_make(&l.shared, &l.descriptor, o->ranks, &terms));
     ebb_status status = NULL;
     for (int r = 0; status == NULL && r < o->ranks; r++)
         status = start(&l, r);

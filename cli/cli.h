@@ -259,6 +259,15 @@ ebb_group *cli_launched(void);
 void cli_leave(void);
 bool cli_speaks(void); /* whether it is this process that says an error */
 
+/* How processes of several machines reach each other: the delay of a message, and bytes a nanosecond. */
+typedef struct cli_link {
+    const char *name;
+    double us, gb;
+} cli_link;
+
+/* "10gbe", or "30,1.17"; else a sentence and EBB_USAGE. */
+int cli_read_link(cli_link *l, const char *text);
+
 int cli_launch(const cli *c);
 int cli_run(const cli *c);
 int cli_train(const cli *c);

@@ -19,16 +19,23 @@ static void pass_on(int number)
 int cli_launch(const cli *c)
 {
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
-    int code;
+    cli_link link = {0};
+    int code = cli_get(c, "--link", NULL) != NULL ? cli_read_link(&link, cli_get(c, "--link", ""))
+                                                  : EBB_OK;
+    if (code != EBB_OK)
+        return code;
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
         struct sigaction now, then = {.sa_handler = pass_on, .sa_flags = SA_RESTART};
         if (sigaction(signals[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN)
             (void)sigaction(signals[i], &then, NULL);
     }
-    const ebb_launch_options options = {.command = (const char *const *)c->command,
+    const ebb_launch_options options = {.size = sizeof options,
+                                        .command = (const char *const *)c->command,
                                         .ranks = (int)cli_whole(c, "-n", 1),
                                         .late_s = cli_number(c, "--late", 0),
-                                        .signal = &caught};
+                                        .signal = &caught,
+                                        .link_us = link.us,
+                                        .link_gb = link.gb};
     ebb_status status = ebb_launch(&options, &code);
     if (status == NULL)
         return code;

@@ -110,7 +110,7 @@ const cli_option cli_options[] = {
     TEXT("--", "COMMAND...", "reduce: the test; {} is a candidate's file, which else is the last argument; launch: what to start"),
     WHOLE("-n", "N", "[1, 64]", "launch: so many processes (default 1)"),
     WHOLE("--ranks", "N", "[1, 4096]", "plan: the step of one of N processes, and a table from 1 to N; none of them need be there"),
-    TEXT("--link", "NAME", "plan: how they reach each other: 1gbe, 10gbe, 100gbe, ndr400, nvlink4, or MICROSECONDS,GBYTES_PER_SECOND (default 10gbe)"),
+    TEXT("--link", "NAME", "plan: how they reach each other: 1gbe, 10gbe, 100gbe, ndr400, nvlink4, or MICROSECONDS,GBYTES_PER_SECOND (default 10gbe); launch: exchanges take as long as by this link"),
     REAL("--late", "SECONDS", "seconds (0, 1e6]", "launch: end all where one keeps the others waiting so long (default 600)"),
     OUT("-o", "FILE", "where the result goes"),
     TEXT("--dialect", "onnx|ort", "one ONNX file (default), or the folder of ONNX Runtime's training artifacts"),

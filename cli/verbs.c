@@ -398,7 +398,7 @@ static const cli_way trains[] = {
      WORDS(WITH_A_BUDGET, "--epochs", "!--steps", "--every", "--checkpoint", "--eval-map", "--eval", "--eval-split", "!--eval", "--log-every", "--log"), cli_train},
 };
 static const cli_way launches[] = {
-    {"--", NULL, "-n N -- COMMAND...", 0, 0, WORDS("-n", "--late", "--"), NULL, cli_launch},
+    {"--", NULL, "-n N -- COMMAND...", 0, 0, WORDS("-n", "--late", "--link", "--"), NULL, cli_launch},
 };
 static const cli_way evals[] = {
     {NULL, NULL, "MODEL --data FILE --loss KIND", 1, 1, WORDS(MODEL, BACKEND, RUN, DATA, "--seed", "--batch", "--loss", "--teacher", "--adapter", "--metric", "--json"),

@@ -562,6 +562,9 @@ typedef struct ebb_launch_options {
     double late_s; /* a rank may keep the others waiting so long; 0: ten minutes */
     /* A signal's number that the caller has caught and rank 0 is to get, which stops all; NULL: none. */
     volatile int *signal;
+    /* Exchanges take as long as by a link between machines that takes so many microseconds for a message and brings
+     * so many bytes a nanosecond; both 0: as long as they take. */
+    double link_us, link_gb;
 } ebb_launch_options;
 
 /* Starts the command so many times on this machine and waits until all have ended. Where one fails the

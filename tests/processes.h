@@ -29,7 +29,8 @@ static inline void run_all(int ranks, uint32_t late_ms, unsigned gone, each_proc
     ebb_shared *shared;
     int descriptor;
     pid_t pids[EBB_GROUP_MOST];
-    assert_null(ebb_shared_make(&shared, &descriptor, ranks, late_ms));
+    assert_null(
+        ebb_shared_make(&shared, &descriptor, ranks, &(ebb_shared_terms){.late_ms = late_ms}));
     for (int r = 0; r < ranks; r++) {
         pids[r] = fork();
         assert_true(pids[r] >= 0);

@@ -18,12 +18,13 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LOOKS = 64, PATIENCE_NS = 20000000, LINE = 64, WHAT = 232 };
+enum { LOOKS = 64, PATIENCE_NS = 20000000, LINE = 64, WHAT = 228 };
 
 static const uint64_t magic = UINT64_C(0x7072672f31626265);
 
 typedef struct post { /* what a rank gives in a turn */
     uint64_t block;
+    int64_t came_ns; /* when */
     uint32_t verb;
     char what[WHAT];
 } post;
@@ -36,7 +37,7 @@ typedef struct member {
 
 struct ebb_shared {
     uint64_t magic;
-    uint32_t late_ms;
+    ebb_shared_terms terms;
     uint32_t tick;   /* a futex: something has changed */
     uint32_t failed; /* 1 + the rank that ended first with an error */
     uint32_t said;
@@ -86,11 +87,13 @@ static void wake(ebb_shared *shared)
 
 /* ---- waiting ---- */
 
-static int64_t now_ms(void)
+enum { MS = 1000000, S = 1000000000 }; /* in ns */
+
+static int64_t now_ns(void)
 {
     struct timespec t;
     (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+    return (int64_t)t.tv_sec * S + t.tv_nsec;
 }
 
 /* The first that has not arrived, or -1. */
@@ -112,13 +115,13 @@ static ebb_status too_late(const side *s, int rank, const char *what)
     return ebb_error(EBB_RUNTIME,
                      "%s: rank %d did not come within %g s (--late): it is at something else, or "
                      "stands still",
-                     what, rank, (double)s->shared->late_ms / 1000);
+                     what, rank, (double)s->shared->terms.late_ms / 1000);
 }
 
 static ebb_status wait_for_all(side *s, uint64_t turn, const char *what)
 {
     const struct timespec patience = {.tv_nsec = PATIENCE_NS};
-    const int64_t until = now_ms() + s->shared->late_ms;
+    const int64_t until = now_ns() + (int64_t)s->shared->terms.late_ms * MS;
     for (int tries = 0;; tries++) {
         const uint32_t tick = __atomic_load_n(&s->shared->tick, __ATOMIC_SEQ_CST);
         const int rank = missing(s, turn);
@@ -130,7 +133,7 @@ static ebb_status wait_for_all(side *s, uint64_t turn, const char *what)
         if (__atomic_load_n(&member_of(s, rank)->has_left, __ATOMIC_ACQUIRE) != 0 &&
             missing(s, turn) == rank)
             return ended(rank, what);
-        if (now_ms() > until)
+        if (now_ns() > until)
             return too_late(s, rank, what);
         if (tries >= LOOKS)
             (void)syscall(SYS_futex, &s->shared->tick, FUTEX_WAIT, tick, &patience, NULL, 0);
@@ -143,6 +146,7 @@ static void write_post(side *s, ebb_group_verb verb, size_t block, const char *w
 {
     post *p = &member_of(s, s->rank)->posts[s->turn & 1];
     p->block = block;
+    p->came_ns = now_ns();
     p->verb = verb;
     (void)snprintf(p->what, sizeof p->what, "%s", what);
 }
@@ -155,11 +159,14 @@ static post read_post(const side *s, int rank)
     return p;
 }
 
-static ebb_status compare(const side *s)
+/* *last_ns: when the last of them came. */
+static ebb_status compare(const side *s, int64_t *last_ns)
 {
     const post own = read_post(s, s->rank);
+    *last_ns = own.came_ns;
     for (int r = 0; r < s->ranks; r++) {
         const post p = read_post(s, r);
+        *last_ns = p.came_ns > *last_ns ? p.came_ns : *last_ns;
         if (p.verb != own.verb || p.block != own.block || strcmp(p.what, own.what) != 0)
             return ebb_error(EBB_RUNTIME,
                              "rank %d is at %s (%llu bytes) and rank %d at %s (%llu bytes): all "
@@ -170,11 +177,26 @@ static ebb_status compare(const side *s)
     return NULL;
 }
 
+/* Until a link would have brought it all. */
+static void sleep_on_link(const side *s, size_t block, int64_t since_ns)
+{
+    const ebb_shared_terms *t = &s->shared->terms;
+    const double others = s->ranks - 1;
+    const double takes = others * (t->message_ns + (double)block * t->byte_ns);
+    if (!(takes > 0 && takes < 1e18))
+        return;
+    const int64_t until = since_ns + (int64_t)takes;
+    const struct timespec at = {.tv_sec = until / S, .tv_nsec = until % S};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR)
+        ;
+}
+
 static ebb_status exchange(void *context, ebb_group_verb verb, const void *from, void *to,
                            size_t block, const char *what)
 {
     side *s = context;
     const size_t given = verb == EBB_ALL_TO_ALL ? block * (size_t)s->ranks : block;
+    int64_t last_ns;
     if (block > EBB_GROUP_PIECE / (size_t)s->ranks)
         return ebb_error(EBB_RUNTIME, "%s: a block of %zu bytes is more than goes at once", what,
                          block);
@@ -183,11 +205,12 @@ static ebb_status exchange(void *context, ebb_group_verb verb, const void *from,
     __atomic_store_n(&member_of(s, s->rank)->arrived, s->turn + 1, __ATOMIC_RELEASE);
     wake(s->shared);
     EBB_TRY(wait_for_all(s, s->turn + 1, what));
-    EBB_TRY(compare(s));
+    EBB_TRY(compare(s, &last_ns));
     for (int r = 0; r < s->ranks; r++)
         memcpy((char *)to + (size_t)r * block,
                half_of(s, r, s->turn) + (verb == EBB_ALL_TO_ALL ? (size_t)s->rank * block : 0),
                block);
+    sleep_on_link(s, block, last_ns);
     s->turn++;
     return NULL;
 }
@@ -279,7 +302,8 @@ ebb_status ebb_shared_join(void **context, int *rank, int *ranks, const char *wh
 
 /* ---- for who starts the processes ---- */
 
-ebb_status ebb_shared_make(ebb_shared **shared, int *descriptor, int ranks, uint32_t late_ms)
+ebb_status ebb_shared_make(ebb_shared **shared, int *descriptor, int ranks,
+                           const ebb_shared_terms *terms)
 {
     const size_t bytes = bytes_for(ranks);
     *descriptor = memfd_create("ebb-group", MFD_ALLOW_SEALING);
@@ -295,7 +319,7 @@ ebb_status ebb_shared_make(ebb_shared **shared, int *descriptor, int ranks, uint
         return status;
     }
     *shared = memory;
-    (*shared)->late_ms = late_ms;
+    (*shared)->terms = *terms;
     (*shared)->magic = magic;
     return NULL;
 }

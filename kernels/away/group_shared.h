@@ -27,8 +27,15 @@ ebb_status ebb_shared_join(void **context, int *rank, int *ranks, const char *wh
 
 typedef struct ebb_shared ebb_shared;
 
-/* late_ms: so long a rank may keep the others waiting. */
-ebb_status ebb_shared_make(ebb_shared **shared, int *descriptor, int ranks, uint32_t late_ms);
+typedef struct ebb_shared_terms {
+    uint32_t late_ms; /* so long a rank may keep the others waiting */
+    /* What a link between machines would take, which an exchange then takes, too: of a message to one of the others,
+     * and of a byte. From where the last has come. */
+    double message_ns, byte_ns;
+} ebb_shared_terms;
+
+ebb_status ebb_shared_make(ebb_shared **shared, int *descriptor, int ranks,
+                           const ebb_shared_terms *terms);
 void ebb_shared_drop(ebb_shared *shared, int descriptor, int ranks);
 /* Rank r is there no more; failed: all others are to end as well, at their next exchange. */
 void ebb_shared_ended(ebb_shared *shared, int r, bool failed);

@@ -134,6 +134,18 @@ static void weights_in_parts_send_what_their_parts_are(void **state)
         }
 }
 
+/* Of the table that is printed the row of so many processes, and what is behind it. */
+static void take_row(int ranks)
+{
+    const char *row = strstr(output, "\"table\"");
+    for (int n = 0; row != NULL && n != ranks;
+         memmove(output, row, strlen(row) + 1), row = output) {
+        row = strstr(row + 1, "\"ranks\":");
+        if (row == NULL || sscanf(row, "\"ranks\": %d", &n) != 1)
+            fail_msg("no row of %d processes in:\n%s", ranks, output);
+    }
+}
+
 /* Each exchange is waited for, or, where it was begun, what of it the computation does not cover: nothing of a link that
  * takes no time, a part of one that does, and nearly all where the link takes far longer than the step. */
 static void what_goes_beside_the_step_is_hidden(void **state)
@@ -147,11 +159,7 @@ static void what_goes_beside_the_step_is_hidden(void **state)
             (void)snprintf(command, sizeof command, "%s --link %s", passes[i],
                            slow != 0 ? "1000000,0.001" : "1,10");
             plan_mlp(4, command);
-            const char *row = strstr(output, "\"table\"");
-            assert_non_null(row);
-            for (int before = 0; before < 3; before++) // of 1, 2 and 4 processes the last
-                row = strstr(row + 1, "\"ranks\":");
-            memmove(output, row, strlen(row) + 1);
+            take_row(4);
             const double link = (double)number_after("\"exchange_ns\":"),
                          exposed = (double)number_after("\"exposed_ns\":");
             assert_true(link > 0 && exposed <= link + 1);
@@ -160,6 +168,37 @@ static void what_goes_beside_the_step_is_hidden(void **state)
             else
                 assert_true(slow != 0 ? exposed > 0.99 * link : exposed < 0.9 * link);
         }
+}
+
+/* By a link that is slower than the step, no step takes less than what is planned to be sent takes; one by the memory
+ * that they share does. */
+static void a_step_takes_as_long_as_its_link(void **state)
+{
+    (void)state;
+    static const char link[] = "--link 400,0.02";
+    char command[1024];
+    plan_mlp(2, link);
+    take_row(2);
+    const long long planned = number_after("\"exchange_ns\":");
+    for (int by = 0; by < 2; by++) {
+        (void)snprintf(command, sizeof command,
+                       "launch -n 2 %s -- " EBB " train " DIGITS "mlp.onnx --dropout off " CLASSES
+                       "--optimizer adamw --batch 32 --json --steps 5",
+                       by == 1 ? link : "");
+        says(command, 0, "\"median_step_ns\":");
+        assert_true(by == 0 || number_after("\"median_step_ns\":") >= planned);
+    }
+    says("launch -n 2 --link fast -- true", 2, "it is none of 1gbe");
+}
+
+/* The table has those that do not keep to a budget, too, and says so. */
+static void a_budget_is_met_by_more_processes(void **state)
+{
+    (void)state;
+    plan_mlp(4, "--pass shard:parameters --budget 301000"); // one has 318 kB of weights and states
+    assert_non_null(strstr(output, "\"fits\": false"));
+    take_row(4);
+    assert_non_null(strstr(output, "\"fits\": true"));
 }
 
 /* A budget is each process's, and the bits are those that are due. */
@@ -191,6 +230,8 @@ int main(void)
         cmocka_unit_test(states_take_what_their_parts_do),
         cmocka_unit_test(weights_in_parts_send_what_their_parts_are),
         cmocka_unit_test(what_goes_beside_the_step_is_hidden),
+        cmocka_unit_test(a_step_takes_as_long_as_its_link),
+        cmocka_unit_test(a_budget_is_met_by_more_processes),
         cmocka_unit_test(a_budget_is_kept_by_each_process),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -394,7 +394,8 @@ static void what_is_no_group_is_not_joined(void **state)
     not_joined("987:0", "names no group");
     (void)snprintf(where, sizeof where, "%d:0", fileno(file));
     not_joined(where, "names no group"); // a file that others could shorten
-    check_status(ebb_shared_make(&shared, &descriptor, 2, 1000), "making the memory");
+    check_status(ebb_shared_make(&shared, &descriptor, 2, &(ebb_shared_terms){.late_ms = 1000}),
+                 "making the memory");
     const int other = dup(descriptor);
     (void)snprintf(where, sizeof where, "%d:2", descriptor);
     not_joined(where, "there is no rank 2 among 2");
