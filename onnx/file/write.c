@@ -323,8 +323,8 @@ static ebb_status make_model(ebb_writer *w, Onnx__ModelProto **model, ebb_model 
         return ebb_error_memory();
     ebb_arena_take(&w->kept, &w->arena);
     ebb_writer_count(w, proto->graph);
+    set_training(w, proto); // whose graph has operators with bodies, too
     EBB_TRY(set_functions(w, proto, host));
-    set_training(w, proto);
     set_imports(w, proto);
     set_model_props(w, proto);
     if (m->origin == NULL)

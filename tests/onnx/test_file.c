@@ -453,6 +453,14 @@ static void metadata_that_a_pass_changes_stays_in_its_place(void **state)
     ebb_model_free(model);
 }
 
+static bool has_body(const ebb_model *model, const char *name)
+{
+    for (size_t i = 0; i < model->function_count; i++)
+        if (strcmp(ebb_names_text(&model->names, model->functions[i].name), name) == 0)
+            return true;
+    return false;
+}
+
 static void an_operator_of_ours_brings_its_body(void **state)
 {
     (void)state;
@@ -476,10 +484,33 @@ static void an_operator_of_ours_brings_its_body(void **state)
     void *memory;
     ebb_model *copy = again(model, &memory);
     assert_int_equal(ebb_model_opset(copy, EBB_DOMAIN_EBB), 1);
-    bool found = false;
-    for (size_t i = 0; i < copy->function_count; i++)
-        found |= strcmp(ebb_names_text(&copy->names, copy->functions[i].name), "PackSign") == 0;
-    assert_true(found);
+    assert_true(has_body(copy, "PackSign"));
+    ebb_model_free(copy);
+    ebb_free(memory);
+    ebb_model_free(model);
+}
+
+/* As a weight in parts is cut there (pass shard). */
+static void an_operator_of_the_initialization_graph_brings_its_body(void **state)
+{
+    (void)state;
+    static const float data[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    const ebb_type whole = ebb_type_tensor(EBB_F32, 1, (const int64_t[]){8});
+    const ebb_type part = ebb_type_tensor(EBB_F32, 1, (const int64_t[]){4});
+    ebb_model *model;
+    ebb_value w, s;
+    ebb_node n;
+    OK(ebb_text_parse_model(&model, "<ir_version: 10, opset_import: [\"\" : 18, \"ai.ebb\" : 1]>\n"
+                                    "g (float[4] x) => (float[4] y) { y = Neg (x) }"));
+    OK(ebb_graph_new(&model->initialization, model, NULL));
+    OK(ebb_graph_add_initializer(model->initialization, &w, "w", &whole, data, EBB_ROLE_NONE));
+    OK(ebb_value_add(model->initialization, &s, "s", &part));
+    OK(ebb_node_add(model->initialization, &n, EBB_NO_NODE, EBB_DOMAIN_EBB, "Shard", &w, 1, &s, 1));
+    OK(ebb_node_set_int(model->initialization, n, "ranks", 2));
+    OK(ebb_graph_add_output(model->initialization, s));
+    void *memory;
+    ebb_model *copy = again(model, &memory);
+    assert_true(has_body(copy, "Shard"));
     ebb_model_free(copy);
     ebb_free(memory);
     ebb_model_free(model);
@@ -602,6 +633,7 @@ int main(void)
         cmocka_unit_test(metadata_that_a_pass_changes_stays_in_its_place),
         cmocka_unit_test(an_operator_of_ours_brings_its_body),
         cmocka_unit_test(equal_attributes_of_a_file_lie_in_memory_once),
+        cmocka_unit_test(an_operator_of_the_initialization_graph_brings_its_body),
         cmocka_unit_test(a_call_of_an_operator_with_a_body_names_all_outputs),
         cmocka_unit_test(nothing_is_left_where_writing_fails),
         cmocka_unit_test(a_missing_file_is_an_io_error),
