@@ -18,19 +18,25 @@ enum { POINTS = 6, LEVELS = 48, PACKED = 32, LEAST_BYTES = 1 << 16 };
 /* Where lies what lasts from step to step. */
 typedef enum lasting { HERE, STATES_AWAY, WEIGHTS_AWAY, LASTINGS } lasting;
 
-typedef struct base { /* a point's step, and what may go of it */
+typedef struct base { /* a point's step */
     const choice *c;
     ebb_moved_places places; /* the last is that of what lies there from step to step */
     lasting lasts;
     ebb_away_states states;
-    ebb_model *model; /* a copy; NULL: none yet */
-    ebb_edit edit;
-    ebb_report report;
-    ebb_moved moved;
-    double ns;     /* of the step with nothing moved */
-    double excess; /* a plan's bytes, packed, by those alive; of the last that was too large */
+    ebb_estimate whole; /* with nothing moved */
+    double excess;      /* a plan's bytes, packed, by those alive; of the last that was too large */
     size_t copies;
 } base;
+
+/* The one step that is there to be looked at: all of them at once would be the largest thing in memory. */
+typedef struct opened {
+    base *base; /* NULL: none */
+    ebb_model *model;
+    ebb_arena arena;
+    ebb_edit edit;
+    ebb_report report;
+    ebb_moved moved; /* what may go of it */
+} opened;
 
 typedef struct plan {
     base *base;
@@ -43,6 +49,7 @@ typedef struct plans {
     const choice *chosen;
     base *bases;
     size_t base_count;
+    opened open;
     plan *list;
     size_t count;
     uint64_t room[EBB_PLACE_COUNT]; /* bytes; 0: not named */
@@ -89,37 +96,67 @@ static size_t pick_points(const plans *all, const variant *v, const choice **lis
 
 /* ---- steps of points ---- */
 
-/* The point's step on model m, and what may go of it. */
-static ebb_status make_base(const joint *j, base *b, ebb_model *m)
+/* The point's step on o's model, and what may go of it. Its times are b's, where they are known. */
+static ebb_status make_base(const joint *j, base *b, opened *o)
 {
     static const ebb_pass nobody = {.name = "fit"};
-    ebb_arena *scratch = j->e->scratch;
     ebb_remat_source source;
-    ebb_estimate whole;
-    b->report = (ebb_report){.pass = nobody.name};
-    b->edit = (ebb_edit){
-        .g = m->graph, .pass = &nobody, .scratch = scratch, .keep = scratch, .report = &b->report};
-    EBB_TRY(ebb_remat_source_make(&source, scratch, m->graph, &b->c->v->trial.estimate));
-    EBB_TRY(ebb_remat_apply(&b->edit, &source, &b->c->point->schedule, &b->copies));
-    (void)ebb_graph_sweep(m->graph);
+    ebb_graph *g = o->model->graph;
+    o->report = (ebb_report){.pass = nobody.name};
+    o->edit = (ebb_edit){
+        .g = g, .pass = &nobody, .scratch = &o->arena, .keep = &o->arena, .report = &o->report};
+    EBB_TRY(ebb_remat_source_make(&source, &o->arena, g, &b->c->v->trial.estimate));
+    EBB_TRY(ebb_remat_apply(&o->edit, &source, &b->c->point->schedule, &b->copies));
+    (void)ebb_graph_sweep(g);
     if (b->lasts != HERE) {
         b->states = (ebb_away_states){.place = b->places.place[b->places.count - 1],
                                       .weights = b->lasts == WEIGHTS_AWAY,
                                       .least = LEAST_BYTES,
                                       .room = UINT64_MAX,
                                       .backend = j->backend};
-        EBB_TRY(ebb_states_move(&b->edit, &b->states));
+        EBB_TRY(ebb_states_move(&o->edit, &b->states));
     }
-    EBB_TRY(ebb_trial_measure(&whole, scratch, m->graph, j->backend, UINT64_MAX));
-    b->ns = whole.ns;
-    return ebb_moved_begin(&b->moved, &b->edit, &b->places, LEAST_BYTES, NULL, &whole);
+    if (b->whole.workspace_bytes == NULL) {
+        const size_t bytes = (g->node_count + (size_t)1) * sizeof *b->whole.workspace_bytes;
+        EBB_TRY(ebb_trial_measure(&b->whole, &o->arena, g, j->backend, UINT64_MAX));
+        size_t *kept = ebb_arena_alloc(j->e->scratch, bytes);
+        if (kept == NULL)
+            return ebb_error_memory();
+        b->whole.workspace_bytes = memcpy(kept, b->whole.workspace_bytes, bytes);
+    }
+    return ebb_moved_begin(&o->moved, &o->edit, &b->places, LEAST_BYTES, NULL, &b->whole);
+}
+
+static void close_base(opened *o)
+{
+    ebb_model_free(o->model);
+    ebb_arena_fini(&o->arena);
+    *o = (opened){.base = NULL};
+}
+
+static ebb_status open_base(plans *all, base *b)
+{
+    opened *o = &all->open;
+    if (o->base == b)
+        return NULL;
+    close_base(o);
+    EBB_TRY(ebb_model_copy(&o->model, b->c->v->model));
+    EBB_TRY(make_base(all->j, b, o));
+    o->base = b;
+    return NULL;
+}
+
+static ebb_status look(plans *all, base *b, ebb_moved_plan *p)
+{
+    EBB_TRY(open_base(all, b));
+    return ebb_moved_look(&all->open.moved, p);
 }
 
 static ebb_status add_plan(plans *all, base *b, ebb_moved_plan p, bool *lowest)
 {
-    EBB_TRY(ebb_moved_look(&b->moved, &p));
+    EBB_TRY(look(all, b, &p));
     *lowest = p.peak_bytes > p.aim;
-    all->list[all->count++] = (plan){b, p, b->ns + p.added_ns};
+    all->list[all->count++] = (plan){b, p, b->whole.ns + p.added_ns};
     return NULL;
 }
 
@@ -128,9 +165,8 @@ static ebb_status add_base(plans *all, const choice *c, const ebb_moved_places *
 {
     base *b = &all->bases[all->base_count++];
     *b = (base){.c = c, .places = *places, .lasts = lasts, .excess = 1};
-    EBB_TRY(ebb_model_copy(&b->model, c->v->model));
-    EBB_TRY(make_base(all->j, b, b->model));
-    const uint64_t peak = b->moved.memory.peak_bytes;
+    EBB_TRY(open_base(all, b));
+    const uint64_t peak = all->open.moved.memory.peak_bytes;
     for (int way = 0; way < 2; way++) {
         bool lowest = false;
         for (uint64_t i = LEVELS - 1; i > 0 && !lowest; i--)
@@ -216,13 +252,13 @@ static bool has_room(const plans *all, const plan *p)
 }
 
 /* The plan on a copy. */
-static ebb_status try_plan(const plans *all, const plan *p, uint64_t budget, ebb_fit_away *best)
+static ebb_status try_plan(plans *all, const plan *p, uint64_t budget, ebb_fit_away *best)
 {
     ebb_moved_plan again = p->plan;
     uint64_t bytes;
     double ns;
-    EBB_TRY(ebb_moved_look(&p->base->moved, &again));
-    EBB_TRY(ebb_moved_try(&p->base->moved, all->j->backend, &bytes, &ns));
+    EBB_TRY(look(all, p->base, &again));
+    EBB_TRY(ebb_moved_try(&all->open.moved, all->j->backend, &bytes, &ns));
     if (bytes < best->least)
         best->least = bytes;
     if (bytes > budget || ns >= best->ns)
@@ -235,7 +271,7 @@ static ebb_status try_plan(const plans *all, const plan *p, uint64_t budget, ebb
 }
 
 /* Whether it is worth a copy: it packs, and is not like one that did not. */
-static ebb_status packs(const plan *p, uint64_t budget, bool *fits)
+static ebb_status packs(plans *all, const plan *p, uint64_t budget, bool *fits)
 {
     ebb_moved_plan again = p->plan;
     base *b = p->base;
@@ -244,8 +280,8 @@ static ebb_status packs(const plan *p, uint64_t budget, bool *fits)
     *fits = false;
     if (likely > (double)budget)
         return NULL;
-    EBB_TRY(ebb_moved_look(&b->moved, &again));
-    EBB_TRY(ebb_moved_pack(&b->moved, budget, &height));
+    EBB_TRY(look(all, b, &again));
+    EBB_TRY(ebb_moved_pack(&all->open.moved, budget, &height));
     *fits = height <= budget;
     if (!*fits)
         b->excess = (double)height / (double)again.peak_bytes;
@@ -263,7 +299,7 @@ static ebb_status take_fastest(plans *all, uint64_t budget, ebb_fit_away *best, 
             return NULL;
         if (p->plan.peak_bytes > budget || !has_room(all, p))
             continue;
-        EBB_TRY(packs(p, budget, &fits));
+        EBB_TRY(packs(all, p, budget, &fits));
         packed++;
         if (fits)
             EBB_TRY(try_plan(all, p, budget, best));
@@ -293,7 +329,7 @@ static ebb_status take_lowest(plans *all, uint64_t budget, ebb_fit_away *best, c
 }
 
 /* For the error: the lowest there is, as low as it can be packed. */
-static ebb_status find_least(const plans *all, ebb_fit_away *best)
+static ebb_status find_least(plans *all, ebb_fit_away *best)
 {
     const plan *lowest = NULL;
     for (const plan *p = all->list; p != all->list + all->count; p++)
@@ -303,19 +339,25 @@ static ebb_status find_least(const plans *all, ebb_fit_away *best)
 }
 
 /* The chosen variant's model becomes the step. */
-static ebb_status make_step(const plans *all, const plan *p, ebb_fit_away *best)
+static ebb_status make_step(plans *all, const plan *p, ebb_fit_away *best)
 {
-    base b = {.c = p->base->c, .places = p->base->places, .lasts = p->base->lasts};
+    opened *o = &all->open;
+    base *b = p->base;
+    ebb_arena *keep = all->j->e->scratch;
     ebb_moved_plan again = p->plan;
-    EBB_TRY(make_base(all->j, &b, b.c->v->model));
-    EBB_TRY(ebb_moved_look(&b.moved, &again));
-    EBB_TRY(ebb_moved_apply(&b.moved));
-    best->note = ebb_moved_text(&b.moved);
-    if (best->note != NULL && b.states.count > 0) {
-        const char *states = ebb_states_text(&b.edit, &b.states);
-        best->note = states == NULL
-                         ? NULL
-                         : ebb_arena_printf(all->j->e->scratch, "%s; %s", best->note, states);
+    close_base(o);
+    o->model = b->c->v->model;
+    ebb_status status = make_base(all->j, b, o);
+    o->model = NULL;
+    EBB_TRY(status);
+    EBB_TRY(ebb_moved_look(&o->moved, &again));
+    EBB_TRY(ebb_moved_apply(&o->moved));
+    best->note = ebb_moved_text(&o->moved);
+    if (best->note != NULL && b->states.count > 0) {
+        const char *states = ebb_states_text(&o->edit, &b->states);
+        best->note = states == NULL ? NULL : ebb_arena_printf(keep, "%s; %s", best->note, states);
+    } else if (best->note != NULL) {
+        best->note = ebb_arena_strdup(keep, best->note);
     }
     return best->note != NULL ? NULL : ebb_error_memory();
 }
@@ -359,7 +401,6 @@ ebb_status ebb_fit_move(joint *j, uint64_t budget, const choice *chosen, ebb_fit
     if (all.room[EBB_PLACE_HOST] == 0 && all.room[EBB_PLACE_DISK] == 0)
         return NULL;
     ebb_status status = look_at_all(&all, budget, best);
-    for (size_t i = 0; i < all.base_count; i++)
-        ebb_model_free(all.bases[i].model);
+    close_base(&all.open);
     return status;
 }

@@ -296,7 +296,8 @@ ebb_status ebb_moved_begin(ebb_moved *o, ebb_edit *e, const ebb_moved_places *pl
     }
     EBB_TRY(read_list(o));
     EBB_TRY(list_sites(o, least, names));
-    return weigh(o, estimate);
+    EBB_TRY(weigh(o, estimate));
+    return ebb_away_rule_make(&o->problem.rule, &o->problem, e->scratch);
 }
 
 static ebb_status try(const ebb_moved *o, const char *backend, ebb_graph *g, ebb_arena *arena,

@@ -17,6 +17,7 @@ typedef struct search {
     const ebb_away_problem *p;
     uint64_t most;
     uint64_t *live, *rest; /* by position: with what is placed; with all that is not decided away */
+    uint64_t *gone;        /* by position, one more: scratch of live_now */
     uint64_t room[EBB_AWAY_PLACES];
     uint32_t *by_made; /* sites */
     event *events;
@@ -56,6 +57,23 @@ static void hold_bytes(uint64_t *live, const ebb_away_site *s)
 {
     for (uint32_t q = s->last + 1; q < s->next; q++)
         live[q] += s->bytes;
+}
+
+/* With what is placed away. */
+static void live_now(search *w)
+{
+    const ebb_away_problem *p = w->p;
+    uint64_t away = 0;
+    memset(w->gone, 0, (p->count + (size_t)1) * sizeof *w->gone);
+    for (const ebb_away_site *s = p->sites; s != p->sites + p->site_count; s++)
+        if (s->place != 0) {
+            w->gone[s->last + 1] += s->bytes;
+            w->gone[s->next] -= s->bytes; // below zero, until what begins before is added
+        }
+    for (uint32_t q = 0; q < p->count; q++) {
+        away += w->gone[q];
+        w->live[q] = p->live[q] - (away < p->live[q] ? away : p->live[q]);
+    }
 }
 
 static const ebb_move_time *way_of(const ebb_away_problem *p, const ebb_away_site *s, bool back)
@@ -148,14 +166,11 @@ static void weigh(search *w, ebb_away_weight *weight)
 {
     const ebb_away_problem *p = w->p;
     uint32_t at;
-    memcpy(w->live, p->live, p->count * sizeof *w->live);
-    for (size_t i = 0; i < p->site_count; i++) {
-        ebb_away_site *s = &p->sites[i];
+    for (ebb_away_site *s = p->sites; s != p->sites + p->site_count; s++) {
         s->gone = s->last + 1;
         s->back = s->next;
-        if (s->place != 0)
-            free_bytes(w->live, s);
     }
+    live_now(w);
     weight->peak_bytes = highest(w->live, p->count, &at);
     const uint64_t most = weight->peak_bytes > w->most ? weight->peak_bytes : w->most;
     place_waits(w, most);
@@ -199,23 +214,27 @@ static void put_back(search *w, ebb_away_site *s)
     s->place = 0;
 }
 
-/* Where it is fullest the one that is needed again last, until all is low enough. */
-static void take_farthest(search *w)
+/* Of those that could be away at `at` and are not, the one that is needed again last. */
+static ebb_away_site *farthest(const search *w, uint32_t at)
 {
     const ebb_away_problem *p = w->p;
-    uint32_t at;
-    while (highest(w->live, p->count, &at) > w->most) {
-        ebb_away_site *best = NULL;
-        for (ebb_away_site *s = p->sites; s != p->sites + p->site_count; s++)
-            if (s->place == 0 && s->last < at && at < s->next && nearest(w, s) != 0 &&
-                (best == NULL || s->next > best->next ||
-                 (s->next == best->next && s->bytes > best->bytes)))
-                best = s;
-        if (best == NULL)
-            return;
-        put(w, best, nearest(w, best));
-        free_bytes(w->live, best);
+    ebb_away_site *best = NULL;
+    for (ebb_away_site *s = p->sites; s != p->sites + p->site_count; s++)
+        if (s->place == 0 && s->last < at && at < s->next && nearest(w, s) != 0 &&
+            (best == NULL || s->next > best->next ||
+             (s->next == best->next && s->bytes > best->bytes)))
+            best = s;
+    return best;
+}
+
+static void follow_rule(search *w)
+{
+    const ebb_away_rule *rule = &w->p->rule;
+    for (size_t k = 0; k < rule->count && rule->peak[k] > w->most; k++) {
+        ebb_away_site *s = &w->p->sites[rule->site[k]];
+        put(w, s, nearest(w, s));
     }
+    live_now(w);
 }
 
 /* From the largest on, what stays low enough with it staying. */
@@ -320,13 +339,15 @@ static ebb_status begin(search *w, const ebb_away_problem *p, uint64_t most, ebb
     key *keys = EBB_NEW(scratch, key, n + 1);
     w->live = EBB_NEW(scratch, uint64_t, p->count + (size_t)1);
     w->rest = EBB_NEW(scratch, uint64_t, p->count + (size_t)1);
+    w->gone = EBB_NEW(scratch, uint64_t, p->count + (size_t)1);
     w->by_made = EBB_NEW(scratch, uint32_t, n + 1);
     w->order = EBB_NEW(scratch, uint32_t, n + 1);
     w->best = EBB_NEW(scratch, uint32_t, n + 1);
     w->events = EBB_NEW(scratch, event, STAGES * n + 1);
     w->over = EBB_NEW(scratch, double, 2 * n + 1);
-    if (keys == NULL || w->live == NULL || w->rest == NULL || w->by_made == NULL ||
-        w->order == NULL || w->best == NULL || w->events == NULL || w->over == NULL)
+    if (keys == NULL || w->live == NULL || w->rest == NULL || w->gone == NULL ||
+        w->by_made == NULL || w->order == NULL || w->best == NULL || w->events == NULL ||
+        w->over == NULL)
         return ebb_error_memory();
     for (uint32_t i = 0; i < n; i++)
         keys[i] = (key){p->sites[i].made, i, i};
@@ -334,7 +355,39 @@ static ebb_status begin(search *w, const ebb_away_problem *p, uint64_t most, ebb
     for (uint32_t i = 0; i < n; i++)
         keys[i] = (key){UINT64_MAX - p->sites[i].bytes, p->sites[i].next, i};
     sort_sites(w->order, keys, n);
+    for (size_t k = 0; k < p->place_count; k++)
+        w->room[k] = p->places[k].room;
     return NULL;
+}
+
+static ebb_status list_rule(ebb_away_rule *rule, search *w, ebb_arena *arena)
+{
+    const ebb_away_problem *p = w->p;
+    uint32_t at;
+    *rule = (ebb_away_rule){.site = EBB_NEW(arena, uint32_t, p->site_count + 1),
+                            .peak = EBB_NEW(arena, uint64_t, p->site_count + 1)};
+    if (rule->site == NULL || rule->peak == NULL)
+        return ebb_error_memory();
+    memcpy(w->live, p->live, p->count * sizeof *w->live);
+    for (;;) {
+        rule->peak[rule->count] = highest(w->live, p->count, &at);
+        ebb_away_site *next = farthest(w, at);
+        if (next == NULL)
+            break;
+        put(w, next, nearest(w, next));
+        free_bytes(w->live, next);
+        rule->site[rule->count++] = (uint32_t)(next - p->sites);
+    }
+    for (size_t k = 0; k < rule->count; k++)
+        put_back(w, &p->sites[rule->site[k]]);
+    return NULL;
+}
+
+ebb_status ebb_away_rule_make(ebb_away_rule *rule, const ebb_away_problem *p, ebb_arena *arena)
+{
+    search w;
+    EBB_TRY(begin(&w, p, 0, arena));
+    return list_rule(rule, &w, arena);
 }
 
 ebb_status ebb_away_weigh(ebb_away_weight *weight, const ebb_away_problem *p, uint64_t most,
@@ -351,23 +404,23 @@ ebb_status ebb_away_find(ebb_away_weight *weight, const ebb_away_problem *p, uin
                          bool all, ebb_arena *scratch)
 {
     search w;
-    EBB_TRY(begin(&w, p, most, scratch));
-    for (size_t k = 0; k < p->place_count; k++)
-        w.room[k] = p->places[k].room;
+    ebb_away_problem ruled = *p;
+    EBB_TRY(begin(&w, &ruled, most, scratch));
     for (size_t i = 0; i < p->site_count; i++)
         p->sites[i].place = 0;
-    memcpy(w.live, p->live, p->count * sizeof *w.live);
-    take_farthest(&w);
+    if (ruled.rule.peak == NULL)
+        EBB_TRY(list_rule(&ruled.rule, &w, scratch));
+    follow_rule(&w);
     if (!all)
         leave_needless(&w);
-    consider(&w);
     *weight = (ebb_away_weight){0};
     if (!all && p->site_count <= EBB_AWAY_FEW) {
+        consider(&w);
         look_at_all(&w);
         weight->proven = !w.gave_up;
+        for (size_t i = 0; i < p->site_count; i++)
+            p->sites[i].place = w.best[i];
     }
-    for (size_t i = 0; i < p->site_count; i++)
-        p->sites[i].place = w.best[i];
     weigh(&w, weight);
     return NULL;
 }

@@ -39,6 +39,14 @@ typedef struct ebb_away_place {
     ebb_move_time way[2]; /* of a byte: there, and back */
 } ebb_away_place;
 
+/* Belady's rule: where most is alive, the site that is needed again last. Who goes next does not depend on the
+ * bytes that are wanted, so one list serves all aims. */
+typedef struct ebb_away_rule {
+    uint32_t *site; /* in the order in which they go */
+    uint64_t *peak; /* bytes alive at most when so many have gone: count + 1 */
+    size_t count;
+} ebb_away_rule;
+
 typedef struct ebb_away_problem {
     const double
         *starts; /* by position: when the operator starts if nothing is moved; one more: the end */
@@ -49,6 +57,7 @@ typedef struct ebb_away_problem {
     size_t site_count;
     ebb_away_place places[EBB_AWAY_PLACES]; /* the nearest first */
     size_t place_count;
+    ebb_away_rule rule; /* peak NULL: whoever needs it makes it */
 } ebb_away_problem;
 
 typedef struct ebb_away_weight {
@@ -59,6 +68,8 @@ typedef struct ebb_away_weight {
 
 /* What the tensor takes there. */
 uint64_t ebb_away_bytes(const ebb_away_place *place, const ebb_away_site *site);
+/* For who looks for many placements of p. All sites must stay. */
+ebb_status ebb_away_rule_make(ebb_away_rule *rule, const ebb_away_problem *p, ebb_arena *arena);
 /* The moments of the sites by their places, and what they cost. The peak may rise to `most`, where it is below
  * that. */
 ebb_status ebb_away_weigh(ebb_away_weight *weight, const ebb_away_problem *p, uint64_t most,
