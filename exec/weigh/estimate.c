@@ -2,6 +2,7 @@
 #include "exec/weigh/estimate.h"
 
 #include "exec/weigh/plan.h"
+#include "onnx/graph/place.h"
 
 ebb_status ebb_estimate_make(ebb_estimate *estimate, ebb_arena *arena, const ebb_graph *g,
                              const char *backend)
@@ -21,9 +22,12 @@ ebb_status ebb_estimate_within(ebb_estimate *estimate, ebb_arena *arena, const e
     EBB_TRY(ebb_plan_estimate(&plan, arena, g, &setting, &missing));
     estimate->workspace_bytes = EBB_NEW(arena, size_t, g->node_count + 1);
     if (estimate->workspace_bytes != NULL) {
-        for (uint32_t p = 0; p < plan.count; p++)
-            estimate->workspace_bytes[plan.order[p].i] = plan.calls[p].workspace_bytes;
-        estimate->runs = missing == NULL;
+        estimate->runs = true;
+        for (uint32_t p = 0; p < plan.count; p++) {
+            const ebb_call *call = &plan.calls[p];
+            estimate->workspace_bytes[plan.order[p].i] = call->workspace_bytes;
+            estimate->runs = estimate->runs && (call->kernel != NULL || ebb_op_moves(call->op));
+        }
         estimate->threads = setting.threads;
         estimate->align = plan.align;
         estimate->maps = setting.backends[0]->device->is_host;

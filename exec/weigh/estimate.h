@@ -15,9 +15,9 @@ typedef struct ebb_estimate {
     size_t *workspace_bytes; /* by node id: scratch of the kernel that would run it */
     uint32_t align;          /* of a tensor in the arena, bytes */
     bool maps;               /* weights are read in the model's file: ebb_memory_maps */
-    bool runs;               /* every node has a kernel */
-    int threads;             /* of the host, for which this holds */
-    uint64_t arena_bytes;    /* as it stands, packed */
+    bool runs;            /* every node has a kernel; moves, for which no GPU has one yet, aside */
+    int threads;          /* of the host, for which this holds */
+    uint64_t arena_bytes; /* as it stands, packed */
     uint64_t peak_bytes;
     double ns;
 } ebb_estimate;

@@ -13,7 +13,7 @@
 #include "passes/budget/states.h"
 #include "passes/common.h"
 
-enum { POINTS = 6, LEVELS = 48, PACKED = 32, LEAST_BYTES = 1 << 16 };
+enum { POINTS = 6, LEVELS = 48, DEEP = 24, PACKED = 32, LEAST_BYTES = 1 << 16 };
 
 /* Where lies what lasts from step to step. */
 typedef enum lasting { HERE, STATES_AWAY, WEIGHTS_AWAY, LASTINGS } lasting;
@@ -169,9 +169,11 @@ static ebb_status add_base(plans *all, const choice *c, const ebb_moved_places *
     const uint64_t peak = all->open.moved.memory.peak_bytes;
     for (int way = 0; way < 2; way++) {
         bool lowest = false;
-        for (uint64_t i = LEVELS - 1; i > 0 && !lowest; i--)
-            EBB_TRY(add_plan(all, b, (ebb_moved_plan){.aim = peak / LEVELS * i, .all = way == 1},
-                             &lowest));
+        uint64_t aim = peak;
+        for (int i = 1; i < LEVELS + DEEP && !lowest; i++) {
+            aim -= i < LEVELS ? peak / LEVELS : aim / 4; // long sequences go down to a hundredth
+            EBB_TRY(add_plan(all, b, (ebb_moved_plan){.aim = aim, .all = way == 1}, &lowest));
+        }
     }
     return NULL;
 }
@@ -372,7 +374,7 @@ static ebb_status look_at_all(plans *all, uint64_t budget, ebb_fit_away *best)
     const choice **picked =
         (const choice **)ebb_arena_zeroed(j->e->scratch, POINTS + 1, sizeof *picked);
     all->bases = EBB_NEW(j->e->scratch, base, most * ways + 1);
-    all->list = EBB_NEW(j->e->scratch, plan, most * ways * 2 * LEVELS + 1);
+    all->list = EBB_NEW(j->e->scratch, plan, most * ways * 2 * (LEVELS + DEEP) + 1);
     if (list == NULL || picked == NULL || all->bases == NULL || all->list == NULL)
         return ebb_error_memory();
     for (size_t i = 0; i < j->variant_count; i++) {

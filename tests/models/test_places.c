@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "exec/weigh/plan.h"
+#include "onnx/graph/place.h"
+#include "passes/budget/trial.h"
 #include "tests/models/alike.h"
 
 static ebb_program_facts check(const run *kept, const char *path, const char *pass)
@@ -103,6 +105,35 @@ static int check_fit(const run *kept, const char *path, uint64_t arena)
     return moved;
 }
 
+/* For planners, too, what lies elsewhere takes no memory; moves and what they move are not run again. */
+static void check_numbers(const char *path)
+{
+    ebb_model *m = NULL;
+    ebb_arena memory = {0};
+    ebb_trial trial;
+    ebb_remat_schedule all;
+    ebb_remat_weight weight;
+    good(ebb_open(&m, path));
+    good(ebb_rewrite(m, "offload:least=1,values=*", NULL, NULL));
+    good(ebb_trial_weigh(&trial, &memory, m->graph, NULL));
+    const ebb_remat_problem *p = &trial.source.problem;
+    good(ebb_remat_keep_all(&all, p, &memory));
+    good(ebb_remat_weigh(&weight, NULL, p, &all, &memory));
+    assert_true(weight.peak_bytes <= trial.estimate.arena_bytes + trial.source.spare_bytes);
+    bool *once = EBB_NEW(&memory, bool, m->graph->node_count + 1);
+    assert_non_null(once);
+    for (uint32_t u = 0; u < p->op_count; u++)
+        once[trial.source.node[u].i] = p->ops[u].once;
+    EBB_EACH_NODE(m->graph, n) {
+        if (!ebb_op_moves(ebb_node_of(m->graph, n)->op))
+            continue;
+        const ebb_node by = ebb_value_of(m->graph, ebb_in(m->graph, n, 0))->producer;
+        assert_true(once[n.i] && once[by.i]);
+    }
+    ebb_arena_fini(&memory);
+    ebb_close(m);
+}
+
 static int check_step(const char *path, bool fits)
 {
     static char pass[1 << 16];
@@ -143,6 +174,7 @@ static void samples_train_alike_wherever_their_values_lie(void **state)
         char step[256];
         write_step(step, sizeof step, "places", i);
         moved += check_step(step, i < 2);
+        check_numbers(step);
         (void)remove(step);
     }
     assert_true(moved > 0);

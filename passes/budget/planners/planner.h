@@ -65,6 +65,7 @@ typedef struct ebb_remat_problem {
     uint32_t value_count;
     uint64_t base_bytes; /* alive throughout: parameters, states, constants; counted in all peaks */
     double move_ns;      /* of a byte to the slower place, or back */
+    bool moves;          /* there are Stores or Fetches: when they run is planned already */
 } ebb_remat_problem;
 
 typedef struct ebb_remat_schedule {
@@ -147,7 +148,8 @@ ebb_status ebb_remat_prune(ebb_remat_schedule *schedule, const ebb_remat_problem
 
 /* Every operator once, in an order with as low a peak as can be found, never above that of list
  * order; among equal peaks, one with fewer bytes alive in sum over the positions. An order with a
- * lower peak, put in as a list order, gets no lower. steps: as in a planner. */
+ * lower peak, put in as a list order, gets no lower. List order where there are moves. steps: as in a
+ * planner. */
 ebb_status ebb_remat_order(ebb_remat_schedule *order, const ebb_remat_problem *problem,
                            uint64_t steps, ebb_arena *arena);
 

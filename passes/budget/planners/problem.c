@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "onnx/graph/place.h"
 #include "onnx/graph/scan.h"
 
 typedef struct maker {
@@ -12,8 +13,8 @@ typedef struct maker {
     ebb_remat_source *s;
     ebb_remat_op *ops;
     ebb_remat_value *values;
-    uint32_t *at;   /* node id -> operator + 1; 0: a view, or no node */
-    bool *is_named; /* by operator: a body reads by name what it makes */
+    uint32_t *at;    /* node id -> operator + 1; 0: a view, or no node */
+    bool *runs_once; /* by operator: what it makes is read as it is, not as a copy */
 } maker;
 
 /* ---- bytes ---- */
@@ -22,6 +23,9 @@ static ebb_status bytes_of(const maker *m, ebb_value v, uint64_t *bytes)
 {
     size_t size = 0;
     const ebb_value_info *info = ebb_value_of(m->g, v);
+    *bytes = 0;
+    if (ebb_value_place(m->g, v) != EBB_PLACE_DEVICE)
+        return NULL; // they lie elsewhere
     if (!ebb_type_bytes(info->type, &size) ||
         (m->s->has_arena && !ebb_size_align(&size, size, m->estimate->align)))
         return ebb_hint(
@@ -221,17 +225,35 @@ static ebb_status mark_stays(maker *m)
     return NULL;
 }
 
-/* A body reads by name what the node itself makes, not a copy: that runs once. */
-static ebb_status mark_named(maker *m)
+static void runs_once(maker *m, ebb_value v)
 {
-    m->is_named = EBB_NEW(m->arena, bool, m->s->problem.op_count + (size_t)1);
-    if (m->is_named == NULL)
+    const ebb_node by = ebb_value_of(m->g, m->s->root[v.i])->producer;
+    if (by.i != 0 && m->at[by.i] != 0)
+        m->runs_once[m->at[by.i] - 1] = true;
+}
+
+/* A body reads by name what the node itself makes, and a move is of that: not of a copy. A copy of what came
+ * back would be a copy of the move. */
+static ebb_status mark_single(maker *m)
+{
+    m->runs_once = EBB_NEW(m->arena, bool, m->s->problem.op_count + (size_t)1);
+    if (m->runs_once == NULL)
         return ebb_error_memory();
     EBB_EACH_VALUE(m->g, v) {
         const ebb_value_info *info = ebb_value_of(m->g, v);
-        ebb_node by = ebb_value_of(m->g, m->s->root[v.i])->producer;
-        if (!info->dead && (info->flags & EBB_IS_CAPTURED) != 0 && by.i != 0 && m->at[by.i] != 0)
-            m->is_named[m->at[by.i] - 1] = true;
+        if (!info->dead && (info->flags & EBB_IS_CAPTURED) != 0)
+            runs_once(m, v);
+    }
+    EBB_EACH_NODE(m->g, n) {
+        const ebb_op op = ebb_node_of(m->g, n)->op;
+        if (op != EBB_OP_STORE && op != EBB_OP_FETCH)
+            continue;
+        const ebb_value moved = ebb_out(m->g, n, 0);
+        runs_once(m, ebb_in(m->g, n, 0));
+        runs_once(m, moved);
+        for (size_t i = 0; i < ebb_value_of(m->g, moved)->use_count; i++)
+            runs_once(m, ebb_out(m->g, ebb_value_of(m->g, moved)->uses[i].node, 0));
+        m->s->problem.moves = true;
     }
     return NULL;
 }
@@ -289,7 +311,7 @@ static ebb_status make_op(maker *m, ebb_node n)
     op->before = EBB_REMAT_NONE;
     op->cost_ns = ebb_node_ns(m->g, n);
     op->backward = node->phase == EBB_BACKWARD || node->phase == EBB_UPDATE;
-    op->once = must_not_repeat(node) || m->is_named[at];
+    op->once = must_not_repeat(node) || m->runs_once[at];
     op->workspace = m->s->has_arena && m->estimate->workspace_bytes != NULL
                         ? m->estimate->workspace_bytes[n.i]
                         : 0;
@@ -409,7 +431,7 @@ ebb_status ebb_remat_source_make(ebb_remat_source *source, ebb_arena *arena, con
     EBB_TRY(find_roots(&m));
     EBB_TRY(number_values(&m));
     EBB_TRY(mark_stays(&m));
-    EBB_TRY(mark_named(&m));
+    EBB_TRY(mark_single(&m));
     m.ops = EBB_NEW(arena, ebb_remat_op, (size_t)source->problem.op_count + 1);
     source->node = EBB_NEW(arena, ebb_node, (size_t)source->problem.op_count + 1);
     if (m.ops == NULL || source->node == NULL)

@@ -18,6 +18,7 @@
 #include "exec/run/program.h"
 #include "kernels/cuda/library/cudnn/plan.h"
 #include "onnx/file/file.h"
+#include "passes/budget/trial.h"
 #include "tests/eval_net.h"
 
 typedef struct planned {
@@ -181,6 +182,41 @@ static void without_a_device_the_step_is_our_own_kernels(void **state)
     close_step(&p);
 }
 
+/* No back end for GPUs moves anything yet; a plan that moves to the host is held to its budget all the same. */
+static void a_plan_for_a_described_device_may_move_to_the_host(void **state)
+{
+    ebb_model *m[2];
+    uint64_t budget = 1;
+    char fit[128];
+    for (int k = 0; k < 2; k++) {
+        must(ebb_open(&m[k], EBB_SOURCE_DIR "/samples/digits/cnn.onnx"));
+        must(ebb_set_dim(m[k], "batch", 512));
+        must(ebb_rewrite(m[k],
+                         "inline,fold,train-mode,fold,fuse,loss:cross-entropy,gradient,"
+                         "optimizer:sgd,drop-saves",
+                         NULL, NULL));
+        (void)snprintf(fit, sizeof fit, "fit:budget=%llu,time=0.1,backend=%s%s",
+                       (unsigned long long)budget, (const char *)*state,
+                       k == 1 ? ",host=1GiB" : "");
+        ebb_status status = ebb_rewrite(m[k], fit, NULL, NULL);
+        const char *least = strstr(ebb_status_text(status), "of at least ");
+        if (k == 0) {
+            unsigned long long bytes;
+            assert_int_equal(ebb_status_code(status), EBB_NO_PLAN);
+            assert_int_equal(sscanf(least, "of at least %llu", &bytes), 1);
+            budget = bytes - 1;
+        } else {
+            ebb_estimate after;
+            ebb_arena arena = {0};
+            must(status);
+            must(ebb_trial_measure(&after, &arena, m[k]->graph, *state, 0));
+            assert_true(after.arena_bytes <= budget);
+            ebb_arena_fini(&arena);
+        }
+        ebb_close(m[k]);
+    }
+}
+
 int main(void)
 {
     static char h100[] = "cuda:h100";
@@ -191,6 +227,7 @@ int main(void)
         cmocka_unit_test_prestate(a_convolution_with_its_sum_relu_and_bits_is_one_kernel_of_cudnns,
                                   h100),
         cmocka_unit_test_prestate(attention_is_cudnns, h100),
+        cmocka_unit_test_prestate(a_plan_for_a_described_device_may_move_to_the_host, h100),
     };
     if (setenv("EBB_CUDA_PLUGIN", EBB_BINARY_DIR "/kernels/cuda/libebb_cuda_plans_plugin.so", 1) !=
         0)

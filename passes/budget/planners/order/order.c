@@ -296,6 +296,8 @@ ebb_status ebb_remat_order(ebb_remat_schedule *order, const ebb_remat_problem *p
                            uint64_t steps, ebb_arena *arena)
 {
     ebb_arena scratch = {0};
+    if (problem->moves)
+        return ebb_remat_keep_all(order, problem, arena);
     ebb_status status = find(order, problem, steps, arena, &scratch);
     ebb_arena_fini(&scratch);
     return status;

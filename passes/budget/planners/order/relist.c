@@ -127,6 +127,9 @@ ebb_status ebb_remat_relist(ebb_remat_schedule *better, const ebb_remat_problem 
     ebb_remat_problem expanded;
     ebb_remat_schedule order;
     ebb_remat_weight before, after;
+    *better = *schedule;
+    if (problem->moves)
+        return NULL;
     EBB_TRY(expand(&x, &expanded));
     EBB_TRY(ebb_remat_order(&order, &expanded, steps, arena));
     uint32_t *ops = EBB_NEW(arena, uint32_t, order.count + 1);
