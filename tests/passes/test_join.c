@@ -287,6 +287,32 @@ static void any_join_runs_and_is_no_dearer_than_one_chain(void **state)
     assert_true(8 * (cheaper + lower) > plans);
 }
 
+/* So `fit` has them, too. */
+static void the_frontier_is_nowhere_above_what_join_finds(void **state)
+{
+    (void)state;
+    seed = 29;
+    for (int round = 0; round < 3 / FEWER; round += (int)share(3)) {
+        joined t;
+        ebb_remat_frontier f;
+        const join how = draw_join(12);
+        make_joined(&t, &how);
+        ebb_remat_schedule schedule;
+        ebb_remat_weight w;
+        const uint64_t budget = weigh_kept_all(&t.s).peak_bytes / 2;
+        const ebb_planner *planner = ebb_planner_find("join");
+        OK(ebb_remat_frontier_find(&f, &t.s.problem, work, &t.s.arena));
+        OK(planner->plan(&schedule, &t.s.problem, budget, work / 64, &t.s.arena));
+        OK(ebb_remat_weigh(&w, NULL, &t.s.problem, &schedule, &t.s.arena));
+        bool found = w.peak_bytes > budget;
+        for (size_t i = 0; i < f.count; i++)
+            found = found ||
+                    (f.points[i].peak_bytes <= budget && f.points[i].cost_ns <= w.cost_ns + 1e-9);
+        assert_true(found);
+        ebb_arena_fini(&t.s.arena);
+    }
+}
+
 static void out_of_memory_is_an_error_and_no_crash(void **state)
 {
     (void)state;
@@ -316,6 +342,7 @@ int main(void)
         cmocka_unit_test(no_more_than_the_walks_on_the_same_bytes),
         cmocka_unit_test(small_joins_are_nearly_the_cheapest_of_all),
         cmocka_unit_test(any_join_runs_and_is_no_dearer_than_one_chain),
+        cmocka_unit_test(the_frontier_is_nowhere_above_what_join_finds),
         cmocka_unit_test(out_of_memory_is_an_error_and_no_crash),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

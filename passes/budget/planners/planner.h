@@ -177,6 +177,7 @@ typedef struct ebb_planner {
     /* Fast enough on problems of so many operators that `search` starts from what it finds, at many
      * budgets; 0: never. */
     uint32_t seeds;
+    uint32_t points; /* so many, that what it finds is among what `search` and `fit` choose from */
 } ebb_planner;
 
 const ebb_planner *const *ebb_planners(size_t *count);

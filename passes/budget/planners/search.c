@@ -182,6 +182,23 @@ static ebb_status sow(seeds *all, const level *levels, const ebb_remat_problem *
     return sow_deep(all, (uint64_t)levels[last].budget, problem, steps, arena);
 }
 
+/* Points that no walk begins from: so with them the frontier is nowhere worse. */
+static ebb_status ask_apart(seeds *apart, uint64_t peak, const ebb_remat_problem *problem,
+                            uint64_t steps, ebb_arena *arena)
+{
+    size_t count;
+    const ebb_planner *const *roll = ebb_planners(&count);
+    for (size_t i = 0; i < count; i++) {
+        size_t before = SIZE_MAX; // until nothing is found
+        for (uint64_t k = 2; roll[i]->points >= problem->op_count && apart->count != before;
+             k *= 2) {
+            before = apart->count;
+            EBB_TRY(ask(apart, roll[i], 0, peak / k, problem, steps, arena));
+        }
+    }
+    return NULL;
+}
+
 /* Takes up a seed if, made to fit, it is cheaper than `best`. */
 static ebb_status try_seed(searcher *f, const seed *s, double *best, ebb_remat_schedule *kept)
 {
@@ -362,7 +379,7 @@ ebb_status ebb_remat_frontier_find(ebb_remat_frontier *frontier, const ebb_remat
 {
     ebb_remat_schedule as_listed, order;
     ebb_remat_weight weight;
-    seeds all = {0};
+    seeds all = {0}, apart = {0};
     *frontier = (ebb_remat_frontier){NULL, 0};
     if (problem->op_count > LONG && steps > LONG_STEPS)
         steps = LONG_STEPS; // what does not count as steps takes long enough
@@ -373,11 +390,15 @@ ebb_status ebb_remat_frontier_find(ebb_remat_frontier *frontier, const ebb_remat
     level budgets[LEVELS];
     set_budgets(budgets, peak);
     EBB_TRY(sow(&all, budgets, problem, steps / 4, arena));
-    level *levels = EBB_NEW(arena, level, 2 * LEVELS + all.count);
+    EBB_TRY(ask_apart(&apart, weight.peak_bytes, problem, steps / 64, arena));
+    const size_t count = 2 * LEVELS + all.count + apart.count;
+    level *levels = EBB_NEW(arena, level, count);
     if (levels == NULL)
         return ebb_error_memory();
     for (size_t i = 0; i < all.count; i++)
         levels[2 * LEVELS + i].point = all.list[i].point;
+    for (size_t i = 0; i < apart.count; i++)
+        levels[2 * LEVELS + all.count + i].point = apart.list[i].point;
     /* Where there are many operators the walk down takes most of the time, and from either order it
      * comes as far. */
     bool one = problem->op_count > MANY ||
@@ -386,7 +407,7 @@ ebb_status ebb_remat_frontier_find(ebb_remat_frontier *frontier, const ebb_remat
     EBB_TRY(find_levels(levels, peak, problem, &order, &all, work, arena));
     if (!one)
         EBB_TRY(find_levels(levels + LEVELS, peak, problem, &as_listed, &all, work, arena));
-    return collect(frontier, problem, levels, 2 * LEVELS + (uint32_t)all.count, arena);
+    return collect(frontier, problem, levels, (uint32_t)count, arena);
 }
 
 /* ---- the planner ---- */

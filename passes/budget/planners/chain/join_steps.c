@@ -404,4 +404,5 @@ const ebb_planner ebb_planner_join = {
     .paper = "Beaumont, Herrmann, Pallez, Shilova, \"Optimal memory-aware backpropagation of deep "
              "join networks\", Phil. Trans. R. Soc. A 378, 2020",
     .plan = plan,
+    .points = 4000,
 };
