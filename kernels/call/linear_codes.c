@@ -111,7 +111,7 @@ static const char *read_frozen(ebb_frozen *f, const ebb_call *c)
     const ebb_type *in[FROZEN_INPUTS] = {NULL};
     for (uint32_t i = 0; i < c->input_count && i < FROZEN_INPUTS; i++)
         in[i] = ebb_call_has(c, i) ? &c->in[i].type : NULL;
-    return ebb_frozen_read(f, c->op == EBB_OP_MATMUL_CODES, &c->attrs, in, FROZEN_INPUTS);
+    return ebb_frozen_read(f, c->op != EBB_OP_MATMUL_DEQUANTIZED, &c->attrs, in, FROZEN_INPUTS);
 }
 
 const char *ebb_frozen_misfit(const ebb_call *c)
@@ -128,7 +128,17 @@ const char *ebb_frozen_misfit(const ebb_call *c)
     for (int d = 0; d + 1 < a->rank; d++)
         if (a->dims[d] != y->dims[d])
             return "the output has another shape";
-    return NULL;
+    if (c->op != EBB_OP_EXPERTS_MATMUL_CODES)
+        return NULL;
+    const ebb_type *of = &c->in[EBB_FROZEN_OF].type;
+    return of->dtype == EBB_I64 && of->rank == 1 && a->rank == 2 && of->dims[0] == a->dims[0]
+               ? NULL
+               : "input 5 has not one expert for each row";
+}
+
+const int64_t *ebb_frozen_experts(const ebb_call *c)
+{
+    return c->op == EBB_OP_EXPERTS_MATMUL_CODES ? c->in[EBB_FROZEN_OF].data : NULL;
 }
 
 void ebb_frozen_open(ebb_frozen_matrix *m, const ebb_call *c)
@@ -139,4 +149,35 @@ void ebb_frozen_open(ebb_frozen_matrix *m, const ebb_call *c)
     for (uint32_t i = 1; i < c->input_count && i < FROZEN_INPUTS; i++)
         in[i] = (ebb_tensor){.type = c->in[i].type, .data = c->in[i].data};
     ebb_frozen_fill(m, &f, in);
+}
+
+/* ---- a matrix for each expert ---- */
+
+const char *ebb_experts_read(ebb_experts *e, const ebb_call *c)
+{
+    const bool grad = c->op == EBB_OP_EXPERTS_MATMUL_GRAD;
+    const ebb_type *a = &c->in[0].type, *w = grad ? &c->out[0].type : &c->in[1].type;
+    const ebb_type *y = grad ? &c->in[1].type : &c->out[0].type, *of = &c->in[2].type;
+    if (a->rank != 2 || y->rank != 2 || w->rank != 3 || of->rank != 1 || of->dtype != EBB_I64)
+        return "an operand has another rank or dtype than such products have";
+    *e = (ebb_experts){.rows = a->dims[0],
+                       .experts = w->dims[0],
+                       .n = w->dims[1],
+                       .k = w->dims[2],
+                       .turned = grad || ebb_attr_int(&c->attrs, "transB", 1) != 0,
+                       .of = c->in[2].data};
+    const int64_t inner = e->turned ? e->k : e->n, columns = e->turned ? e->n : e->k;
+    return a->dims[1] == inner && y->dims[1] == columns && y->dims[0] == e->rows &&
+                   of->dims[0] == e->rows
+               ? NULL
+               : "the operands' sizes do not fit each other";
+}
+
+ebb_status ebb_experts_check(const ebb_call *c, const int64_t *of, int64_t rows, int64_t experts)
+{
+    for (int64_t r = 0; r < rows; r++)
+        if (of[r] < 0 || of[r] >= experts)
+            return ebb_call_error(c, "row %lld is of expert %lld, and there are %lld", (long long)r,
+                                  (long long)of[r], (long long)experts);
+    return NULL;
 }

@@ -6,7 +6,9 @@
  *     MatMulInteger      (a, b, a_zero?, b_zero?) -> int32;     ConvInteger the same
  *     QLinearMatMul      (a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero) -> codes;
  *                        QLinearConv the same, and a bias
- *     MatMulCodes, MatMulDequantized     A and a matrix in few bits, which is decoded element by element
+ *     MatMulCodes, ExpertsMatMulCodes, MatMulDequantized     A and a matrix in few bits, which is decoded element by element
+ *     ExpertsMatMul      (a [R, K], w [E, N, K], of [R]) -> y: row r by matrix of[r]
+ *     ExpertsMatMulGrad  (a [R, K], dy [R, N], of [R]) -> dw [E, N, K]
  *
  * What codes mean is in kernels/plain/codes/linear_codes.c.
  */
@@ -53,12 +55,38 @@ const char *ebb_coded_conv_read(ebb_geometry *window, const ebb_call *call);
 
 /* ---- a matrix in few bits (onnx/words/frozen.h), with its bytes ---- */
 
-/* Of a MatMulCodes or MatMulDequantized: NULL, or why shapes and attributes do not fit. Dtypes of A
+/* Of a MatMulCodes, ExpertsMatMulCodes or MatMulDequantized: NULL, or why shapes and attributes do not fit. Dtypes of A
  * and of the result are the back end's to check. */
 const char *ebb_frozen_misfit(const ebb_call *c);
 
 /* Of a call that fits, in a run. */
 void ebb_frozen_open(ebb_frozen_matrix *m, const ebb_call *c);
+
+/* The expert of each row of A; NULL: there is one matrix for all. */
+const int64_t *ebb_frozen_experts(const ebb_call *c);
+
+/* ---- a matrix for each expert, in few bits or not ---- */
+
+typedef struct ebb_experts {
+    int64_t rows, n, k, experts;
+    bool turned; /* a w^T, else a w */
+    const int64_t *of;
+} ebb_experts;
+
+/* Of an ExpertsMatMul or ExpertsMatMulGrad: NULL, or why shapes do not fit. */
+const char *ebb_experts_read(ebb_experts *e, const ebb_call *c);
+
+/* In a run: each row's expert is one of so many. */
+ebb_status ebb_experts_check(const ebb_call *c, const int64_t *of, int64_t rows, int64_t experts);
+
+/* The first row behind `row` that is another expert's. */
+static inline int64_t ebb_experts_next(const int64_t *of, int64_t rows, int64_t row)
+{
+    const int64_t expert = of[row];
+    while (row < rows && of[row] == expert)
+        row++;
+    return row;
+}
 
 #ifdef __cplusplus
 }

@@ -7,7 +7,8 @@
  *                     |
  *     Y[rows, tile] += A[rows, DEPTH] tile
  *
- * Sums are in an order that hangs on neither threads nor jobs. Rows of zeros cost no product.
+ * Sums are in an order that hangs on neither threads nor jobs. Rows of zeros cost no product. Where each row
+ * has an expert, neighbours of one expert are a product of their own; experts in float32 are copied into panels.
  */
 #include "kernels/fast/fast.h"
 #include "kernels/fast/frozen_tile.h"
@@ -174,9 +175,41 @@ static ebb_status workspace(const ebb_call *c, size_t *bytes)
     return NULL;
 }
 
+static void multiply_all(ebb_frozen_product *p, const ebb_call *c)
+{
+    const int64_t slots = (int64_t)(c->workspace_bytes / (SCRATCH * sizeof(float)));
+    divide(p, slots);
+    const int64_t jobs = (p->columns + p->width - 1) / p->width * p->parts;
+    EBB_PARALLEL_FOR(p->rows * p->inner * p->columns)
+    for (int64_t slot = 0; slot < slots; slot++)
+        for (int64_t job = slot; job < jobs; job += slots)
+            compute(p, (float *)c->workspace + slot * SCRATCH, job);
+}
+
+/* all: codes or numbers of all experts. */
+static ebb_status multiply_experts(const ebb_frozen_product *all, const ebb_call *c,
+                                   const int64_t *of)
+{
+    EBB_TRY(ebb_experts_check(c, of, all->rows, all->m.of.matrices));
+    for (int64_t r = 0, next; r < all->rows; r = next) {
+        ebb_frozen_product p = *all;
+        next = ebb_experts_next(of, all->rows, r);
+        p.rows = next - r;
+        p.a += r * p.inner;
+        p.y += r * p.columns;
+        if (p.whole != NULL)
+            p.whole += of[r] * p.inner * p.columns;
+        else
+            p.m = ebb_frozen_one(&all->m, of[r]);
+        multiply_all(&p, c);
+    }
+    return NULL;
+}
+
 static ebb_status run(const ebb_call *c)
 {
     ebb_frozen_product p = {.a = c->in[0].data, .y = c->out[0].data};
+    const int64_t *of = ebb_frozen_experts(c);
     ebb_frozen_open(&p.m, c);
     const ebb_frozen *f = &p.m.of;
     for (unsigned i = 0; i < 1u << f->bits; i++)
@@ -189,19 +222,44 @@ static ebb_status run(const ebb_call *c)
     p.inner_group = f->turned ? of_k : of_n;
     p.column_group = f->turned ? of_n : of_k;
     p.quick = ebb_frozen_lanes_can(&p);
-    const int64_t slots = (int64_t)(c->workspace_bytes / (SCRATCH * sizeof(float)));
-    divide(&p, slots);
-    const int64_t jobs = (p.columns + p.width - 1) / p.width * p.parts;
-    EBB_PARALLEL_FOR(p.rows * p.inner * p.columns)
-    for (int64_t slot = 0; slot < slots; slot++)
-        for (int64_t job = slot; job < jobs; job += slots)
-            compute(&p, (float *)c->workspace + slot * SCRATCH, job);
+    if (of != NULL)
+        return multiply_experts(&p, c, of);
+    multiply_all(&p, c);
     return NULL;
+}
+
+/* ---- experts in float32 ---- */
+
+static const char *declines_experts(const ebb_call *c)
+{
+    ebb_experts e;
+    if (c->in[1].type.dtype != EBB_F32 || ebb_elements(&c->in[0].type) == 0)
+        return "there is nothing to compute, or the weights are not float32";
+    return ebb_experts_read(&e, c);
+}
+
+static ebb_status run_experts(const ebb_call *c)
+{
+    ebb_experts e;
+    const char *why = ebb_experts_read(&e, c);
+    if (why != NULL)
+        return ebb_call_error(c, "%s", why);
+    const ebb_frozen_product p = {
+        .a = c->in[0].data,
+        .y = c->out[0].data,
+        .whole = c->in[1].data,
+        .rows = e.rows,
+        .inner = e.turned ? e.k : e.n,
+        .columns = e.turned ? e.n : e.k,
+        .m.of = {.n = e.n, .k = e.k, .matrices = e.experts, .turned = e.turned}};
+    return multiply_experts(&p, c, e.of);
 }
 
 // clang-format off
 const ebb_kernel ebb_dnnl_frozen[] = {
     {.name = "tiles.matmul_codes",       .op = EBB_OP_MATMUL_CODES,       .dtypes = dtypes, .fits = declines, .workspace = workspace, .run = run},
+    {.name = "tiles.experts_matmul",     .op = EBB_OP_EXPERTS_MATMUL,     .dtypes = dtypes, .fits = declines_experts, .workspace = workspace, .run = run_experts},
+    {.name = "tiles.experts_matmul_codes", .op = EBB_OP_EXPERTS_MATMUL_CODES, .dtypes = dtypes, .fits = declines, .workspace = workspace, .run = run},
     {.name = "tiles.matmul_dequantized", .op = EBB_OP_MATMUL_DEQUANTIZED, .dtypes = dtypes, .fits = declines, .workspace = workspace, .run = run},
 };
 // clang-format on

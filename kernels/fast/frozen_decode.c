@@ -313,9 +313,26 @@ bool ebb_frozen_lanes_can(const ebb_frozen_product *p)
 
 #endif
 
+/* Numbers as they are. */
+static void copy_panels(ebb_frozen_tile *t)
+{
+    const ebb_frozen *f = &t->p->m.of;
+    const int64_t apart = f->turned ? f->k : 1, step = f->turned ? 1 : f->k;
+    for (int64_t first = 0; first < t->columns; first += PANEL) {
+        float *to = t->panels + first * t->depth;
+        const float *from = t->p->whole + (t->column + first) * apart + t->from * step;
+        const int64_t n = t->columns - first < PANEL ? t->columns - first : PANEL;
+        for (int64_t i = 0; i < t->depth; i++, to += PANEL)
+            for (int64_t j = 0; j < PANEL; j++)
+                to[j] = j < n ? from[j * apart + i * step] : 0.0f;
+    }
+}
+
 void ebb_frozen_decode(ebb_frozen_tile *t)
 {
-    if (t->p->quick)
+    if (t->p->whole != NULL)
+        copy_panels(t);
+    else if (t->p->quick)
         decode_quickly(t);
     else
         decode_slowly(t);

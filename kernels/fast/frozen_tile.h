@@ -19,6 +19,7 @@ enum {
 
 typedef struct ebb_frozen_product {
     ebb_frozen_matrix m;
+    const float *whole; /* numbers instead of codes: what experts have that are not in few bits */
     float level[256];
     const float *a;
     float *y;

@@ -20,7 +20,7 @@ extern "C" {
     X(pointwise) X(cast) X(reduce) X(along) X(matmul) X(conv) X(pool) X(norm)    \
     X(norm_rows) X(norm_group) X(loss) X(cross_entropy) X(linear_loss) X(move) X(move_shape) X(move_index) X(scatter)           \
     X(recurrent) X(random) X(sample) X(optim) X(low_bit) X(packed) X(attention) X(codes) X(invert) X(few_bit)   \
-    X(linear_codes) X(frozen) X(place) X(select) X(heads) X(resize) X(grid) X(roi) X(signal) X(algebra) \
+    X(linear_codes) X(frozen) X(experts) X(place) X(select) X(heads) X(resize) X(grid) X(roi) X(signal) X(algebra) \
     X(power) X(heads_grad) X(moves) X(group)
 // clang-format on
 

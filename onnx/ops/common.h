@@ -32,6 +32,9 @@ ebb_status ebb_infer_vector(const ebb_infer *c, uint32_t i, int64_t size, const 
  * not known. */
 ebb_status ebb_infer_axes(const ebb_infer *c, int rank, bool reduced[EBB_MAX_RANK], bool *known);
 
+/* Input 0 is a matrix, and input `of` has the number of an expert for each of its rows. */
+ebb_status ebb_infer_experts(const ebb_infer *c, uint32_t of);
+
 /* Elements of a type as a double; 0 where unknown. */
 double ebb_type_count(const ebb_type *type);
 

@@ -50,6 +50,9 @@ static const char *read_sizes(ebb_frozen *f, const ebb_attrs *attrs)
         return "bits is none of 2, 4 and 8";
     if (f->block_k < 1 || f->block_k > LARGEST)
         return "block_size is not a number from 1 to 2^31 - 1";
+    f->matrices = ebb_attr_int(attrs, "experts", 1);
+    if (f->matrices < 1 || f->matrices > LARGEST / f->n)
+        return "experts, the number of matrices, is not a number from 1 to 2^31 - 1, or too large";
     f->bits = (unsigned)bits;
     f->high_first = ebb_attr_int(attrs, "high_first", 0) != 0;
     return NULL;
@@ -91,8 +94,10 @@ static const char *read_bytes(ebb_frozen *f, const ebb_attrs *attrs, const ebb_t
                    *scales = given(in, count, EBB_FROZEN_SCALES),
                    *levels = given(in, count, EBB_FROZEN_LEVELS);
     const bool flat = ebb_attr_int(attrs, "flat", 0) != 0;
-    const int64_t per = 8 / (int64_t)f->bits, rows = flat ? 1 : f->n;
+    const int64_t per = 8 / (int64_t)f->bits, rows = flat ? 1 : f->n * f->matrices;
     const int64_t columns = flat ? f->n * f->k : f->k, blocks = up(columns, f->block_k);
+    if (flat && f->matrices > 1)
+        return "codes that are one row have one matrix";
     if (!is_of(codes, EBB_U8))
         return "input 1, the codes, is not uint8";
     const int64_t bytes = count_of(codes), shortest = up(columns, per);
@@ -195,7 +200,7 @@ static const char *read_tensor(ebb_frozen *f, const ebb_attrs *attrs, const ebb_
 const char *ebb_frozen_read(ebb_frozen *f, bool bytes, const ebb_attrs *attrs,
                             const ebb_type *const *in, uint32_t count)
 {
-    *f = (ebb_frozen){.turned = ebb_attr_int(attrs, "transB", bytes ? 1 : 0) != 0};
+    *f = (ebb_frozen){.matrices = 1, .turned = ebb_attr_int(attrs, "transB", bytes ? 1 : 0) != 0};
     const char *why = bytes ? read_bytes(f, attrs, in, count) : read_tensor(f, attrs, in, count);
     if (why != NULL)
         return why;

@@ -7,6 +7,7 @@
  *
  *     ai.ebb MatMulCodes          bytes in rows: MatMulNBits, MatMulBnb4
  *     ai.ebb MatMulDequantized    a tensor as DequantizeLinear takes it: QDQ, dynamic int8
+ *     ai.ebb ExpertsMatMulCodes   as MatMulCodes, a matrix for each expert: QMoE
  *
  * Codes of a row lie one behind the other, from the low bits of a byte to its high ones (or from high
  * to low). A level is the number itself, or a table's entry (NF4, FP4, floats of 8 bits).
@@ -21,7 +22,13 @@ extern "C" {
 #endif
 
 /* Their inputs. */
-enum { EBB_FROZEN_CODES = 1, EBB_FROZEN_SCALES, EBB_FROZEN_ZEROS, EBB_FROZEN_LEVELS };
+enum {
+    EBB_FROZEN_CODES = 1,
+    EBB_FROZEN_SCALES,
+    EBB_FROZEN_ZEROS,
+    EBB_FROZEN_LEVELS,
+    EBB_FROZEN_OF
+};
 
 typedef enum ebb_zero_kind {
     EBB_ZERO_NONE,
@@ -32,8 +39,9 @@ typedef enum ebb_zero_kind {
 } ebb_zero_kind;
 
 typedef struct ebb_frozen {
-    int64_t n, k; /* X is [n, k] */
-    bool turned;  /* the product is A X^T, else A X */
+    int64_t n, k;     /* X is [n, k] */
+    int64_t matrices; /* so many of them, one behind the other */
+    bool turned;      /* the product is A X^T, else A X */
     unsigned bits;
     bool high_first;
     ebb_dtype dtype;                            /* of the codes; EBB_NONE: levels are an input */
@@ -63,7 +71,7 @@ static inline int64_t ebb_frozen_columns(const ebb_frozen *f)
 }
 
 /* Reads attributes and the types of inputs (NULL: absent; dims may be unknown), A first, of a
- * MatMulCodes (bytes) or MatMulDequantized. NULL, or what is wrong with them: a literal that names the
+ * MatMulCodes or ExpertsMatMulCodes (bytes) or MatMulDequantized. NULL, or what is wrong with them: a literal that names the
  * input. Where dims are unknown the description is not complete. */
 const char *ebb_frozen_read(ebb_frozen *f, bool bytes, const ebb_attrs *attrs,
                             const ebb_type *const *in, uint32_t count);
@@ -84,6 +92,9 @@ typedef struct ebb_frozen_matrix {
 
 /* in: the operands, A's place first, of which those that the description reads have bytes. They are borrowed. */
 void ebb_frozen_fill(ebb_frozen_matrix *m, const ebb_frozen *f, const ebb_tensor *in);
+
+/* One matrix of several, whose blocks do not run on. */
+ebb_frozen_matrix ebb_frozen_one(const ebb_frozen_matrix *m, int64_t matrix);
 
 unsigned ebb_frozen_code(const ebb_frozen_matrix *m, int64_t n, int64_t k);
 double ebb_frozen_scale(const ebb_frozen_matrix *m, int64_t n, int64_t k);

@@ -53,6 +53,20 @@ void ebb_frozen_fill(ebb_frozen_matrix *m, const ebb_frozen *f, const ebb_tensor
         m->linear = m->linear && m->level[i ^ m->flip] == m->least + (double)i;
 }
 
+ebb_frozen_matrix ebb_frozen_one(const ebb_frozen_matrix *m, int64_t matrix)
+{
+    ebb_frozen_matrix one = *m;
+    const ebb_frozen *f = &m->of;
+    const int64_t first = matrix * f->n, scales = first * f->scale_n;
+    one.codes += first * f->row * (int64_t)f->bits / 8;
+    one.scales = (const char *)m->scales + (size_t)scales * ebb_dtype_bits(m->scale_dtype) / 8;
+    if (f->zero == EBB_ZERO_PACKED)
+        one.zeros = (const char *)m->zeros + first * f->zero_row * (int64_t)f->bits / 8;
+    if (f->zero == EBB_ZERO_REAL)
+        one.zeros = (const char *)m->zeros + (size_t)scales * ebb_dtype_bits(m->zero_dtype) / 8;
+    return one;
+}
+
 static unsigned code_at(const uint8_t *data, int64_t i, unsigned bits, bool high_first)
 {
     return ebb_bits_get(data, high_first ? i ^ (8 / (int64_t)bits - 1) : i, bits);

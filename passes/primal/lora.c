@@ -284,6 +284,26 @@ static ebb_status take_wholes(ebb_adapters *l)
     return NULL;
 }
 
+/* Products whose rows go to several weights have no adapters, and those that are meant are named. */
+static ebb_status skip_experts(ebb_adapters *l, size_t *targeted)
+{
+    static const char why[] = "its weights are experts', a token's by its router: adapters stand "
+                              "beside weights that all tokens share";
+    const char *target = ebb_option_string(l->e, "target");
+    EBB_EACH_NODE(l->g, n) {
+        const ebb_op op = ebb_node_of(l->g, n)->op;
+        if ((op != EBB_OP_EXPERTS_MATMUL && op != EBB_OP_EXPERTS_MATMUL_CODES) ||
+            (strcmp(target, "all-linear") != 0 &&
+             !ebb_glob(target, ebb_text(l->g, ebb_node_of(l->g, n)->name))))
+            continue;
+        (*targeted)++;
+        l->why = why;
+        ebb_found(l->e);
+        EBB_TRY(ebb_skipped(l->e, n, why));
+    }
+    return NULL;
+}
+
 static ebb_status adapt_all(ebb_adapters *l)
 {
     ebb_graph *g = l->g;
@@ -305,6 +325,7 @@ static ebb_status adapt_all(ebb_adapters *l)
         targeted++;
         EBB_TRY(visit(l, &list[i]));
     }
+    EBB_TRY(skip_experts(l, &targeted));
     if (targeted == 0)
         return ebb_hint(ebb_error(EBB_USAGE, "lora: no layer's name matches target=%s",
                                   ebb_option_string(l->e, "target")),

@@ -442,5 +442,55 @@ for bits, table in ((4, codes(5, 16)), (8, codes(5, 32)), (2, codes(5, 8))):
 case(f"y = {MS}MatMulBnb4 <K = 24, N = 3, block_size = 16, quant_type = 1> (x, c, s)", x=draw(2, 24), c=codes(36), s=scales(5))
 case(f"y = {MS}MatMulBnb4 <K = 32, N = 3, block_size = 16, quant_type = 0> (x, c, s)", x=draw(2, 32), c=codes(48), s=scales(6))
 
+# layers of experts; blocks of 8 bits are computed in int8 there
+def experts(rows, columns, bits=0):
+    if bits == 0:
+        return draws(3, rows, columns)
+    return few.integers(0, 256, (3, rows, columns * bits // 8), np.uint8)
+
+
+def draws(*dims):
+    return few.uniform(-1, 1, dims).astype(np.float32)
+
+
+def mixed(x, scores, w1, w2, act, k=2, b1=None, w3=None):
+    """What the schema says, for weights in float and tokens [T, H]."""
+    w, chosen = torch.softmax(scores, 1).topk(k, 1)
+    y = torch.zeros_like(x)
+    for t, e in np.ndindex(*chosen.shape):
+        of = chosen[t, e]
+        a = w1[of] @ x[t] + (0 if b1 is None else b1[of])
+        y[t] += w[t, e] * (w2[of] @ (act(a) if w3 is None else act(a) * (w3[of] @ x[t])))
+    return y
+
+
+layer = dict(x=draws(2, 2, 4), x1=3 * draws(4, 3), x2=experts(6, 4), c=draws(3, 6), x3=experts(4, 6), d=draws(3, 4))
+for activation in ("relu", "gelu", "silu", "identity"):
+    case(f'y = {MS}MoE <k = 2, activation_type = "{activation}"> (x, x1, x2, c, x3, d)', **layer)
+case(f'y = {MS}MoE <k = 2, normalize_routing_weights = 1> (x, x1, x2, "", x3)',
+     x=draws(5, 4), x1=3 * draws(5, 3), x2=experts(6, 4), x3=experts(4, 6))
+case(f"y = {MS}MoE (x, x1, x2, c, x3, d)", **layer)
+gated = dict(x=draws(4, 4), x1=3 * draws(4, 3), x2=experts(12, 4), c=draws(3, 12), x3=experts(4, 6))
+for more in ("", ", activation_alpha = 1.75, activation_beta = 1.0, swiglu_limit = 0.5"):
+    case(f'y = {MS}MoE <k = 3, activation_type = "swiglu", swiglu_fusion = 1{more}> (x, x1, x2, c, x3)', **gated)
+formula(f'y = {MS}MoE <k = 2, activation_type = "swiglu", swiglu_fusion = 2> (x, x1, x2, c, x3)',
+        lambda x, r, w1, c, w2: mixed(x, r, w1, w2, lambda a: F.silu(a[:6]) * a[6:], b1=c), **gated)
+for activation in ("silu", "swiglu"):
+    formula(f'y = {MS}MoE <k = 2, activation_type = "{activation}"> (x, x1, x2, "", x3, "", u)',
+            lambda x, r, w1, w2, u: mixed(x, r, w1, w2, F.silu, w3=u), x=draws(4, 4), x1=3 * draws(4, 3),
+            x2=experts(6, 4), x3=experts(4, 6), u=experts(6, 4))
+coded = dict(x=draws(4, 32), x1=3 * draws(4, 3), b=draws(3, 16), d=draws(3, 32))
+for bits, block in ((2, 16), (4, 16), (2, 0), (4, 0), (8, 0)):
+    options = f"k = 2, normalize_routing_weights = 1, expert_weight_bits = {bits}" + (f", block_size = {block}" if block else "")
+    parts = dict(c=experts(16, 32, bits), s=scales(3, 16, *([32 // block] if block else [])) / 2 ** bits,
+                 e=experts(32, 16, bits), t=scales(3, 32, *([1] if block else [])) / 2 ** bits)
+    case(f'y = {MS}QMoE <{options}, activation_type = "silu"> (x, x1, c, s, b, e, t, d)', **coded, **parts)
+    zeros = dict(z=codes(3, 16, -(-2 * bits // 8)) if block else codes(3, 16 * bits // 8),
+                 v=codes(3, 32, 1) if block else codes(3, 32 * bits // 8))
+    case(f'y = {MS}QMoE <{options}> (x, x1, c, s, b, e, t, d, "", "", "", z, v, "", m)', **coded, **parts, **zeros,
+         m=np.abs(draws(4, 3)))
+case(f'y = {MS}QMoE <k = 1, activation_type = "swiglu", swiglu_fusion = 1, block_size = 16> (x, x1, c, s, "", e, t)',
+     x=draws(2, 2, 32), x1=3 * draws(4, 3), c=experts(32, 32, 4), s=scales(3, 32, 2) / 16, e=experts(32, 16, 4), t=scales(3, 32, 1) / 16)
+
 pathlib.Path(__file__).with_name("recorded.txt").write_text("\n".join(lines) + "\n")
 print(sum(line.startswith("case ") for line in lines), "cases")

@@ -28,6 +28,9 @@ typedef struct broken {
 #define CODES "uint8[3,3,8] c = {" C72 "}"
 #define C8 "1,2,3,4,5,6,7,8"
 #define C72 C8 "," C8 "," C8 "," C8 "," C8 "," C8 "," C8 "," C8 "," C8
+#define C64 C8 "," C8 "," C8 "," C8 "," C8 "," C8 "," C8 "," C8
+#define C80 C72 "," C8
+#define C160 C80 "," C80
 #define S9 "float[3,3] s = {1,2,3,4,5,6,7,8,9}"
 
 // clang-format off
@@ -79,8 +82,31 @@ static const broken misfits[] = {
     {"uint8[3,8] c = {" C8 "," C8 "," C8 "}, float[8,4] d = {" C8 "," C8 "," C8 "," C8 "}", "MatMulInteger (c, d)", "uint8 and int8 only"},
     {"uint8[3,8] c = {" C8 "," C8 "," C8 "}, uint8[8,2] d = {" C8 "," C8 "}, uint8 z = {1}, uint8[3] v = {1,2,3}", "MatMulInteger (c, d, z, v)", "zero point"},
     {"uint8[3,8] c = {" C8 "," C8 "," C8 "}, uint8[8,2] d = {" C8 "," C8 "}, int8 z = {1}", "MatMulInteger (c, d, z)", "input 2 is int8"},
-    {CODES ", " S9, "com.microsoft.MoE <k = 2> (x, s, s, \"\", s)", "each expert"},
-    {CODES ", " S9, "com.microsoft.QMoE <k = 2> (x, s, c, s, \"\", c, s)", "each expert"},
+    {"float[2,2,40] w = {" C160 "}, float[2,40,2] v = {" C160 "}, float[2,2] r = {1,2,3,4}", "com.microsoft.MoE <k = 3> (x, r, w, \"\", v)", "k, the experts of a token"},
+    {"float[2,2,40] w = {" C160 "}, float[2,40,2] v = {" C160 "}, float[2,2] r = {1,2,3,4}", "com.microsoft.MoE <k = 0> (x, r, w, \"\", v)", "k, the experts of a token"},
+    {"float[2,2,40] w = {" C160 "}, float[2,40,2] v = {" C160 "}, float[3,2] r = {1,2,3,4,5,6}", "com.microsoft.MoE <k = 1> (x, r, w, \"\", v)", "not one row of scores"},
+    {"float[2,2,40] w = {" C160 "}, float[2,40,2] v = {" C160 "}, float[4] r = {1,2,3,4}", "com.microsoft.MoE <k = 1> (x, r, w, \"\", v)", "is no matrix"},
+    {"float[2,2,40] w = {" C160 "}, float[2,40,2] v = {" C160 "}, float[2,3] r = {1,2,3,4,5,6}", "com.microsoft.MoE <k = 1> (x, r, w, \"\", v)", "not [experts, rows, columns]"},
+    {"float[2,2,40] w = {" C160 "}, float[2,40,2] v = {" C160 "}, float[2,2] r = {1,2,3,4}", "com.microsoft.MoE <k = 1> (x, r, w, \"\", w)", "last dim of input 0"},
+    {"float[2,2,40] w = {" C160 "}, float[2,40,2] v = {" C160 "}, float[2,2] r = {1,2,3,4}", "com.microsoft.MoE <k = 1> (x, r, v, \"\", v)", "last dim of input 0"},
+    {"float[2,2,40] w = {" C160 "}, float[2,40,2] v = {" C160 "}, float[2,2] r = {1,2,3,4}", "com.microsoft.MoE <k = 1> (x, r, w)", "missing"},
+    {"float[2,2,40] w = {" C160 "}, float[2,40,2] v = {" C160 "}, float[2,2] r = {1,2,3,4}", "com.microsoft.MoE <k = 1, activation_type = \"tanh\"> (x, r, w, \"\", v)", "activation_type is none of"},
+    {"float[2,2,40] w = {" C160 "}, float[2,40,2] v = {" C160 "}, float[2,2] r = {1,2,3,4}", "com.microsoft.MoE <k = 1, activation_type = \"swiglu\"> (x, r, w, \"\", v)", "neither swiglu_fusion"},
+    {"float[2,3,40] w = {" C160 "," C64 "," C8 "," C8 "}, float[2,40,2] v = {" C160 "}, float[2,2] r = {1,2,3,4}", "com.microsoft.MoE <k = 1, activation_type = \"swiglu\", swiglu_fusion = 1> (x, r, w, \"\", v)", "an odd number of rows"},
+    {"float[2,2,40] w = {" C160 "}, float[2,40,2] v = {" C160 "}, float[2,2] r = {1,2,3,4}", "com.microsoft.MoE <k = 1, use_sparse_mixer = 1> (x, r, w, \"\", v)", "use_sparse_mixer"},
+    {"float[2,2,40] w = {" C160 "}, float[2,40,2] v = {" C160 "}, float[2,2] r = {1,2,3,4}, float[3,2] b = {1,2,3,4,5,6}", "com.microsoft.MoE <k = 1> (x, r, w, b, v)", "a bias is not"},
+    {"uint8[2,2,20] c = {" C80 "}, float[2,2,3] s = {1,2,3,4,5,6,7,8,9,10,11,12}, uint8[2,40,1] d = {" C80 "}, float[2,40,1] t = {" C80 "}, float[2,2] r = {1,2,3,4}", "com.microsoft.QMoE <expert_weight_bits = 4, block_size = 16> (x, r, c, \"\", \"\", d, t)", "have no scales"},
+    {"uint8[2,2,20] c = {" C80 "}, float[2,2,3] s = {1,2,3,4,5,6,7,8,9,10,11,12}, uint8[2,40,1] d = {" C80 "}, float[2,40,1] t = {" C80 "}, float[2,2] r = {1,2,3,4}", "com.microsoft.QMoE <expert_weight_bits = 4, block_size = 16> (x, r, c, t, \"\", d, t)", "input 2 has not one scale"},
+    {"uint8[2,2,20] c = {" C80 "}, float[2,2,3] s = {1,2,3,4,5,6,7,8,9,10,11,12}, uint8[2,40,1] d = {" C80 "}, float[2,40,1] t = {" C80 "}, float[2,2] r = {1,2,3,4}", "com.microsoft.QMoE <expert_weight_bits = 4, block_size = 16> (x, r, d, s, \"\", d, t)", "input 1"},
+    {"uint8[2,2,20] c = {" C80 "}, float[2,2,3] s = {1,2,3,4,5,6,7,8,9,10,11,12}, uint8[2,40,1] d = {" C80 "}, float[2,40,1] t = {" C80 "}, float[2,2] r = {1,2,3,4}", "com.microsoft.QMoE <expert_weight_bits = 8, block_size = 16> (x, r, c, s, \"\", d, t)", "input 1"},
+    {"uint8[2,2,20] c = {" C80 "}, float[2,2,3] s = {1,2,3,4,5,6,7,8,9,10,11,12}, uint8[2,40,1] d = {" C80 "}, float[2,40,1] t = {" C80 "}, float[2,2] r = {1,2,3,4}", "com.microsoft.QMoE <expert_weight_bits = 3, block_size = 16> (x, r, c, s, \"\", d, t)", "expert_weight_bits"},
+    {"uint8[2,2,20] c = {" C80 "}, float[2,2,3] s = {1,2,3,4,5,6,7,8,9,10,11,12}, uint8[2,40,1] d = {" C80 "}, float[2,40,1] t = {" C80 "}, float[2,2] r = {1,2,3,4}", "com.microsoft.QMoE <expert_weight_bits = 4, block_size = 24> (x, r, c, s, \"\", d, t)", "block_size is no power"},
+    {"uint8[2,2,20] c = {" C80 "}, float[2,2,3] s = {1,2,3,4,5,6,7,8,9,10,11,12}, uint8[2,40,1] d = {" C80 "}, float[2,40,1] t = {" C80 "}, float[2,2] r = {1,2,3,4}", "com.microsoft.QMoE <expert_weight_bits = 4, block_size = -16> (x, r, c, s, \"\", d, t)", "block_size is no power"},
+    {"uint8[2,2,20] c = {" C80 "}, float[2,2,3] s = {1,2,3,4,5,6,7,8,9,10,11,12}, uint8[2,40,1] d = {" C80 "}, float[2,40,1] t = {" C80 "}, float[2,2] r = {1,2,3,4}", "com.microsoft.QMoE <expert_weight_bits = 4, block_size = 16, quant_type = \"fp4\"> (x, r, c, s, \"\", d, t)", "quant_type"},
+    {"uint8[2,2,20] c = {" C80 "}, float[2,2,3] s = {1,2,3,4,5,6,7,8,9,10,11,12}, uint8[2,40,1] d = {" C80 "}, float[2,40,1] t = {" C80 "}, float[2,2] r = {1,2,3,4}", "com.microsoft.QMoE <expert_weight_bits = 4, block_size = 16, weights_prepacked = 1> (x, r, c, s, \"\", d, t)", "packed for one kind"},
+    {"uint8[2,2,20] c = {" C80 "}, float[2,2,3] s = {1,2,3,4,5,6,7,8,9,10,11,12}, uint8[2,40,1] d = {" C80 "}, float[2,40,1] t = {" C80 "}, uint8[3] z = {1,2,3}, float[2,2] r = {1,2,3,4}", "com.microsoft.QMoE <expert_weight_bits = 4, block_size = 16> (x, r, c, s, \"\", d, t, \"\", \"\", \"\", \"\", z)", "input 3"},
+    {"uint8[2,2,20] c = {" C80 "}, float[2,2,3] s = {1,2,3,4,5,6,7,8,9,10,11,12}, uint8[2,40,1] d = {" C80 "}, float[2,40,1] t = {" C80 "}, float[2,2] u = {1,2,3,4}, uint8[3] z = {1,2,3}, float[2,2] r = {1,2,3,4}", "com.microsoft.QMoE <expert_weight_bits = 4> (x, r, c, u, \"\", d, t, \"\", \"\", \"\", \"\", z)", "zero points of whole rows"},
+    {"uint8[2,2,20] c = {" C80 "}, float[2,2,3] s = {1,2,3,4,5,6,7,8,9,10,11,12}, uint8[2,40,1] d = {" C80 "}, float[2,40,1] t = {" C80 "}, float[1,2] m = {1,2}, float[2,2] r = {1,2,3,4}", "com.microsoft.QMoE <expert_weight_bits = 4, block_size = 16> (x, r, c, s, \"\", d, t, \"\", \"\", \"\", \"\", \"\", \"\", \"\", m)", "GatherElements"},
     {CODES ", " S9, "com.microsoft.MatMulFpQ4 (x, c, s)", "MatMulNBits instead"},
     {CODES ", " S9 ", float[4] b = {1,2,3,4}", NBITS(FINE, "c, s, \"\", \"\", b"), "4"},
     {"float[3,8] c = {" C8 "," C8 "," C8 "}, int64[2] i = {0,1}, float[3,1] s = {1,2,3}", TABLE("bits = 4, block_size = 16", "c, i, s"), "input 0, the table"},

@@ -53,9 +53,11 @@ static ebb_operand *put_raw(testing *t, ebb_dtype dtype, int rank, const int64_t
     return o;
 }
 
-static void put_form(testing *t, const form *f)
+/* The operands of so many matrices. */
+static void put_forms(testing *t, const form *f, ebb_op op, int64_t matrices)
 {
-    begin(t, EBB_OP_MATMUL_CODES);
+    begin(t, op);
+    put_int(t, "experts", matrices);
     put_int(t, "N", f->n);
     put_int(t, "K", f->k);
     put_int(t, "bits", f->bits);
@@ -64,7 +66,7 @@ static void put_form(testing *t, const form *f)
     put_int(t, "high_first", f->high_first);
     put_int(t, "packed_zeros", f->zeros != REAL);
     put_int(t, "transB", f->turned);
-    const int64_t rows = f->flat ? 1 : f->n, columns = f->flat ? f->n * f->k : f->k,
+    const int64_t rows = f->flat ? 1 : f->n * matrices, columns = f->flat ? f->n * f->k : f->k,
                   blocks = (columns + f->block - 1) / f->block, per = 8 / f->bits;
     put_in(t, EBB_F32, 2, D(f->rows, f->turned ? f->k : f->n));
     put_raw(t, EBB_U8, 2,
@@ -79,6 +81,11 @@ static void put_form(testing *t, const form *f)
         if (f->levels == LINEAR)
             set_value(levels, (size_t)i, i);
     put_out(t, EBB_F32, 2, D(f->rows, f->turned ? f->n : f->k));
+}
+
+static void put_form(testing *t, const form *f)
+{
+    put_forms(t, f, EBB_OP_MATMUL_CODES, 1);
 }
 
 static void both_agree(testing *t, const char *plain, const char *tiles, const char *what)
@@ -159,6 +166,63 @@ static void tiles_of_tensors_are_too(void **state)
     }
 }
 
+/* ---- a matrix for each expert ---- */
+
+/* Experts of many rows, of one and of none; neighbours, and not. */
+static void put_experts(testing *t, int64_t rows)
+{
+    ebb_operand *of = put_in(t, EBB_I64, 1, D(rows));
+    for (int64_t r = 0; r < rows; r++)
+        ((int64_t *)of->data)[r] = r < rows / 2 ? 3 : r == rows / 2 ? 0 : 1 + r % 5 / 4;
+}
+
+static void tiles_of_experts_are_too(void **state)
+{
+    (void)state;
+    enum { EXPERTS = 4 };
+    const size_t some[] = {1, 2, 4, 5, 7, 9, 12, 18};
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        const form *f = &forms[some[i]];
+        char what[64];
+        testing t;
+        (void)snprintf(what, sizeof what, "experts of form %zu", some[i]);
+        put_forms(&t, f, EBB_OP_EXPERTS_MATMUL_CODES, EXPERTS);
+        put_experts(&t, f->rows);
+        both_agree(&t, "plain.experts_matmul_codes", "tiles.experts_matmul_codes", what);
+        end(&t);
+        begin(&t, EBB_OP_EXPERTS_MATMUL);
+        put_int(&t, "transB", f->turned);
+        put_in(&t, EBB_F32, 2, D(f->rows, f->turned ? f->k : f->n));
+        put_in(&t, EBB_F32, 3, D(EXPERTS, f->n, f->k));
+        put_experts(&t, f->rows);
+        put_out(&t, EBB_F32, 2, D(f->rows, f->turned ? f->n : f->k));
+        both_agree(&t, "plain.experts_matmul", "tiles.experts_matmul", what);
+        end(&t);
+    }
+}
+
+/* An expert that is none is named, and nothing is read beyond the weights. */
+static void an_expert_that_is_none_is_refused(void **state)
+{
+    (void)state;
+    static const char *const kernels[] = {"plain.experts_matmul", "tiles.experts_matmul"};
+    for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
+        for (int64_t wrong = -1; wrong <= 2; wrong += 3) {
+            testing t;
+            begin(&t, EBB_OP_EXPERTS_MATMUL);
+            put_in(&t, EBB_F32, 2, D(3, 4));
+            put_in(&t, EBB_F32, 3, D(2, 5, 4));
+            ((int64_t *)put_in(&t, EBB_I64, 1, D(3))->data)[1] = wrong;
+            put_out(&t, EBB_F32, 2, D(3, 5));
+            assert_null(declined_by(&t, kernels[i]));
+            t.call.kernel = kernel_named(kernels[i]);
+            ebb_status status = t.call.kernel->run(&t.call);
+            assert_non_null(status);
+            assert_non_null(strstr(ebb_status_text(status), "row 1 is of expert"));
+            end(&t);
+        }
+}
+
 static void threads_change_no_bit(void **state)
 {
     (void)state;
@@ -213,6 +277,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tiles_are_what_the_plain_kernel_computes),
         cmocka_unit_test(tiles_of_tensors_are_too),
+        cmocka_unit_test(tiles_of_experts_are_too),
+        cmocka_unit_test(an_expert_that_is_none_is_refused),
         cmocka_unit_test(threads_change_no_bit),
         cmocka_unit_test(rows_of_zeros_cost_no_product),
     };

@@ -33,27 +33,43 @@ static double sum_of(const ebb_operand *a, int64_t row, const double *w, int64_t
     return sum;
 }
 
-static ebb_status run(const ebb_call *c)
+/* Rows from `first` on that are the matrix's. */
+static void multiply(const ebb_call *c, const ebb_frozen_matrix *m, int64_t first, int64_t end)
 {
-    ebb_frozen_matrix m;
-    ebb_frozen_open(&m, c);
     const bool wide = c->in[0].type.dtype == EBB_F64;
-    const int64_t inner = ebb_frozen_inner(&m.of), columns = ebb_frozen_columns(&m.of);
-    const int64_t rows = ebb_elements(&c->in[0].type) / inner;
+    const int64_t inner = ebb_frozen_inner(&m->of), columns = ebb_frozen_columns(&m->of);
     double *w = c->workspace;
     for (int64_t j = 0; j < columns; j++) {
         for (int64_t i = 0; i < inner; i++) {
-            w[i] = m.of.turned ? ebb_frozen_at(&m, j, i) : ebb_frozen_at(&m, i, j);
+            w[i] = m->of.turned ? ebb_frozen_at(m, j, i) : ebb_frozen_at(m, i, j);
             w[i] = wide ? w[i] : (double)(float)w[i];
         }
-        EBB_PARALLEL_FOR(rows * inner)
-        for (int64_t r = 0; r < rows; r++) {
+        EBB_PARALLEL_FOR((end - first) * inner)
+        for (int64_t r = first; r < end; r++) {
             const double sum = sum_of(&c->in[0], r, w, inner);
             if (wide)
                 ((double *)c->out[0].data)[r * columns + j] = sum;
             else
                 ((float *)c->out[0].data)[r * columns + j] = (float)sum;
         }
+    }
+}
+
+static ebb_status run(const ebb_call *c)
+{
+    ebb_frozen_matrix m;
+    ebb_frozen_open(&m, c);
+    const int64_t rows = ebb_elements(&c->in[0].type) / ebb_frozen_inner(&m.of);
+    const int64_t *of = ebb_frozen_experts(c);
+    if (of == NULL) {
+        multiply(c, &m, 0, rows);
+        return NULL;
+    }
+    EBB_TRY(ebb_experts_check(c, of, rows, m.of.matrices));
+    for (int64_t r = 0, next; r < rows; r = next) {
+        const ebb_frozen_matrix one = ebb_frozen_one(&m, of[r]);
+        next = ebb_experts_next(of, rows, r);
+        multiply(c, &one, r, next);
     }
     return NULL;
 }
@@ -122,6 +138,7 @@ static ebb_status run_gather(const ebb_call *c)
 // clang-format off
 const ebb_kernel ebb_plain_frozen[] = {
     {.name = "plain.matmul_codes",       .op = EBB_OP_MATMUL_CODES,       .dtypes = dtypes, .fits = ebb_frozen_misfit, .workspace = workspace, .run = run},
+    {.name = "plain.experts_matmul_codes", .op = EBB_OP_EXPERTS_MATMUL_CODES, .dtypes = dtypes, .fits = ebb_frozen_misfit, .workspace = workspace, .run = run},
     {.name = "plain.gather_block_quantized", .op = EBB_OP_GATHER_BLOCK_QUANTIZED, .fits = misfit_table, .run = run_gather},
     {.name = "plain.matmul_dequantized", .op = EBB_OP_MATMUL_DEQUANTIZED, .dtypes = dtypes, .fits = ebb_frozen_misfit, .workspace = workspace, .run = run},
 };

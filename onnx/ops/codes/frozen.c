@@ -2,6 +2,7 @@
  * that is.
  *
  *   MatMulCodes(A, codes, scales, zeros, levels) -> A X^T or A X
+ *   ExpertsMatMulCodes(A, codes, ..., of)        -> the same, each row of A by the matrix of its expert
  *   MatMulDequantized(A, x, scale, zero?)        -> the same
  *
  * The gradient of A X^T is dY X: the same operator with transB turned round. Nothing is kept for it.
@@ -29,6 +30,13 @@ ebb_status ebb_infer_matmul_codes(ebb_infer *c)
     return infer(c, true);
 }
 
+ebb_status ebb_infer_experts_matmul_codes(ebb_infer *c)
+{
+    EBB_TRY(ebb_infer_need(c, EBB_FROZEN_OF + 1));
+    EBB_TRY(ebb_infer_experts(c, EBB_FROZEN_OF));
+    return infer(c, true);
+}
+
 ebb_status ebb_infer_matmul_dequantized(ebb_infer *c)
 {
     EBB_TRY(ebb_infer_need(c, 3));
@@ -46,7 +54,7 @@ double ebb_cost_matmul_frozen(const ebb_infer *c)
 void ebb_grad_matmul_frozen(ebb_build *b, ebb_grad *c)
 {
     const ebb_op op = ebb_node_of(b->g, c->node)->op;
-    const bool turned = ebb_attr_int(&c->attrs, "transB", op == EBB_OP_MATMUL_CODES) != 0;
+    const bool turned = ebb_attr_int(&c->attrs, "transB", op != EBB_OP_MATMUL_DEQUANTIZED) != 0;
     for (uint32_t i = 1; i < c->input_count; i++)
         if (ebb_grad_wants(c, i)) {
             ebb_grad_fail(b, c,
@@ -56,12 +64,13 @@ void ebb_grad_matmul_frozen(ebb_build *b, ebb_grad *c)
         }
     if (!ebb_grad_wants(c, 0))
         return;
-    ebb_value in[5] = {c->dy[0]};
-    for (uint32_t i = 1; i < c->input_count && i < 5; i++)
+    enum { INPUTS = EBB_FROZEN_OF + 1 };
+    ebb_value in[INPUTS] = {c->dy[0]};
+    for (uint32_t i = 1; i < c->input_count && i < INPUTS; i++)
         in[i] = c->x[i];
     ebb_with_attrs_of(b, c->node);
     ebb_with_int(b, "transB", !turned);
-    c->dx[0] = ebb_emit_list(b, op, in, c->input_count < 5 ? c->input_count : 5);
+    c->dx[0] = ebb_emit_list(b, op, in, c->input_count < INPUTS ? c->input_count : INPUTS);
 }
 
 /* (data, indices, scales, zeros?) -> the rows, decoded, in the dtype of the scales. */

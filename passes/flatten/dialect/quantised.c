@@ -151,11 +151,3 @@ void ebb_dialect_matmul_fpq4(ebb_build *b, ebb_foreign *f)
         b, f, EBB_UNSUPPORTED,
         "input 1 is packed for one kind of processor: quantise the model to MatMulNBits instead");
 }
-
-void ebb_dialect_experts(ebb_build *b, ebb_foreign *f)
-{
-    refuse(b, f, EBB_UNSUPPORTED,
-           "a mixture of experts in one operator is not computed: export it without the fusion, "
-           "each expert "
-           "by products of its own (MatMul, MatMulNBits)");
-}
