@@ -10,8 +10,6 @@
 
 enum { LANES = EBB_TILE_LANES, PANEL = EBB_TILE_COLUMNS };
 
-/* ---- scales and zero points ---- */
-
 /* Beside columns c and their likes; group 0 is that of the tile's first. */
 static int64_t group_of(int64_t group, int64_t first, int64_t i)
 {
@@ -22,27 +20,6 @@ static int64_t group_of(int64_t group, int64_t first, int64_t i)
 static int64_t start_of(int64_t group, int64_t first, int64_t g)
 {
     return group == INT64_MAX || g == 0 ? first : (first / group + g) * group;
-}
-
-static void expand_scales(ebb_frozen_tile *t)
-{
-    const ebb_frozen_product *p = t->p;
-    const ebb_frozen_matrix *m = &p->m;
-    const int64_t inner = group_of(p->inner_group, t->from, t->depth - 1) + 1;
-    const int64_t across = group_of(p->column_group, t->column, t->columns - 1) + 1;
-    t->grid_row = p->column_group == 1 ? ebb_tile_width(t->columns) : across;
-    if (m->of.turned) {
-        for (int64_t h = 0; h < across; h++)
-            ebb_frozen_blocks(m, start_of(p->column_group, t->column, h), t->from, inner,
-                              t->scales + h, t->zeros + h, t->grid_row);
-    } else {
-        for (int64_t g = 0; g < inner; g++)
-            ebb_frozen_blocks(m, start_of(p->inner_group, t->from, g), t->column, across,
-                              t->scales + g * t->grid_row, t->zeros + g * t->grid_row, 1);
-    }
-    for (int64_t g = 0; g < inner; g++)
-        for (int64_t h = across; h < t->grid_row; h++)
-            t->scales[g * t->grid_row + h] = t->zeros[g * t->grid_row + h] = 0.0f;
 }
 
 /* ---- decoding, element by element ---- */
@@ -69,28 +46,32 @@ static void decode_slowly(ebb_frozen_tile *t)
 typedef int32_t lanes_of_codes __attribute__((vector_size(LANES * sizeof(int32_t))));
 typedef uint8_t lanes_of_bytes __attribute__((vector_size(LANES)));
 
+enum { WORD = 32 };
+
 /* What turns codes into numbers, out of memory that stores might change. */
 typedef struct reading {
-    lanes_of_codes flip;
-    ebb_lanes table; /* of up to LANES levels */
+    lanes_of_codes flips; /* of all codes of a word */
+    ebb_lanes table;      /* of up to LANES levels */
     const float *level;
-    bool linear, small;
+    bool small;
 } reading;
 
-static inline reading reading_of(const ebb_frozen_product *p)
+static inline reading reading_of(const ebb_frozen_product *p, bool linear)
 {
-    reading r = {.flip = (lanes_of_codes){0} + (int32_t)p->m.flip,
-                 .level = p->level,
-                 .linear = p->m.linear,
-                 .small = 1 << p->m.of.bits <= LANES};
+    reading r = {.level = p->level, .small = 1 << p->m.of.bits <= LANES};
+    uint32_t flips = 0;
+    for (unsigned at = 0; linear && at < WORD; at += p->m.of.bits)
+        flips |= p->m.flip << at;
+    r.flips += (int32_t)flips;
     memcpy(&r.table, p->level, sizeof r.table);
     return r;
 }
 
-EBB_TILE_INLINE ebb_lanes levels_of(const reading *r, lanes_of_codes q)
+/* q: flipped where they are linear. */
+EBB_TILE_INLINE ebb_lanes levels_of(const reading *r, lanes_of_codes q, const bool linear)
 {
-    if (r->linear)
-        return __builtin_convertvector(q ^ r->flip, ebb_lanes);
+    if (linear)
+        return __builtin_convertvector(q, ebb_lanes);
     if (r->small)
         return __builtin_shuffle(r->table, q);
     ebb_lanes x;
@@ -120,9 +101,9 @@ static inline int64_t grid_at(const ebb_frozen_tile *t, int64_t c)
 }
 
 EBB_TILE_INLINE void put(const reading *r, float *to, lanes_of_codes q, ebb_lanes zero,
-                         ebb_lanes scale)
+                         ebb_lanes scale, const bool linear)
 {
-    const ebb_lanes x = (levels_of(r, q) - zero) * scale;
+    const ebb_lanes x = (levels_of(r, q, linear) - zero) * scale;
     memcpy(to, &x, sizeof x);
 }
 
@@ -148,25 +129,61 @@ static inline bool step_by(counter *c, int64_t by)
     return true;
 }
 
-enum { WORD = 32 };
-
-EBB_TILE_INLINE int32_t word_at(const uint8_t *at, size_t bytes)
+/* LANES words of each of LANES rows: lane l of word w becomes word l of lane w. Each step puts what is half
+ * of all rows apart side by side. */
+EBB_TILE_INLINE void turn(lanes_of_codes *word)
 {
-    int32_t word = 0;
-    memcpy(&word, at, bytes);
+    lanes_of_codes low, high;
+    for (int l = 0; l < LANES; l++) {
+        low[l] = l / 2 + l % 2 * LANES;
+        high[l] = low[l] + LANES / 2;
+    }
+    for (int step = 1; step < LANES; step *= 2) {
+        lanes_of_codes next[LANES];
+        EBB_TILE_UNROLL
+        for (int l = 0; l < LANES / 2; l++) {
+            next[2 * l] = __builtin_shuffle(word[l], word[l + LANES / 2], low);
+            next[2 * l + 1] = __builtin_shuffle(word[l], word[l + LANES / 2], high);
+        }
+        memcpy(word, next, sizeof next);
+    }
+}
+
+/* The codes of each byte in the order of numbers: those of high_first begin with its high bits. */
+EBB_TILE_INLINE lanes_of_codes low_first(lanes_of_codes word, const int bits)
+{
+    if (bits < 8)
+        word = (word >> 4 & 0x0F0F0F0F) | (word & 0x0F0F0F0F) << 4;
+    if (bits < 4)
+        word = (word >> 2 & 0x33333333) | (word & 0x33333333) << 2;
     return word;
+}
+
+/* The next words of all rows, from byte b of so many on. */
+EBB_TILE_INLINE void take_words(lanes_of_codes *words, const uint8_t *const *lane, int64_t b,
+                                int64_t bytes)
+{
+    const size_t all = sizeof *words, left = (size_t)(bytes - b);
+    for (int l = 0; l < LANES; l++) {
+        words[l] = (lanes_of_codes){0};
+        if (left >= all)
+            memcpy(&words[l], lane[l] + b, all);
+        else
+            memcpy(&words[l], lane[l] + b, left);
+    }
+    turn(words);
 }
 
 /* Lanes are rows of codes: LANES columns of a panel, from column c of the tile on. Groups are of whole
  * words, or of one code each. */
-EBB_TILE_INLINE void decode_across(const ebb_frozen_tile *t, float *to, int64_t c, const int bits)
+EBB_TILE_INLINE void decode_across(const ebb_frozen_tile *t, float *to, int64_t c, const int bits,
+                                   const bool linear)
 {
     const ebb_frozen_product *p = t->p;
     const ebb_frozen *f = &p->m.of;
-    const reading r = reading_of(p);
+    const reading r = reading_of(p, linear);
     const int64_t row_bytes = f->row * bits / 8, start = t->from * bits / 8;
     const int64_t bytes = (t->depth * bits + 7) / 8, grid = grid_at(t, c), depth = t->depth;
-    const int turned_round = f->high_first ? 8 - bits : 0;
     const bool alone = p->inner_group == 1;
     const uint8_t *lane[LANES];
     for (int l = 0; l < LANES; l++) {
@@ -175,18 +192,21 @@ EBB_TILE_INLINE void decode_across(const ebb_frozen_tile *t, float *to, int64_t 
     }
     counter at = count_from(p, t->from);
     ebb_lanes zero = beside(t, t->zeros, 0, grid), scale = beside(t, t->scales, 0, grid);
-    for (int64_t i = 0, b = 0; i < depth; b += 4) {
-        lanes_of_codes word = {0};
-        if (bytes - b >= 4)
-            for (int l = 0; l < LANES; l++)
-                word[l] = word_at(lane[l] + b, 4);
-        else
-            for (int l = 0; l < LANES; l++)
-                word[l] = word_at(lane[l] + b, (size_t)(bytes - b));
+    lanes_of_codes words[LANES];
+    for (int64_t i = 0, w = 0; i < depth; w++) {
+        if (w % LANES == 0)
+            take_words(words, lane, w * 4, bytes);
+        const lanes_of_codes as_is = words[w % LANES] ^ r.flips,
+                             word = f->high_first ? low_first(as_is, bits) : as_is;
         const int64_t count = depth - i < WORD / bits ? depth - i : WORD / bits;
-        for (int j = 0; j < count; j++) {
-            put(&r, to + j * PANEL, (word >> (j * bits ^ turned_round)) & ((1 << bits) - 1), zero,
-                scale);
+        if (count == WORD / bits && !alone) {
+            EBB_TILE_UNROLL
+            for (int j = 0; j < WORD / bits; j++)
+                put(&r, to + j * PANEL, (word >> j * bits) & ((1 << bits) - 1), zero, scale,
+                    linear);
+        }
+        for (int j = count == WORD / bits && !alone ? (int)count : 0; j < count; j++) {
+            put(&r, to + j * PANEL, (word >> j * bits) & ((1 << bits) - 1), zero, scale, linear);
             if (alone && i + j + 1 < depth) {
                 zero = beside(t, t->zeros, i + j + 1, grid);
                 scale = beside(t, t->scales, i + j + 1, grid);
@@ -204,9 +224,9 @@ EBB_TILE_INLINE void decode_across(const ebb_frozen_tile *t, float *to, int64_t 
 /* Codes of LANES neighbours, of 2 or 4 bits, lie in so many words: */
 #define WORDS(bits) (LANES * (bits) > WORD ? LANES * (bits) / WORD : 1)
 
-/* Where a lane's code lies in its word; all bits of `second`: that is the second. */
+/* Where a lane's code lies: in which word, and where in it. */
 typedef struct places {
-    lanes_of_codes second, shift;
+    lanes_of_codes word, shift;
 } places;
 
 static inline places places_of(const ebb_frozen *f)
@@ -214,7 +234,7 @@ static inline places places_of(const ebb_frozen *f)
     const int bits = (int)f->bits;
     places p;
     for (int l = 0; l < LANES; l++) {
-        p.second[l] = l * bits < WORD ? 0 : -1;
+        p.word[l] = l * bits / WORD;
         p.shift[l] = l * bits % WORD ^ (f->high_first ? 8 - bits : 0);
     }
     return p;
@@ -229,21 +249,23 @@ EBB_TILE_INLINE lanes_of_codes codes_of(const uint8_t *row, size_t bytes, const 
         memcpy(&raw, row, bytes);
         return __builtin_convertvector(raw, lanes_of_codes);
     }
-    uint32_t words[2] = {0};
+    int32_t words[2] = {0};
     memcpy(words, row, bytes);
-    lanes_of_codes word = (lanes_of_codes){0} + (int32_t)words[0];
-    if (WORDS(bits) > 1)
-        word = (word & ~at->second) | (((lanes_of_codes){0} + (int32_t)words[1]) & at->second);
+    const lanes_of_codes both = {words[0], words[1]}, word = WORDS(bits) > 1
+                                                                 ? __builtin_shuffle(both, at->word)
+                                                                 : (lanes_of_codes){0} + words[0];
     return (word >> at->shift) & ((1 << bits) - 1);
 }
 
 /* Lanes are neighbours in a row of codes: LANES columns of a panel, from column c of the tile on. */
-EBB_TILE_INLINE void decode_along(const ebb_frozen_tile *t, float *to, int64_t c, const int bits)
+EBB_TILE_INLINE void decode_along(const ebb_frozen_tile *t, float *to, int64_t c, const int bits,
+                                  const bool linear)
 {
     const ebb_frozen_product *p = t->p;
     const ebb_frozen *f = &p->m.of;
     const places at_lane = places_of(f);
-    const reading r = reading_of(p);
+    const reading r = reading_of(p, linear);
+    const lanes_of_codes flip = r.flips & ((1 << bits) - 1);
     const int64_t depth = t->depth;
     const int64_t row_bytes = f->row * bits / 8, start = (t->column + c) * bits / 8;
     const int64_t full = LANES * bits / 8, left = row_bytes - start;
@@ -255,7 +277,7 @@ EBB_TILE_INLINE void decode_along(const ebb_frozen_tile *t, float *to, int64_t c
         const lanes_of_codes q = left >= full
                                      ? codes_of(row, (size_t)full, &at_lane, bits)
                                      : codes_of(row, left > 0 ? (size_t)left : 0, &at_lane, bits);
-        put(&r, to, q, zero, scale);
+        put(&r, to, q ^ flip, zero, scale, linear);
         if (step_by(&at, 1) && i + 1 < depth) {
             zero = beside(t, t->zeros, at.group, grid);
             scale = beside(t, t->scales, at.group, grid);
@@ -263,26 +285,88 @@ EBB_TILE_INLINE void decode_along(const ebb_frozen_tile *t, float *to, int64_t c
     }
 }
 
-EBB_TILE_INLINE void decode_by(const ebb_frozen_tile *t, const int bits)
+EBB_TILE_INLINE void decode_by(const ebb_frozen_tile *t, const int bits, const bool linear)
 {
     for (int64_t c = 0; c < ebb_tile_width(t->columns); c += LANES) {
         float *to = t->panels + c / PANEL * PANEL * t->depth + c % PANEL;
         if (t->p->m.of.turned)
-            decode_across(t, to, c, bits);
+            decode_across(t, to, c, bits, linear);
         else
-            decode_along(t, to, c, bits);
+            decode_along(t, to, c, bits, linear);
     }
+}
+
+/* ---- scales and zero points as floats ---- */
+
+/* Of LANES rows at a time, where each row has its own, side by side. */
+static void turn_scales(ebb_frozen_tile *t, int64_t groups)
+{
+    const ebb_frozen_product *p = t->p;
+    const ebb_frozen *f = &p->m.of;
+    const uint8_t *from = (const uint8_t *)p->m.scales + (size_t)(t->from / f->block_k) * 4;
+    for (int64_t c = 0; c < t->grid_row; c += LANES) {
+        const uint8_t *lane[LANES];
+        lanes_of_codes words[LANES];
+        for (int l = 0; l < LANES; l++) {
+            const int64_t n = t->column + c + l;
+            lane[l] = from + (size_t)((n < f->n ? n : f->n - 1) * f->scale_n) * 4;
+        }
+        for (int64_t g = 0; g < groups; g++) {
+            if (g % LANES == 0)
+                take_words(words, lane, g * 4, groups * 4);
+            memcpy(t->scales + g * t->grid_row + c, &words[g % LANES], sizeof *words);
+        }
+    }
+}
+
+static void expand_scales(ebb_frozen_tile *t)
+{
+    const ebb_frozen_product *p = t->p;
+    const ebb_frozen_matrix *m = &p->m;
+    const bool turned = m->of.turned, one = m->of.zero <= EBB_ZERO_BYTE;
+    const int64_t inner = group_of(p->inner_group, t->from, t->depth - 1) + 1;
+    const int64_t across = group_of(p->column_group, t->column, t->columns - 1) + 1;
+    t->grid_row = p->column_group == 1 ? ebb_tile_width(t->columns) : across;
+    const bool by_lanes = turned && p->column_group == 1 && m->of.scale_k == 1 &&
+                          m->of.block_n == 1 && m->scale_dtype == EBB_F32;
+    float *scales = by_lanes ? NULL : t->scales, *zeros = one ? NULL : t->zeros;
+    if (by_lanes)
+        turn_scales(t, inner);
+    if (one) {
+        ebb_frozen_blocks(m, t->column < m->of.n ? t->column : 0, 0, 1, NULL, t->zeros, 1);
+        for (int64_t i = 1; i < inner * t->grid_row; i++)
+            t->zeros[i] = t->zeros[0];
+    }
+    const int64_t rows = scales == NULL && zeros == NULL ? 0 : turned ? across : inner;
+    for (int64_t i = 0; i < rows; i++) {
+        const int64_t n =
+            turned ? start_of(p->column_group, t->column, i) : start_of(p->inner_group, t->from, i);
+        const int64_t at = turned ? i : i * t->grid_row;
+        ebb_frozen_blocks(m, n, turned ? t->from : t->column, turned ? inner : across,
+                          scales != NULL ? scales + at : NULL, zeros != NULL ? zeros + at : NULL,
+                          turned ? t->grid_row : 1);
+    }
+    for (int64_t g = 0; g < inner; g++)
+        for (int64_t h = across; h < t->grid_row; h++) {
+            t->scales[g * t->grid_row + h] = 0.0f;
+            t->zeros[g * t->grid_row + h] = 0.0f;
+        }
 }
 
 static void decode_quickly(ebb_frozen_tile *t)
 {
     expand_scales(t);
-    if (t->p->m.of.bits == 2)
-        decode_by(t, 2);
-    else if (t->p->m.of.bits == 4)
-        decode_by(t, 4);
-    else
-        decode_by(t, 8);
+    const bool linear = t->p->m.linear;
+    switch (t->p->m.of.bits) {
+    case 2:
+        linear ? decode_by(t, 2, true) : decode_by(t, 2, false);
+        break;
+    case 4:
+        linear ? decode_by(t, 4, true) : decode_by(t, 4, false);
+        break;
+    default:
+        linear ? decode_by(t, 8, true) : decode_by(t, 8, false);
+    }
 }
 
 /* A scale is the same for all lanes or another for each, and rows of codes are whole bytes. */

@@ -101,7 +101,8 @@ double ebb_frozen_scale(const ebb_frozen_matrix *m, int64_t n, int64_t k);
 double ebb_frozen_zero(const ebb_frozen_matrix *m, int64_t n, int64_t k);
 
 /* The scales, and zero points less `least` where codes are linear, of `count` blocks of row n, from that
- * of column k on; each `step` floats behind the last. Of a matrix whose blocks do not run on. */
+ * of column k on; each `step` floats behind the last. NULL: not these. Of a matrix whose blocks do not run
+ * on. */
 void ebb_frozen_blocks(const ebb_frozen_matrix *m, int64_t n, int64_t k, int64_t count,
                        float *scales, float *zeros, int64_t step);
 

@@ -138,7 +138,10 @@ void ebb_frozen_blocks(const ebb_frozen_matrix *m, int64_t n, int64_t k, int64_t
     const int64_t column = k / f->block_k;
     const int64_t first = n / f->block_n * f->scale_n + column * f->scale_k;
     const float least = m->linear ? (float)m->least : 0.0f;
-    reals(scales, step, m->scales, m->scale_dtype, first, count, f->scale_k);
+    if (scales != NULL)
+        reals(scales, step, m->scales, m->scale_dtype, first, count, f->scale_k);
+    if (zeros == NULL)
+        return;
     switch (f->zero) {
     case EBB_ZERO_REAL:
         reals(zeros, step, m->zeros, m->zero_dtype, first, count, f->scale_k);
