@@ -248,6 +248,57 @@ static void what_is_wrong_with_rows_is_said(void **state)
     assert_says(open_rows(&data, "{\"text\": \"a\"}", "gpt2", 0), "--sequence N");
 }
 
+static void write_file(const char *folder, const char *name, const char *text)
+{
+    char path[512];
+    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    (void)fputs(text, f);
+    (void)fclose(f);
+}
+
+/* Templates of no form that is written, of which most have some of another's words. */
+static void a_template_of_another_form_is_refused(void **state)
+{
+    (void)state;
+    static const char tokenizer[] =
+        "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": []}, \"added_tokens\": "
+        "[{\"id\": 1, \"content\": \"<|im_start|>\"}, {\"id\": 2, \"content\": \"<|im_end|>\"}]}";
+    static const char *const templates[] = {
+        "{% for m in messages %}### {{ m.role }}:\\n{{ m.content }}{% endfor %}",
+        "{{ '<|im_start|>' + m.role + '<|im_sep|>' + m.content + '<|im_end|>' }}",
+        "{{ '<|user|>\\n' + m.content + eos_token }}{{ '<|assistant|>\\n' + m.content + eos_token "
+        "}}",
+        "[gMASK]<sop><|user|>\\n{{ m.content }}<|assistant|>\\n{{ m.content }}",
+        "{{ '<|im_start|>' + m.role + m.content }}",
+        "",
+    };
+    char folder[] = "/tmp/ebb_chat_XXXXXX", path[512], text[512];
+    ebb_data *data;
+    if (!reads_text())
+        skip();
+    assert_non_null(mkdtemp(folder));
+    write_file(folder, "tokenizer.json", tokenizer);
+    (void)snprintf(path, sizeof path, "%s/tokenizer.json", folder);
+    FILE *f = fopen(rows, "w");
+    assert_non_null(f);
+    (void)fputs("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}", f);
+    (void)fclose(f);
+    for (size_t i = 0; i < sizeof templates / sizeof *templates; i++) {
+        (void)snprintf(text, sizeof text, "{\"chat_template\": \"%s\"}", templates[i]);
+        write_file(folder, "tokenizer_config.json", text);
+        ebb_status status = ebb_data_open_files(&data, (const char *const[]){rows, path, NULL},
+                                                &(ebb_data_options){.sequence = 4});
+        assert_says(status, "the tokenizer's chat template is none of these");
+        assert_says(status, "write the rows as {\"prompt\": ..., \"completion\": ...}");
+    }
+    (void)unlink(path);
+    (void)snprintf(path, sizeof path, "%s/tokenizer_config.json", folder);
+    (void)unlink(path);
+    (void)rmdir(folder);
+}
+
 static void what_is_not_computed_is_refused_by_its_name(void **state)
 {
     (void)state;
@@ -324,6 +375,7 @@ int main(void)
         cmocka_unit_test(messages_are_written_as_the_template_has_them),
         cmocka_unit_test(a_prompt_is_not_learned),
         cmocka_unit_test(what_is_wrong_with_rows_is_said),
+        cmocka_unit_test(a_template_of_another_form_is_refused),
         cmocka_unit_test(what_is_not_computed_is_refused_by_its_name),
     };
     return cmocka_run_group_tests(tests, make_file, remove_file);

@@ -1,14 +1,15 @@
 /* chat.c: the forms of chat templates. A template is a program (Jinja), which is not run: it is known by a text that is
- * in it and in those of other forms is not, and read for what begins a text, closes it, and stands for a system message
+ * in it and in those of other forms is not, and by the tokens that it writes, and read for what begins a text, closes it, and stands for a system message
  * that is missing.
  */
 #include "exec/data/formats/chat.h"
 
 typedef struct ebb_chat_form {
     const char *name;
-    const char *has; /* what its templates have */
-    const char *needs
-        [2]; /* tokens; by them alone it is known where there is no template; NULL: it is not */
+    const char *has; /* what its templates have, and all of these tokens, */
+    const char
+        *needs[2];     /* by which alone it is known where there is no template; NULL: it is not */
+    const char *lacks; /* what they have not; NULL: nothing */
     const char *begin, *close;
     const char *head[2]; /* before and behind the role */
     const char *end, *tail;
@@ -22,6 +23,7 @@ typedef struct ebb_chat_form {
 // clang-format off
 static const ebb_chat_form forms[] = {
     {.name = "chatml", .has = "<|im_start|>", .needs = {"<|im_start|>", "<|im_end|>"},
+     .lacks = "<|im_sep|>", // phi-4's
      .head = {"<|im_start|>", "\n"}, .end = "<|im_end|>", .tail = "\n", .assistant = "assistant", .system = true},
     {.name = "llama3", .has = "<|start_header_id|>", .needs = {"<|start_header_id|>", "<|eot_id|>"},
      .begin = "<|begin_of_text|>", .begins = true, .head = {"<|start_header_id|>", "<|end_header_id|>\n\n"},
@@ -56,6 +58,14 @@ static ebb_status plain_template(const char *source, ebb_arena *arena, const cha
     }
     *plain = t.data;
     return t.full ? ebb_error_memory() : NULL;
+}
+
+static bool writes(const char *plain, const ebb_chat_form *f)
+{
+    for (size_t i = 0; i < 2; i++)
+        if (f->needs[i] != NULL && strstr(plain, f->needs[i]) == NULL)
+            return false;
+    return strstr(plain, f->has) != NULL && (f->lacks == NULL || strstr(plain, f->lacks) == NULL);
 }
 
 static bool has_tokens(const ebb_tokenizer *t, const ebb_chat_form *f)
@@ -94,7 +104,7 @@ ebb_status ebb_chat_find(ebb_chat *chat, const ebb_tokenizer *t, ebb_arena *aren
     if (source != NULL)
         EBB_TRY(plain_template(source, arena, &plain));
     for (size_t i = 0; i < sizeof forms / sizeof *forms && chat->form == NULL; i++)
-        if (source != NULL ? strstr(plain, forms[i].has) != NULL : has_tokens(t, &forms[i]))
+        if (source != NULL ? writes(plain, &forms[i]) : has_tokens(t, &forms[i]))
             chat->form = &forms[i];
     if (chat->form == NULL)
         return NULL;
