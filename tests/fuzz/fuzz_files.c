@@ -1,5 +1,5 @@
 /* fuzz_files.c: the files beside a model that name its parts: adapters for pass lora, measured
- * costs, sensitivities, checkpoints of ONNX Runtime, intervals to pack.
+ * costs, sensitivities, checkpoints and adapters of ONNX Runtime, intervals to pack.
  *
  * Each reader gets the bytes under a path, that of one nameless file, written again each time. What
  * the passes are run on is a copy of one small model, and of one small step.
@@ -64,6 +64,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     if (ebb_data_init(&arrays, "bytes") == NULL)
         (void)ebb_ort_checkpoint_parse(&arrays, data, size, "/nonexistent", "checkpoint", NULL);
+    ebb_data_fini(&arrays);
+    if (ebb_data_init(&arrays, "bytes") == NULL)
+        (void)ebb_ort_adapter_parse(&arrays, data, size);
     ebb_data_fini(&arrays);
     read_by("lora:file", path, false);
     read_by("cost:file", path, true);

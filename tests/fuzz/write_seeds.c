@@ -38,6 +38,8 @@ static bool write_files(const char *folder)
     fuzz_must(ebb_program_compile(&program, model, NULL), "compiling");
     (void)snprintf(path, sizeof path, "%s/sound_adapters.safetensors", folder);
     fuzz_must(ebb_adapters_save(program, path), "saving adapters");
+    (void)snprintf(path, sizeof path, "%s/sound.onnx_adapter", folder);
+    fuzz_must(ebb_adapters_save(program, path), "saving adapters for ONNX Runtime");
     ebb_program_free(program);
     ebb_model_free(model);
     return corpus_write(folder, "sound.csv", csv, sizeof csv - 1) &&
