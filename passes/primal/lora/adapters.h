@@ -110,6 +110,8 @@ typedef struct ebb_adapters {
     ebb_lora_form form;
     ebb_lora_made *made;
     size_t made_count;
+    void *zeros; /* what each B starts with, of zero_bytes; NULL: none yet */
+    size_t zero_bytes;
     const char *why; /* the last layer that can have none has none; or NULL */
 } ebb_adapters;
 

@@ -89,22 +89,40 @@ static ebb_status take(const ebb_adapters *l, const char *module, const char *te
 }
 
 /* squares: of the rows whose length it holds; NULL: it is a matrix. */
+/* What every B starts with: one block for all of them, as large as the largest so far. */
+static ebb_status add_zeros(ebb_adapters *l, const char *name, const ebb_type *type, size_t bytes,
+                            ebb_value *made)
+{
+    if (l->zeros == NULL || bytes > l->zero_bytes) {
+        l->zeros = ebb_arena_zeroed(&l->g->model->arena, bytes + 1, 1);
+        l->zero_bytes = bytes;
+    }
+    if (l->zeros == NULL)
+        return ebb_error_memory();
+    EBB_TRY(ebb_graph_add_initializer(l->g, made, name, type, NULL, EBB_ROLE_PARAMETER));
+    return ebb_value_point(l->g, *made, l->zeros);
+}
+
 static ebb_status add_tensor(ebb_adapters *l, const char *module, const char *tensor,
                              const ebb_type *type, const double *squares, ebb_value *made)
 {
     size_t bytes;
     char *name = ebb_arena_printf(l->e->scratch, "%s.%s", module, tensor);
-    void *data =
-        ebb_type_bytes(type, &bytes) ? ebb_arena_zeroed(l->e->scratch, bytes + 1, 1) : NULL;
-    if (name == NULL || data == NULL)
+    if (name == NULL || !ebb_type_bytes(type, &bytes))
         return ebb_error_memory();
     if (ebb_value_find(l->g, name).i != 0)
         return ebb_error(EBB_USAGE, "lora: the model has a value '%s' already", name);
+    const bool drawn = strcmp(tensor, "lora_A.weight") == 0;
+    if (l->file.data == NULL && squares == NULL && !drawn)
+        return add_zeros(l, name, type, bytes, made);
+    void *data = ebb_arena_zeroed(l->e->scratch, bytes + 1, 1);
+    if (data == NULL)
+        return ebb_error_memory();
     if (l->file.data != NULL)
         EBB_TRY(take(l, module, tensor, type, data));
     else if (squares != NULL)
         take_lengths(type, squares, data);
-    else if (strcmp(tensor, "lora_A.weight") == 0)
+    else
         (l->form == EBB_LORA_PACA ? pick_columns : draw_all)(l, name, type, data);
     return ebb_graph_add_initializer(l->g, made, name, type, data, EBB_ROLE_PARAMETER);
 }
