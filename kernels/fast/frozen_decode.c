@@ -184,6 +184,7 @@ EBB_TILE_INLINE void decode_across(const ebb_frozen_tile *t, float *to, int64_t 
     const reading r = reading_of(p, linear);
     const int64_t row_bytes = f->row * bits / 8, start = t->from * bits / 8;
     const int64_t bytes = (t->depth * bits + 7) / 8, grid = grid_at(t, c), depth = t->depth;
+    const int per = WORD / bits;
     const bool alone = p->inner_group == 1;
     const uint8_t *lane[LANES];
     for (int l = 0; l < LANES; l++) {
@@ -198,14 +199,14 @@ EBB_TILE_INLINE void decode_across(const ebb_frozen_tile *t, float *to, int64_t 
             take_words(words, lane, w * 4, bytes);
         const lanes_of_codes as_is = words[w % LANES] ^ r.flips,
                              word = f->high_first ? low_first(as_is, bits) : as_is;
-        const int64_t count = depth - i < WORD / bits ? depth - i : WORD / bits;
-        if (count == WORD / bits && !alone) {
+        const int64_t count = depth - i < per ? depth - i : per;
+        if (count == per && !alone) {
             EBB_TILE_UNROLL
-            for (int j = 0; j < WORD / bits; j++)
+            for (int j = 0; j < per; j++)
                 put(&r, to + j * PANEL, (word >> j * bits) & ((1 << bits) - 1), zero, scale,
                     linear);
         }
-        for (int j = count == WORD / bits && !alone ? (int)count : 0; j < count; j++) {
+        for (int j = count == per && !alone ? (int)count : 0; j < count; j++) {
             put(&r, to + j * PANEL, (word >> j * bits) & ((1 << bits) - 1), zero, scale, linear);
             if (alone && i + j + 1 < depth) {
                 zero = beside(t, t->zeros, i + j + 1, grid);

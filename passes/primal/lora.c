@@ -25,6 +25,7 @@
  * in a row, s is 1, and B begins with zeros: what is added to them, so that W may be in few bits, and PEFT reads the
  * file as a plain adapter. The optimizer's decay is of what was added).
  */
+#include "onnx/ops/common.h"
 #include "passes/passes.h"
 #include "passes/primal/lora/adapters.h"
 #include "passes/trainable.h"
@@ -119,6 +120,10 @@ static ebb_value together(const ebb_adapters *l, ebb_build *b, const ebb_lora_la
                           const ebb_lora_made *made, ebb_value wide)
 {
     const ebb_node_info *info = ebb_node_of(l->g, layer->node);
+    const ebb_attrs attrs = ebb_node_attrs(l->g, layer->node);
+    const double alpha = ebb_attr_float(&attrs, "alpha", 1);
+    if (alpha != 1) // the layer's result is multiplied by it, as a model scales its scores
+        wide = ebb_emit_scaled(b, wide, alpha);
     if (l->form == EBB_LORA_DORA)
         return ebb_lora_stretch(b, layer, made, wide);
     const ebb_dtype dtype = (ebb_dtype)ebb_build_type(b, info->in[0])->dtype;

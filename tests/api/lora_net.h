@@ -26,6 +26,14 @@ enum { ROWS = 6, IN = 5, MID = 7, OUT = 3, RANK = 2 };
     "g (float[6,5] x) => (float[6,3] y) <float[5,7] \"up.weight\", float[3,7] \"down.weight\", " \
     "float[3] \"down.bias\"> { [up] h = MatMul (x, \"up.weight\") [act] a = Tanh (h) "           \
     "[down] y = Gemm <transB = 1> (a, \"down.weight\", \"down.bias\") }"
+/* The same with what the first layer gives multiplied, as models scale their scores: pass fuse makes it part of the
+ * product. */
+#define SCALED                                                                                   \
+    "<ir_version: 10, opset_import: [\"\" : 20]>"                                                \
+    "g (float[6,5] x) => (float[6,3] y) <float[5,7] \"up.weight\", float[3,7] \"down.weight\", " \
+    "float[3] \"down.bias\", float s = {0.25}> { [up] m = MatMul (x, \"up.weight\") "            \
+    "h = Mul (m, s) [act] a = Tanh (h) "                                                         \
+    "[down] y = Gemm <transB = 1> (a, \"down.weight\", \"down.bias\") }"
 #define BEFORE "loss:mse,"
 #define AFTER "gradient,optimizer:none,drop-saves,alias"
 
@@ -39,10 +47,12 @@ static inline void draw(float *to, size_t count, unsigned seed)
     }
 }
 
+static const char *net_text = SOURCE;
+
 static inline ebb_model *source(void)
 {
     ebb_model *m = NULL;
-    good(ebb_text_parse_model(&m, SOURCE));
+    good(ebb_text_parse_model(&m, net_text));
     static const char *const names[3] = {"up.weight", "down.weight", "down.bias"};
     const float *from = weights;
     for (int k = 0; k < 3; k++) {

@@ -3,21 +3,22 @@
 #include "tests/api/lora_net.h"
 
 /* With dW the gradient of a whole weight [in, out]: dB = s dW' A', dA = s B' dW'. */
-static void gradients_follow_from_those_of_the_weight(void **state)
+static void gradients_follow(const char *first)
 {
-    (void)state;
+    char passes[128];
     const double scale = 3.0 / RANK;
     float a[RANK * IN], b[MID * RANK], whole[IN * MID];
     draw(a, RANK * IN, 5);
     draw(b, MID * RANK, 6);
-    ebb_model *adapted = step("lora:rank=2,alpha=3,target=up,", "none");
+    (void)snprintf(passes, sizeof passes, "%slora:rank=2,alpha=3,target=up,", first);
+    ebb_model *adapted = step(passes, "none");
     ebb_program *p = compile(adapted);
     static const int64_t of_a[2] = {RANK, IN}, of_b[2] = {MID, RANK};
     good(ebb_program_set(p, &(ebb_named){"up.lora_A.weight", 1, 2, of_a, a}));
     good(ebb_program_set(p, &(ebb_named){"up.lora_B.weight", 1, 2, of_b, b}));
     run(p);
     /* The same function with one weight, W + s A' B', and its gradient. */
-    ebb_model *plain = step("", "none");
+    ebb_model *plain = step(first, "none");
     ebb_program *q = compile(plain);
     float merged[IN * MID];
     for (int i = 0; i < IN; i++)
@@ -52,6 +53,21 @@ static void gradients_follow_from_those_of_the_weight(void **state)
     ebb_program_free(q);
     ebb_close(adapted);
     ebb_close(plain);
+}
+
+static void gradients_follow_from_those_of_the_weight(void **state)
+{
+    (void)state;
+    gradients_follow("");
+}
+
+/* An adapter is multiplied as its layer is. */
+static void gradients_of_a_scaled_layer_do_too(void **state)
+{
+    (void)state;
+    net_text = SCALED;
+    gradients_follow("fuse,");
+    net_text = SOURCE;
 }
 
 static void the_first_step_computes_what_the_model_did(void **state)
@@ -307,6 +323,7 @@ int main(void)
     draw_net();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_follow_from_those_of_the_weight),
+        cmocka_unit_test(gradients_of_a_scaled_layer_do_too),
         cmocka_unit_test(the_first_step_computes_what_the_model_did),
         cmocka_unit_test(frozen_weights_have_no_gradient_and_what_is_named_is_trained_whole),
         cmocka_unit_test(trained_adapters_are_saved_loaded_and_merged),

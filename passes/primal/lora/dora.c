@@ -118,15 +118,18 @@ ebb_status ebb_lora_find_squares(const ebb_graph *g, ebb_lora_layer *layer, ebb_
 
 /* ---- nodes ---- */
 
-/* x W, without the bias. */
-static ebb_value product(ebb_build *b, const ebb_lora_layer *layer, ebb_value x)
+/* x W, without the bias; `bare`: nor what the layer multiplies it by. */
+static ebb_value product(ebb_build *b, const ebb_lora_layer *layer, ebb_value x, bool bare)
 {
     const ebb_node_info *info = ebb_node_of(b->g, layer->node);
     ebb_value in[EBB_FROZEN_LEVELS + 1] = {x};
     const uint32_t count = layer->frozen ? info->in_count : 2;
     for (uint32_t i = 1; i < count; i++)
         in[i] = info->in[i];
+    const ebb_attrs attrs = ebb_node_attrs(b->g, layer->node);
     ebb_with_attrs_of(b, layer->node);
+    if (bare && ebb_attr_find(&attrs, "alpha") != NULL)
+        ebb_with_float(b, "alpha", 1);
     return ebb_emit_list(b, info->op, in, count);
 }
 
@@ -136,7 +139,7 @@ static ebb_value product_with_a(ebb_build *b, const ebb_lora_layer *layer,
 {
     const ebb_dtype dtype = (ebb_dtype)ebb_build_type(b, ebb_in(b->g, layer->node, 0))->dtype;
     ebb_value y =
-        ebb_emit_cast(b, product(b, layer, ebb_emit_cast(b, made->a, dtype)), layer->dtype);
+        ebb_emit_cast(b, product(b, layer, ebb_emit_cast(b, made->a, dtype), true), layer->dtype);
     const int64_t from = ebb_lora_first(layer, made->part),
                   to = from + ebb_lora_rows(layer, made->part);
     if (made->part < 0)
@@ -188,7 +191,7 @@ ebb_value ebb_lora_stretch(ebb_build *b, const ebb_lora_layer *layer, const ebb_
     const ebb_value x = ebb_in(b->g, layer->node, 0);
     const ebb_value bias = layer->frozen ? EBB_NO_VALUE : ebb_in(b->g, layer->node, 2);
     const ebb_dtype dtype = (ebb_dtype)ebb_build_type(b, x)->dtype;
-    ebb_value y = product(b, layer, x);
+    ebb_value y = product(b, layer, x, false);
     if (b->status == NULL)
         ebb_keep_name(b->g, b->last, layer->node);
     y = ebb_emit(b, EBB_OP_ADD, ebb_emit_cast(b, y, layer->dtype), wide);
