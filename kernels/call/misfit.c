@@ -138,6 +138,28 @@ const char *ebb_pack_sign_misfit(const ebb_call *c)
                                                                : "the mask has the wrong length";
 }
 
+const char *ebb_update_misfit(const ebb_call *c, uint32_t first, uint32_t groups)
+{
+    const char *why = ebb_call_any(c);
+    if (why != NULL)
+        return why;
+    const uint8_t dtype = c->in[first].type.dtype;
+    for (uint32_t i = 0; i < first; i++)
+        if (ebb_elements(&c->in[i].type) != 1)
+            return "the rate or the step count is not a scalar";
+    for (uint32_t i = first; i < c->input_count; i++) {
+        const ebb_type *like = &c->in[first + (i - first) % groups].type;
+        if (c->in[i].type.dtype != dtype || !ebb_type_same_shape(&c->in[i].type, like))
+            return "weight, gradient and states differ in type";
+    }
+    for (uint32_t o = 0; o < c->output_count; o++) {
+        const ebb_type *like = &c->in[first + o % groups].type;
+        if (c->out[o].type.dtype != dtype || !ebb_type_same_shape(&c->out[o].type, like))
+            return "an output is missing or differs in type";
+    }
+    return NULL;
+}
+
 const char *ebb_invert_misfit(const ebb_call *c)
 {
     if (!ebb_type_same_shape(&c->in[0].type, &c->in[1].type))

@@ -34,6 +34,10 @@ typedef struct ebb_drawing {
 } ebb_drawing;
 ebb_drawing ebb_drawing_read(const ebb_call *c);
 
+/* Optimizers: all operands are there, scalars before `first`; behind it W, G and states of `groups`
+ * tensors are of one dtype, and of each tensor of one shape, as outputs are. */
+const char *ebb_update_misfit(const ebb_call *c, uint32_t first, uint32_t groups);
+
 const char *ebb_pack_bits_misfit(const ebb_call *c); /* PackBits, UnpackBits */
 const char *ebb_pack_sign_misfit(const ebb_call *c); /* PackSign, MaskGrad */
 const char *ebb_invert_misfit(const ebb_call *c);    /* (dY, Y, bits of the side) -> dX */

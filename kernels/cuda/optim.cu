@@ -8,6 +8,7 @@
  * Rates and counts of steps change from step to step, so kernels read them from device memory and
  * work out the corrections themselves: in double, as the plain kernels do.
  */
+#include "kernels/call/misfit.h"
 #include "kernels/cuda/floats.h"
 #include "kernels/cuda/fuse/group.h"
 #include "kernels/cuda/many.h"
@@ -232,7 +233,6 @@ static ebb_status run(const ebb_call *c)
 
 /* ---- what rows ask ---- */
 
-/* All operands are there, W, G and states floats of one dtype, and of a tensor of one shape. */
 static const char *declines(const ebb_call *c)
 {
     const form *f = form_of(c->op);
@@ -241,26 +241,10 @@ static const char *declines(const ebb_call *c)
     if (groups == 0 || c->input_count != first + groups * each ||
         c->output_count != groups * (1 + f->states))
         return "wrong number of operands";
-    const char *why = ebb_call_any(c);
-    if (why != NULL)
-        return why;
-    uint8_t dtype = c->in[first].type.dtype;
-    if (!ebb_dtype_is_float((ebb_dtype)dtype))
-        return "computes in float16, bfloat16, float32 and float64 only";
-    for (uint32_t i = 0; i < first; i++)
-        if (ebb_elements(&c->in[i].type) != 1)
-            return "the rate or the step count is not a scalar";
-    for (uint32_t i = first; i < c->input_count; i++) {
-        const ebb_type *like = &c->in[first + (i - first) % groups].type;
-        if (c->in[i].type.dtype != dtype || !ebb_type_same_shape(&c->in[i].type, like))
-            return "weight, gradient and states differ in type";
-    }
-    for (uint32_t o = 0; o < c->output_count; o++) {
-        const ebb_type *like = &c->in[first + o % groups].type;
-        if (c->out[o].type.dtype != dtype || !ebb_type_same_shape(&c->out[o].type, like))
-            return "an output is missing or differs in type";
-    }
-    return NULL;
+    const char *why = ebb_update_misfit(c, first, groups);
+    return why != NULL || ebb_dtype_is_float((ebb_dtype)c->in[first].type.dtype)
+               ? why
+               : "computes in float16, bfloat16, float32 and float64 only";
 }
 
 const ebb_kernel ebb_cuda_optim[] = {

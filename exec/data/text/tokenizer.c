@@ -266,22 +266,11 @@ int64_t ebb_tokenizer_id(const ebb_tokenizer *t, const char *token)
     return ebb_word_id(&t->model, token, strlen(token));
 }
 
-/* "eos_token": a text, or an object that has one. */
-static int64_t configured(const ebb_tokenizer *t, const char *key)
-{
-    const json_t *o = json_object_get(t->config, key);
-    const char *text = json_is_object(o) ? ebb_said_text(o, "content", NULL) : json_string_value(o);
-    return text != NULL ? ebb_tokenizer_id(t, text) : -1;
-}
-
 int64_t ebb_tokenizer_end(const ebb_tokenizer *t)
 {
-    return configured(t, "eos_token");
-}
-
-int64_t ebb_tokenizer_begin(const ebb_tokenizer *t)
-{
-    return configured(t, "bos_token");
+    const json_t *o = json_object_get(t->config, "eos_token"); // a text, or an object that has one
+    const char *text = json_is_object(o) ? ebb_said_text(o, "content", NULL) : json_string_value(o);
+    return text != NULL ? ebb_tokenizer_id(t, text) : -1;
 }
 
 /* A text, or a list of named ones, of which it is the default. */

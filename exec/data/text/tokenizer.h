@@ -39,9 +39,8 @@ ebb_status ebb_tokenizer_put(const ebb_tokenizer *t, bool before, ebb_ids *ids);
 
 /* The id of a token, as it is written in the file; -1: there is none. */
 int64_t ebb_tokenizer_id(const ebb_tokenizer *t, const char *token);
-/* Of the token that ends a text, or begins one; -1: nobody says. */
+/* Of the token that ends a text; -1: nobody says. */
 int64_t ebb_tokenizer_end(const ebb_tokenizer *t);
-int64_t ebb_tokenizer_begin(const ebb_tokenizer *t);
 /* Its chat template, of tokenizer_config.json or chat_template.jinja beside it; NULL: there is none. */
 const char *ebb_tokenizer_chat(const ebb_tokenizer *t);
 

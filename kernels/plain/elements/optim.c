@@ -2,6 +2,7 @@
  *
  * Scalars (rates, corrections) are worked out in double; elements in the weight's own type.
  */
+#include "kernels/call/misfit.h"
 #include "kernels/plain/plain.h"
 
 #include <math.h>
@@ -241,29 +242,13 @@ static ebb_status run_adamw(const ebb_call *c)
     return NULL;
 }
 
-/* Inputs from `first` on and all outputs are there, floats of one dtype, and the state's shapes. */
 static const char *declines_state(const ebb_call *c, uint32_t first, uint32_t groups)
 {
-    const char *why = ebb_call_any(c);
-    if (why != NULL)
-        return why;
-    uint8_t dtype = c->in[first].type.dtype;
-    if (dtype != EBB_F32 && dtype != EBB_F64)
-        return "computes in float32 and float64 only";
-    for (uint32_t i = 0; i < first; i++)
-        if (ebb_elements(&c->in[i].type) != 1)
-            return "the rate or the step count is not a scalar";
-    for (uint32_t i = first; i < c->input_count; i++) {
-        const ebb_type *like = &c->in[first + (i - first) % groups].type;
-        if (c->in[i].type.dtype != dtype || !ebb_type_same_shape(&c->in[i].type, like))
-            return "weight, gradient and states differ in type";
-    }
-    for (uint32_t o = 0; o < c->output_count; o++) {
-        const ebb_type *like = &c->in[first + o % groups].type;
-        if (c->out[o].type.dtype != dtype || !ebb_type_same_shape(&c->out[o].type, like))
-            return "an output is missing or differs in type";
-    }
-    return NULL;
+    const char *why = ebb_update_misfit(c, first, groups);
+    const uint8_t dtype = c->in[first].type.dtype;
+    return why != NULL || dtype == EBB_F32 || dtype == EBB_F64
+               ? why
+               : "computes in float32 and float64 only";
 }
 
 static const char *declines_sgd(const ebb_call *c)
