@@ -38,6 +38,51 @@ static int64_t width_of(int64_t channels, int64_t threads)
     return width < TOGETHER ? width : TOGETHER;
 }
 
+/* ---- rows of 16 bits that are made of rows of 16 bits, without a buffer ---- */
+
+/* Where the first operand has 16 bits, the others have the same. */
+static bool are_halves(const ebb_operand *o, const ebb_operand *other, const ebb_operand *more)
+{
+    return ebb_is_half((ebb_dtype)o->type.dtype) && other->type.dtype == o->type.dtype &&
+           more->type.dtype == o->type.dtype;
+}
+
+static uint16_t *halves_of(const ebb_operand *o, int64_t at)
+{
+    return (uint16_t *)o->data + at;
+}
+
+static void scale_halves(ebb_dtype dtype, uint16_t *to, const uint16_t *from, int64_t n, float mean,
+                         float factor, float bias)
+{
+    if (dtype == EBB_BF16) {
+        EBB_SIMD
+        for (int64_t i = 0; i < n; i++)
+            to[i] = ebb_round_bf16((ebb_wide_bf16(from[i]) - mean) * factor + bias);
+    } else {
+        EBB_SIMD
+        for (int64_t i = 0; i < n; i++)
+            to[i] = ebb_round_half((ebb_wide_half(from[i]) - mean) * factor + bias);
+    }
+}
+
+/* As segment_grads, of what is kept plain. */
+static void grads_halves(ebb_dtype dtype, uint16_t *to, const uint16_t *g, const uint16_t *x,
+                         int64_t n, float centre, float factor, float even, float tilt)
+{
+    if (dtype == EBB_BF16) {
+        EBB_SIMD
+        for (int64_t i = 0; i < n; i++)
+            to[i] = ebb_round_bf16(ebb_wide_bf16(g[i]) * factor - even -
+                                   (ebb_wide_bf16(x[i]) - centre) * tilt);
+    } else {
+        EBB_SIMD
+        for (int64_t i = 0; i < n; i++)
+            to[i] = ebb_round_half(ebb_wide_half(g[i]) * factor - even -
+                                   (ebb_wide_half(x[i]) - centre) * tilt);
+    }
+}
+
 #define LOOPS "kernels/plain/layers/norm_loops.inc"
 #include "kernels/plain/both_floats.inc"
 
