@@ -324,13 +324,13 @@ static bool leaves_parts(const function *entry)
     return false;
 }
 
-/* A kernel that reads how many blocks there are goes on behind the last: it is given fewer at times,
- * so that it must. */
+/* A kernel that reads how many blocks there are goes on behind the last: it is mostly given
+ * fewer, so that it must. */
 static uint32_t blocks_of(const function *entry, uint32_t asked, uint64_t *turns)
 {
-    if (!entry->counts_blocks || asked < 2 || leaves_parts(entry) || draw(turns) % 2 == 0)
+    if (!entry->counts_blocks || asked < 2 || leaves_parts(entry) || draw(turns) % 4 == 0)
         return asked;
-    return 1 + (uint32_t)draw(turns) % asked;
+    return 1 + (uint32_t)draw(turns) % (asked - 1);
 }
 
 static machine player;
