@@ -238,6 +238,9 @@ static bool is_product_of_weights(const char *name, const readers *r)
             ebb_name_is_after(name, "linear") || ebb_name_is_after(name, "addmm"));
 }
 
+static const char in_their_place[] =
+    "it was computed from weights, as weight norm and spectral norm do, and is trained in their "
+    "place";
 static const char computed[] = "it was computed from weights before the run";
 static const char of_module[] =
     "it was made, before the run, of a parameter of its module that the file no longer has";
@@ -329,10 +332,7 @@ static ebb_weight judge_slot(const ebb_judge *j, ebb_value v, const readers *r, 
         return doubtful(computed);
     if (is_folded_state(j, v) && !r->whole)
         return sure(taken);
-    return sure(folded && !r->product
-                    ? "it was computed from weights, as weight norm and spectral norm do, and is "
-                      "trained in their place"
-                    : NULL);
+    return sure(folded && !r->product ? in_their_place : NULL);
 }
 
 /* Of equal numbers: nobody writes down a sum with a table of zeros or a product with ones. A vector of
@@ -353,7 +353,6 @@ static ebb_weight judge_operand(const ebb_judge *j, ebb_value v, const readers *
     const ebb_value_info *info = ebb_value_of(j->g, v);
     const char *name = ebb_value_name(j->g, v);
     const bool one_axis = ebb_long_axes(info->type) <= 1;
-    const bool by_dynamo = j->marked;
     int64_t elements;
     if (!ebb_type_elements(info->type, &elements) || is_constant_by_look(look) ||
         (r->buffer && !r->parameter))
@@ -362,13 +361,16 @@ static ebb_weight judge_operand(const ebb_judge *j, ebb_value v, const readers *
         return (ebb_weight){.kind = EBB_DOUBTFUL_WEIGHT, .made = true, .why = computed};
     if (elements < 2) // but for the temperature of a softmax
         return j->marked && ebb_name_is_after(name, "exp") ? doubtful(computed) : no_weight();
-    if (look == EBB_LOOK_EQUAL && one_axis && by_dynamo && !r->parameter &&
+    if (look == EBB_LOOK_EQUAL && one_axis && j->marked && !r->parameter &&
         ebb_name_is_of_arithmetic(name))
         return doubtful(computed);
     if (look == EBB_LOOK_EQUAL && !one_axis)
         return r->owner && !ebb_name_is_after(name, "zeros") && !ebb_name_is_after(name, "ones")
                    ? doubtful(of_module)
                    : judge_equal(j, v, r);
+    const bool of_weights = r->fold == EBB_FOLD_OF_PARAMETERS && !ebb_name_is_of_arithmetic(name);
+    if (look == EBB_LOOK_EQUAL && of_weights && r->scales && is_zero_or_one(info->tensor))
+        return sure(in_their_place); // 1 + w, where w is still 0
     if (look == EBB_LOOK_EQUAL) // a scale for each channel; a number for all would be one number
         return r->parameter || r->owner || r->behind || (r->scales && !is_zero_or_one(info->tensor))
                    ? sure(NULL)
@@ -377,7 +379,7 @@ static ebb_weight judge_operand(const ebb_judge *j, ebb_value v, const readers *
         return doubtful(ebb_look_words(look));
     if (one_axis && r->parameter)
         return sure(NULL);
-    if (by_dynamo && (ebb_name_is_of_arithmetic(name) || (r->parameter && r->noted)))
+    if (j->marked && (ebb_name_is_of_arithmetic(name) || (r->parameter && r->noted)))
         return doubtful(computed);
     if (r->layer && !one_axis)
         return doubtful("a layer was computed before the run, and this is what came of it");
@@ -463,7 +465,7 @@ ebb_status ebb_weight_judge(ebb_judge *j, ebb_value v, ebb_weight *weight)
     const ebb_graph *g = j->g;
     ebb_noted_kind kind = ebb_noted_kind_of(g, v);
     ebb_look look;
-    int64_t different;
+    int64_t different, elements;
     *weight = no_weight();
     if (kind == EBB_NOTED_OTHER)
         return NULL;
@@ -488,7 +490,8 @@ ebb_status ebb_weight_judge(ebb_judge *j, ebb_value v, ebb_weight *weight)
               : r.arithmetic ? judge_operand(j, v, &r, look)
                              : judge_other(j, v, look, different);
     const bool of_weights = r.fold == EBB_FOLD_OF_PARAMETERS;
-    if (of_weights && weight->kind == EBB_NO_WEIGHT && ebb_value_is_read(g, v) && different > 1)
+    if (of_weights && weight->kind == EBB_NO_WEIGHT && ebb_value_is_read(g, v) &&
+        ebb_type_elements(ebb_value_of(g, v)->type, &elements) && elements > 1)
         *weight = doubtful(computed);
     weight->elements = different;
     weight->made |= weight->kind == EBB_DOUBTFUL_WEIGHT && (r.owner || r.layer || of_weights);

@@ -167,6 +167,19 @@ static bool is_unit_scale(const ebb_graph *g, ebb_use use)
            strstr(call, "group_norm") != NULL;
 }
 
+/* A sum or a product in the author's own text, of two tensors: the one that stood in this place, "add_11" of
+ * "mul.Tensor](args = (%mul_12, %add_11)", where folding made the same of "add_6" and it. */
+static const char *operand_of(ebb_noted *s, const ebb_graph *g, ebb_use use)
+{
+    const char *call = ebb_props_get(g, &ebb_node_of(g, use.node)->props, "pkg.torch.onnx.fx_node");
+    ebb_noted_sources(s, g, use.node, "");
+    return call != NULL && s->count == 2 && use.slot < 2 &&
+                   (strstr(call, "aten.mul.Tensor]") != NULL ||
+                    strstr(call, "aten.add.Tensor]") != NULL)
+               ? s->name[use.slot]
+               : NULL;
+}
+
 static ebb_status key_of(parting *m, key *k, ebb_use use, ebb_value v)
 {
     ebb_graph *g = m->g;
@@ -177,6 +190,8 @@ static ebb_status key_of(parting *m, key *k, ebb_use use, ebb_value v)
     if (is_uniform(info->tensor) && !is_unit_scale(g, use)) {
         ebb_noted_sources(&m->sources, g, use.node, statistic ? "b_" : "p_");
         source = source_of(&m->sources, g, use, own != NULL ? own : "");
+        if (source == NULL && ebb_noted_is_folded(g, v))
+            source = operand_of(&m->sources, g, use);
     }
     if (source != NULL && (k->source = ebb_graph_intern(g, source)).i == 0)
         return ebb_error_memory();

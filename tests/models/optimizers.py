@@ -161,7 +161,9 @@ OPTIMIZERS = {
     "adagrad": ("adagrad:lr-decay=0.01,weight-decay=0.01",
                 lambda g: torch.optim.Adagrad(g, lr_decay=0.01, weight_decay=0.01)),
     "lion": ("lion:lr=0.0002,weight-decay=0.1", lambda g: Lion(g, 0.0002, weight_decay=0.1)),
-    "adafactor": ("adafactor:weight-decay=0.01", lambda g: torch.optim.Adafactor(g, weight_decay=0.01)),
+    # its first epsilon is otherwise that of the type of the weights
+    "adafactor": ("adafactor:weight-decay=0.01",
+                  lambda g: torch.optim.Adafactor(g, weight_decay=0.01, eps=(2.0**-23, 1e-3))),
     "muon": ("muon:lr=0.002", None),
 }
 

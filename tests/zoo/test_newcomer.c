@@ -153,6 +153,14 @@ static void a_norm_that_became_one_with_another_is_missed(void **state)
     assert_false(warns("convolutions-fresh-default", "lost-weight"));
 }
 
+static void equal_sums_that_became_one_are_parted(void **state)
+{
+    (void)state;
+    assert_true(is_trained("offset-fresh-default", "add_1"));
+    assert_true(is_trained("offset-fresh-default", "node_mul_3.1"));
+    assert_false(warns("offset-fresh-default", "lost-weight"));
+}
+
 static void a_detach_that_the_exporter_dropped_is_found(void **state)
 {
     (void)state;
@@ -184,6 +192,7 @@ int main(void)
         cmocka_unit_test(a_folded_batch_norm_is_found_by_what_the_exporter_left),
         cmocka_unit_test(a_gradient_that_was_folded_in_part_is_refused),
         cmocka_unit_test(a_norm_that_became_one_with_another_is_missed),
+        cmocka_unit_test(equal_sums_that_became_one_are_parted),
         cmocka_unit_test(a_detach_that_the_exporter_dropped_is_found),
         cmocka_unit_test(what_training_takes_apart_is_no_warning),
     };
