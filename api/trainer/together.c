@@ -61,8 +61,8 @@ ebb_status ebb_trainer_agree(ebb_trainer *t)
     if (t->group == NULL)
         return NULL;
     EBB_TRY(sum_of(t->program, &sum));
-    EBB_TRY(ebb_group_agree(t->group, "the step, by a checksum of its nodes and weights,", sum));
-    return ebb_group_agree(t->group, "the training, by a checksum of its rows and options,",
+    EBB_TRY(ebb_group_agree(t->group, "the step (checksum of its nodes and weights)", sum));
+    return ebb_group_agree(t->group, "the training (checksum of its rows and options)",
                            sum_of_options(t));
 }
 

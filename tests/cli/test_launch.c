@@ -334,10 +334,10 @@ static void processes_that_differ_are_told(void **state)
             "mlp.onnx --dropout off --batch 32 --data " DIGITS
             "digits.npz --map label=target --loss cross-entropy --threads 1 %s' 2>&1";
     static const char *const cases[][2] = {
-        {"--steps 1" RANK, "the training, by a checksum of its rows and options, differs"},
-        {"--steps 3 --seed " RANK, "the training, by a checksum of its rows and options, differs"},
+        {"--steps 1" RANK, "the training (checksum of its rows and options) differs"},
+        {"--steps 3 --seed " RANK, "the training (checksum of its rows and options) differs"},
         {"--steps 3 --optimizer sgd:lr=0." RANK "1",
-         "the step, by a checksum of its nodes and weights, differs"},
+         "the step (checksum of its nodes and weights) differs"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         (void)snprintf(command, sizeof command, line, cases[i][0]);

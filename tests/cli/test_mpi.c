@@ -102,7 +102,7 @@ static void processes_that_differ_are_told(void **state)
         (void)snprintf(command, sizeof command,
                        "%s -n 1 " EBB " " MLP "--steps 4 : -n 1 " EBB " " MLP "--steps 5 2>&1",
                        mpis[i].run);
-        expect(command, 2, "by a checksum of its rows and options, differs");
+        expect(command, 2, "(checksum of its rows and options) differs");
     }
 }
 

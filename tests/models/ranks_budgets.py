@@ -2,7 +2,7 @@
 the planner is never slower than putting all weights together once, or all of them twice, where these fit, and a smaller
 budget is never faster. What is trained under a budget has the bytes of what is trained without.
 
-    python3 tests/models/ranks_budgets.py --ebb build/release/ebb --models 5 --budgets 8
+    python3 tests/models/ranks_budgets.py --ebb build/release/ebb --models 5 --budgets 8 --levels whole,states,fit
 
 The test models.ranks_budgets is a small one. Prints a line a model; exits with 1 at the first that does not hold.
 """
@@ -57,9 +57,11 @@ def plan(ebb, number, level, budget=None):
     """Of one of the processes: bytes of its arena and planned time; None: no plan keeps to the budget."""
     model, batch, words = MODELS[number]
     said = [w for i, w in enumerate(words) if w not in ("--data", "--map") and words[i - 1] not in ("--data", "--map")]
-    told = tell([ebb, "plan", os.path.join(samples, model), *said, "--dim", f"batch={batch}", "--optimizer", "adamw", "--ranks", str(RANKS),
-                 "--threads", "1", "--json", *LEVELS[level], *kept_to(budget)],
-                (0, 3))
+    with tempfile.TemporaryDirectory(prefix="ebb-ranks-") as folder:
+        step = os.path.join(folder, "step.onnx")
+        made = tell([ebb, "grad", os.path.join(samples, model), *said, "--dim", f"batch={batch}", "--optimizer", "adamw", "--threads",
+                     "1", "--json", "--pass", f"data-parallel:ranks={RANKS}", *LEVELS[level], *kept_to(budget), "-o", step], (0, 3))
+        told = made and tell([ebb, "plan", step, "--threads", "1", "--json"])
     return told and (told["arena_bytes"], told["planned_ns"])
 
 
@@ -78,11 +80,11 @@ def check_run(ebb, number, level, budget):
             raise Broken(f"{level}: the states under a budget of {budget} are others")
 
 
-def check(ebb, number, count, pool):
+def check(ebb, number, count, levels, pool):
     fixed = {level: plan(ebb, number, level) for level in LEVELS}  # without a budget `fit` keeps weights together
-    for level in ("whole", "states", "fit"):
+    for level in levels:
         whole = fixed[level][0]
-        budgets = [whole * (100 - 60 * i // count) // 100 for i in range(count)]
+        budgets = [whole * (100 - 60 * (i + 1) // count) // 100 for i in range(count)]
         found = list(pool.map(lambda b: plan(ebb, number, level, b), budgets))
         fastest = 0
         for budget, one in zip(budgets, found):
@@ -108,12 +110,13 @@ def main():
     words = argparse.ArgumentParser()
     words.add_argument("--ebb", default="build/release/ebb")
     words.add_argument("--models", type=int, default=1)
-    words.add_argument("--budgets", type=int, default=3)
+    words.add_argument("--budgets", type=int, default=2)
+    words.add_argument("--levels", default="fit")
     given = words.parse_args()
     try:
         with ThreadPoolExecutor(2) as pool:
             for number in range(given.models):
-                check(os.path.abspath(given.ebb), number, given.budgets, pool)
+                check(os.path.abspath(given.ebb), number, given.budgets, given.levels.split(","), pool)
     except Broken as broken:
         sys.exit(str(broken))
 
