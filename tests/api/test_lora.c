@@ -279,6 +279,34 @@ static void try_packed(const char *passes)
     ebb_close(m);
 }
 
+/* Slices may end beyond the axis; and what the framework itself calls qkv_proj is one module. */
+static void parts_end_where_the_rows_do(void **state)
+{
+    (void)state;
+    static const char *const names[2] = {"/attn/qkv_proj/MatMul",
+                                         "/layers.0/self_attn/qkv_proj/MatMul"};
+    for (int own = 0; own < 2; own++) {
+        char text[2048];
+        ebb_model *m = NULL;
+        (void)snprintf(text, sizeof text,
+                       "<ir_version: 10, opset_import: [\"\" : 20]>"
+                       "g (float[6,5] x) => (float[6,1] y) <float[5,9] \"onnx::MatMul_1\", "
+                       "int64[1] a = {0}, int64[1] b = {3}, int64[1] c = {-3}, "
+                       "int64[1] d = {9223372036854775807}, int64[1] last = {1}> "
+                       "{ [\"%s\"] h = MatMul (x, \"onnx::MatMul_1\") q = Slice (h, a, b, last) "
+                       "k = Slice (h, b, c, last) v = Slice (h, c, d, last) t = Add (q, k) "
+                       "u = Add (t, v) y = ReduceSum (u, last) }",
+                       names[own]);
+        good(ebb_text_parse_model(&m, text));
+        good(ebb_value_point(m->graph, ebb_value_find(m->graph, "onnx::MatMul_1"), weights));
+        good(ebb_rewrite(m, "loss:mse,lora:rank=2", NULL, NULL));
+        assert_int_equal(ebb_value_find(m->graph, "attn.v_proj.lora_B.weight").i != 0, own == 0);
+        assert_int_equal(
+            ebb_value_find(m->graph, "layers.0.self_attn.qkv_proj.lora_B.weight").i != 0, own == 1);
+        ebb_close(m);
+    }
+}
+
 static void packed_rows_have_adapters_of_their_own(void **state)
 {
     (void)state;
@@ -329,6 +357,7 @@ int main(void)
         cmocka_unit_test(trained_adapters_are_saved_loaded_and_merged),
         cmocka_unit_test(a_folder_of_adapters_goes_out_and_in),
         cmocka_unit_test(packed_rows_have_adapters_of_their_own),
+        cmocka_unit_test(parts_end_where_the_rows_do),
         cmocka_unit_test(a_frozen_a_keeps_a_narrow_product),
         cmocka_unit_test(dropout_is_of_the_adapter_alone),
         cmocka_unit_test(what_matches_nothing_or_fits_nowhere_is_said),

@@ -1,5 +1,6 @@
 /* layer.c: the linear layers of a model, and their modules. */
 #include "passes/primal/lora/adapters.h"
+#include "passes/noted.h"
 #include "passes/primal/module.h"
 
 /* ---- weights ---- */
@@ -116,9 +117,10 @@ static bool slices(const ebb_graph *g, ebb_node n, ebb_arena *scratch, int64_t *
     const int64_t axis = ebb_in(g, n, 3).i != 0 ? list[2][0] : 0;
     if ((ebb_in(g, n, 4).i != 0 && list[3][0] != 1) || (axis != rank - 1 && axis != -1))
         return false;
-    *from = list[0][0];
-    *to = list[1][0];
-    return true;
+    const int64_t width = ebb_value_of(g, ebb_in(g, n, 0))->type->dims[rank - 1];
+    *from = list[0][0] < 0 ? list[0][0] + width : list[0][0];
+    *to = list[1][0] < 0 ? list[1][0] + width : list[1][0] > width ? width : list[1][0];
+    return 0 <= *from && *from < *to && *to <= width;
 }
 
 /* Widths of three parts that lie side by side, of all who read y; false where they read it otherwise. */
@@ -171,11 +173,14 @@ static ebb_value along(const ebb_graph *g, ebb_value y)
     return y;
 }
 
-/* "x.qkv_proj" is x.q_proj, x.k_proj and x.v_proj; what is called otherwise is one module. */
+/* "x.qkv_proj" is x.q_proj, x.k_proj and x.v_proj; what is called otherwise is one module, and so is what the file
+ * itself calls self_attn.qkv_proj: it has the framework's names, and there Phi-3's layer is called so. */
 static ebb_status name_parts(const ebb_graph *g, ebb_lora_layer *found, ebb_arena *scratch)
 {
-    static const char packed[] = "qkv_proj", letters[] = "qkv";
+    static const char packed[] = "qkv_proj", letters[] = "qkv", own[] = "self_attn.qkv_proj";
     const size_t length = strlen(found->whole.module), end = sizeof packed - 1;
+    if (ebb_ends_in(found->whole.in_file, own))
+        return NULL;
     int64_t widths[EBB_LORA_PARTS];
     if (length < end || strcmp(found->whole.module + length - end, packed) != 0 ||
         !is_cut(g, along(g, ebb_out(g, found->node, 0)), scratch, widths))
