@@ -3,7 +3,7 @@
  */
 #include "kernels/call/pointwise.h"
 #include "kernels/fast/fast.h"
-#include "kernels/halves.h"
+#include "kernels/plain/halves.h"
 #include "kernels/plain/plain.h"
 
 static const char *fits(const ebb_call *c)

@@ -10,7 +10,7 @@
  */
 #include "kernels/fast/fast.h"
 #include "kernels/fast/tile.h"
-#include "kernels/halves.h"
+#include "kernels/plain/halves.h"
 #include "kernels/math/codes.h"
 
 #include <math.h>

@@ -6,7 +6,7 @@
 #include "kernels/fast/product.h"
 #include "kernels/fast/recurrent/cells.h"
 #include "kernels/fast/tile.h"
-#include "kernels/halves.h"
+#include "kernels/plain/halves.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -128,22 +128,23 @@ static ebb_operand exponents(const void *data, const void *dtype)
 #include "kernels/plain/both_floats.inc"
 
 /* Integers and flags, which are seldom many: one loop for every broadcast, a quarter of the code. */
-#undef ROW_TWO
-#define ROW_TWO(fn, TYPE, WIDE, SIGN, READ, R, value)                   \
+#define WHOLE_ONE ROW_ONE
+#define WHOLE_PAIR ROW_PAIR
+#define WHOLE_TWO(fn, TYPE, E, WIDE, SIGN, READ, R, PUT, value)         \
     static void fn TAKEN                                                \
     {                                                                   \
         BEGIN(TYPE, WIDE, SIGN, R)                                      \
-        const T *a = in[0], *b = in[1];                                 \
+        const E *a = in[0], *b = in[1];                                 \
         const T z MAYBE = (T)-0.0, w MAYBE = (T)-0.0; /* of MANY */     \
         for (int64_t i = 0; i < n; i++) {                               \
             const T x = READ(a[i * step[0]]), y = READ(b[i * step[1]]); \
-            to[i] = (R)(value);                                         \
+            to[i] = PUT(R, value);                                      \
         }                                                               \
     }
+#define WHOLE_MANY WHOLE_TWO
 
 /* A base to an integer power, or to one of a float type: arg is the exponent's dtype. */
-#undef ROW_POWER
-#define ROW_POWER(fn, TYPE, E, WIDE, SIGN, READ, R, PUT, value)                      \
+#define WHOLE_POWER(fn, TYPE, E, WIDE, SIGN, READ, R, PUT, value)                    \
     static void fn TAKEN                                                             \
     {                                                                                \
         const TYPE *a = in[0];                                                       \
@@ -164,9 +165,9 @@ static ebb_operand exponents(const void *data, const void *dtype)
 
 #define WHOLE(dtype, suffix, TYPE, WIDE, SIGN, READ, ROW, op, result, value) \
     ROW(op##_##suffix, TYPE, TYPE, WIDE, SIGN, READ, RESULT_##result(TYPE), PLACED, value)
-#define POINTWISE(op, name, kind, inputs, dtypes, result, p, q, real, whole) \
-    EBB_WHOLES_OF_##dtypes(ON_WHOLES, WHOLE, ROW_##kind, op, result, whole)  \
-        EBB_FLAGS_OF_##dtypes(ON_FLAGS, WHOLE, ROW_##kind, op, result, whole)
+#define POINTWISE(op, name, kind, inputs, dtypes, result, p, q, real, whole)  \
+    EBB_WHOLES_OF_##dtypes(ON_WHOLES, WHOLE, WHOLE_##kind, op, result, whole) \
+        EBB_FLAGS_OF_##dtypes(ON_FLAGS, WHOLE, WHOLE_##kind, op, result, whole)
 #include "kernels/math/pointwise.def"
 
 /* Floats of 16 bits: by the formulas of float32, rounded once. */
