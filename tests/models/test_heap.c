@@ -13,7 +13,7 @@
 
 #include "tests/models/models.h"
 
-/* What is asked for and given back before oneDNN's primitives run: see ebb_dnnl_has_crumbs. */
+/* CRUMBS: asked for and given back before each of oneDNN's primitives, see ebb_dnnl_has_crumbs. */
 enum { LARGEST_OF_LIBRARIES = 64 << 10, CRUMBS = 32 << 10 };
 
 #if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
