@@ -94,8 +94,8 @@ static void large_arrays_are_read_from_their_own_file_or_from_memory(void **stat
     char packed[512], plain[512];
     ebb_data *data = NULL;
     assert_non_null(numbers);
-    for (int64_t i = 0; i < LABELS; i++)
-        numbers[i] = i;
+    memset(numbers, 0, LABELS * sizeof *numbers); // which are packed in no time
+    numbers[LABELS - WIDTH] = 7;
     (void)snprintf(packed, sizeof packed, "%s", path_of("packed.npz"));
     (void)snprintf(plain, sizeof plain, "%s", path_of("y.npy"));
     const size_t bytes = LABELS * sizeof *numbers;
@@ -106,7 +106,7 @@ static void large_arrays_are_read_from_their_own_file_or_from_memory(void **stat
     free(numbers);
     const char *const paths[] = {packed, plain, NULL};
     assert_null(ebb_data_open_files(&data, paths, NULL));
-    assert_int_equal(row_of(data, "x", ROWS - 1), LABELS - WIDTH);
+    assert_int_equal(row_of(data, "x", ROWS - 1), 7);
     // labels are in memory, whatever becomes of the file
     assert_int_equal(truncate(plain, 1000), 0);
     assert_int_equal(row_of(data, "y", LABELS - 1), 1 - LABELS);
