@@ -41,9 +41,11 @@ typedef struct gathering {
     ebb_build b;
 } gathering;
 
-static bool is_sum(const ebb_graph *g, ebb_node n)
+/* What all make together: a sum, or all rows. */
+static bool meets(const ebb_graph *g, ebb_node n)
 {
-    return ebb_node_of(g, n)->op == EBB_OP_ALL_REDUCE;
+    const ebb_op op = ebb_node_of(g, n)->op;
+    return op == EBB_OP_ALL_REDUCE || op == EBB_OP_UNSHARD;
 }
 
 static bool is_own(const gathering *s, ebb_node n)
@@ -67,10 +69,10 @@ static ebb_status count_stages(gathering *s)
         int32_t most = 0;
         for (uint32_t i = 0; i < ebb_node_of(g, *n)->in_count; i++)
             most = depth[ebb_in(g, *n, i).i] > most ? depth[ebb_in(g, *n, i).i] : most;
-        if ((is_own(s, *n) || is_sum(g, *n)) && most > s->last)
+        if ((is_own(s, *n) || meets(g, *n)) && most > s->last)
             s->last = most;
         for (uint32_t k = 0; k < ebb_node_of(g, *n)->out_count; k++)
-            depth[ebb_out(g, *n, k).i] = most + (is_sum(g, *n) ? 1 : 0);
+            depth[ebb_out(g, *n, k).i] = most + (meets(g, *n) ? 1 : 0);
     }
     return NULL;
 }
@@ -79,7 +81,7 @@ static ebb_status count_stages(gathering *s)
 static int32_t latest(const gathering *s, ebb_node n)
 {
     const ebb_graph *g = s->g;
-    const bool adds = is_sum(g, n);
+    const bool adds = meets(g, n);
     int32_t stage = s->last + (is_own(s, n) || adds ? 0 : 1);
     for (uint32_t k = 0; k < ebb_node_of(g, n)->out_count; k++) {
         const ebb_value_info *v = ebb_value_of(g, ebb_out(g, n, k));
@@ -210,6 +212,18 @@ static ebb_status compute_own(gathering *s, ebb_node n, int64_t r)
     return r + 1 == s->ranks ? put_together(s, n) : NULL;
 }
 
+/* The rows of all ranks, which each has in one row. */
+static ebb_status join(gathering *s, ebb_node n)
+{
+    const ebb_value x = ebb_in(s->g, n, 0), old = ebb_out(s->g, n, 0);
+    s->b.name = ebb_value_name(s->g, old);
+    ebb_with_int(&s->b, "axis", 0);
+    ebb_value all = ebb_emit_list(&s->b, EBB_OP_CONCAT, s->copy[x.i], (uint32_t)s->ranks);
+    all = ebb_emit_reshape_like(&s->b, all, old);
+    EBB_TRY(s->b.status);
+    return ebb_edit_replace(s->e, old, all);
+}
+
 /* In the order of ranks, as soon as each has its own. */
 static ebb_status add(gathering *s, ebb_node n, int64_t r)
 {
@@ -244,7 +258,9 @@ static ebb_status take_all_rows(gathering *s)
 static ebb_status compute(gathering *s, ebb_node n, int64_t r)
 {
     s->b.phase = (ebb_phase)ebb_node_of(s->g, n)->phase;
-    if (is_sum(s->g, n))
+    if (ebb_node_of(s->g, n)->op == EBB_OP_UNSHARD)
+        return r + 1 == s->ranks ? join(s, n) : NULL;
+    if (meets(s->g, n))
         return add(s, n, r);
     if (is_own(s, n))
         return compute_own(s, n, r);
@@ -269,7 +285,7 @@ static ebb_status rewrite(gathering *s)
     while (s->list[count].i != 0)
         count++;
     while (count-- > 0)
-        if (is_own(s, s->list[count]) || is_sum(g, s->list[count]))
+        if (is_own(s, s->list[count]) || meets(g, s->list[count]))
             ebb_edit_remove(s->e, s->list[count]);
     ebb_applied(s->e);
     return NULL;

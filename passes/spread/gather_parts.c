@@ -216,8 +216,9 @@ static ebb_status make_whole(ebb_edit *e, const ebb_held *held, ebb_node n)
     switch (ebb_node_of(g, n)->op) {
     case EBB_OP_REDUCE_SCATTER:
         return sum_whole(e, n);
-    case EBB_OP_SHARD:
     case EBB_OP_UNSHARD:
+        return held[x.i] != EBB_HELD_OWN ? stand_for(e, n, x) : NULL;
+    case EBB_OP_SHARD:
     case EBB_OP_ALL_GATHER:
         return stand_for(e, n, x);
     case EBB_OP_ALL_REDUCE:

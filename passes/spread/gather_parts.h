@@ -23,7 +23,7 @@ void ebb_held_find(ebb_held *held, const ebb_graph *g, int64_t ranks, const char
 bool ebb_ends_exchange(const ebb_graph *g, ebb_node n);
 
 /* What was begun is exchanged at once; parts become what they are parts of, and a share the sum over all, which is
- * rank 0's then, the others having zero. What is left are AllReduces of what each process has, and Rank. */
+ * rank 0's then, the others having zero. What is left are AllReduces and Unshards of what each process has, and Rank. */
 ebb_status ebb_parts_whole(ebb_edit *e, const ebb_held *held, int64_t ranks);
 
 #ifdef __cplusplus

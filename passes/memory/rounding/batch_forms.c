@@ -25,6 +25,14 @@ typedef struct seen { /* what a node's inputs are */
     bool parts, later, depends, known_axis, floats;
 } seen;
 
+/* What is looked up in a table of tokens is no label any more; class weights are a row. */
+static bool is_weight(const ebb_graph *g, ebb_value v)
+{
+    const ebb_value_info *info = ebb_value_of(g, v);
+    return is_float(g, v) && (info->role == EBB_ROLE_PARAMETER ||
+                              (info->role == EBB_ROLE_FROZEN && info->type->rank > 1));
+}
+
 static seen look(const splitting *s, ebb_node n)
 {
     const ebb_node_info *info = ebb_node_of(s->g, n);
@@ -37,7 +45,8 @@ static seen look(const splitting *s, ebb_node n)
         all.later = all.later || f.where == EBB_BATCH_SUM || f.where == EBB_BATCH_LATER ||
                     f.where == EBB_BATCH_CHAIN;
         all.depends = all.depends || s->depends[info->in[i].i];
-        all.floats = all.floats || (s->depends[info->in[i].i] && !s->labels[info->in[i].i]);
+        all.floats = all.floats || (s->depends[info->in[i].i] && !s->labels[info->in[i].i]) ||
+                     (s->spread && is_weight(s->g, info->in[i]));
         all.known_axis = all.known_axis || (f.where == EBB_BATCH_WHOLE && f.axis >= 0);
     }
     return all;
@@ -144,6 +153,19 @@ static void take_early_sums(splitting *s, ebb_node n, bool all)
     }
 }
 
+/* Whether what it reads in parts is rows that lie behind one another in the whole. */
+static bool can_join(const splitting *s, ebb_node n)
+{
+    const ebb_node_info *info = ebb_node_of(s->g, n);
+    for (uint32_t i = 0; i < info->in_count; i++) {
+        const form f = s->form[info->in[i].i];
+        if (info->in[i].i != 0 && f.where != EBB_BATCH_WHOLE &&
+            (f.where != EBB_BATCH_PARTS || f.axis != 0 || f.outer != 1))
+            return false;
+    }
+    return s->spread;
+}
+
 /* One node in its place. *why: why the step cannot be split, a literal. */
 static ebb_status classify(splitting *s, ebb_node n, const char **why)
 {
@@ -180,6 +202,13 @@ static ebb_status classify(splitting *s, ebb_node n, const char **why)
     const char *reason = ebb_batch_rule(b);
     if (reason != NULL && !all.parts)
         return compute_later(s, n);
+    if (reason != NULL && !all.floats && !all.later && can_join(s, n)) {
+        s->joins[n.i] = true;
+        for (uint32_t k = 0; k < info->out_count; k++)
+            s->labels[info->out[k].i] = true;
+        take_forms(s, n, NULL, true, true);
+        return NULL;
+    }
     *why = reason;
     if (reason != NULL)
         return NULL;
@@ -259,6 +288,8 @@ static ebb_status allocate(splitting *s)
     s->needed = EBB_NEW(scratch, bool, g->value_count);
     s->clones = EBB_NEW(scratch, bool, g->node_count);
     s->later = EBB_NEW(scratch, bool, g->node_count);
+    s->joins = EBB_NEW(scratch, bool, g->node_count);
+    s->whole = EBB_NEW(scratch, ebb_value, g->value_count);
     s->rule = EBB_NEW(scratch, ebb_batch_node *, g->node_count);
     s->part = EBB_NEW(scratch, ebb_value *, g->value_count);
     s->sum = EBB_NEW(scratch, ebb_value, g->value_count);
@@ -266,8 +297,8 @@ static ebb_status allocate(splitting *s)
     s->totals = EBB_NEW(scratch, ebb_batch_count, g->node_count);
     if (s->form == NULL || s->early == NULL || s->depends == NULL || s->labels == NULL ||
         s->needed == NULL || s->clones == NULL || s->later == NULL || s->rule == NULL ||
-        s->look == NULL || s->looked == NULL || s->part == NULL || s->sum == NULL ||
-        s->slices == NULL || s->totals == NULL)
+        s->joins == NULL || s->whole == NULL || s->look == NULL || s->looked == NULL ||
+        s->part == NULL || s->sum == NULL || s->slices == NULL || s->totals == NULL)
         return ebb_error_memory();
     for (size_t v = 0; v < g->value_count; v++)
         s->form[v].axis = -1;

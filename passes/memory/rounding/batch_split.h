@@ -8,7 +8,8 @@
  * A process has its part alone: graph inputs come in PARTS, and so does what is computed of them, labels
  * too. It computes part 0 of what it has, which is any part of the whole, and sums are those of the
  * group. What is made of labels alone and adds up (how many count) is needed by other nodes of the part, and
- * so are statistics that rows are computed of: such a sum is made at once, and WHOLE from there on. */
+ * so are statistics that rows are computed of: such a sum is made at once, and WHOLE from there on. Where labels are
+ * mixed (a mask that is looked up in all rows in one), each process gets those of all and goes on with them WHOLE. */
 #ifndef EBB_PASSES_MEMORY_ROUNDING_BATCH_SPLIT_H
 #define EBB_PASSES_MEMORY_ROUNDING_BATCH_SPLIT_H
 
@@ -43,6 +44,8 @@ typedef struct ebb_batch_split {
     bool *needed;            /* by value id: its total */
     bool *clones;            /* by node id: computed part by part */
     bool *later;             /* by node id: when all parts are done */
+    bool *joins;             /* by node id: it mixes labels, so each process has those of all */
+    ebb_value *whole;        /* by value id: the labels of all processes */
     ebb_batch_node **rule;   /* by node id: of those computed in parts */
     ebb_value **part;        /* by value id: what each part has */
     ebb_value *sum;          /* by value id: the running sum; that of the group */
@@ -68,6 +71,9 @@ ebb_status ebb_batch_analyse(ebb_batch_split *s, const char **why, ebb_node *at)
 
 /* Emits part i of node n before s->end, and adds its shares to running sums. */
 ebb_status ebb_batch_compute(ebb_batch_split *s, ebb_node n, int64_t i);
+
+/* Node n, which stays whole, reads what all processes have instead of its parts. */
+ebb_status ebb_batch_join(ebb_batch_split *s, ebb_node n);
 
 /* What stands for a value that was computed in parts, outside of them, takes its place. */
 ebb_status ebb_batch_put_together(ebb_batch_split *s, ebb_value v);

@@ -74,7 +74,9 @@ static ebb_status rewrite(splitting *s)
         for (const ebb_node *n = list; n->i != 0; n++) {
             if (s->clones[n->i])
                 EBB_TRY(ebb_batch_compute(s, *n, i));
-            else if (i == 0 && !s->later[n->i])
+            else if (i == 0 && s->joins[n->i])
+                EBB_TRY(ebb_batch_join(s, *n));
+            if (i == 0 && !s->clones[n->i] && !s->later[n->i])
                 ebb_node_move(g, *n, s->end);
         }
     }

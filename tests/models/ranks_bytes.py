@@ -1,0 +1,99 @@
+"""Several processes have the bytes of one that computes as many parts: five steps of AdamW on six exported models, rows with
+ignored labels unevenly spread (one process may have none that count), dropout on; with buckets, beside the step, with states
+and weights in parts, and gathered into a step of one process.
+
+    python3 tests/models/ranks_bytes.py --ebb build/release/ebb
+
+Needs numpy and the models of ../shared; else it is skipped (exit code 77). A line a model; exits with 1 at the first that
+differs.
+"""
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+
+try:
+    import numpy
+except ImportError:
+    sys.exit(77)
+
+here = os.path.dirname(os.path.abspath(__file__))
+models = os.path.join(here, "..", "..", "..", "shared", "models")
+ROWS, BATCH, STEPS = 40, 8, 5
+MODELS = [  # shape of the target, classes, axis of the classes
+    ("mlp_digits/dynamo.onnx", (), 10, 1, []),
+    ("cnn_digits/ts.onnx", (), 10, 1, ["--batch-norm", "frozen"]),
+    ("bert_tiny/ts.onnx", (), 4, 1, []),
+    ("gpt2_tiny/ts.onnx", (64,), 256, 2, []),
+    ("lstm_char/dynamo.onnx", (32,), 96, 2, []),
+    ("gelu_block_dropout/dynamo.onnx", (16,), 10, 2, []),
+]
+INPUTS = {"mlp_digits": ("input", (64,)), "cnn_digits": ("input", (1, 8, 8)), "gelu_block_dropout": ("input", (16, 64))}
+WORDS = {"bert_tiny": 32, "gpt2_tiny": 64, "lstm_char": 32}
+PASSES = [[], ["bucket:bytes=1000", "overlap"], ["bucket:bytes=1000000", "overlap:depth=9"], ["shard:least=1"],
+          ["shard:parameters,least=1", "bucket", "overlap"]]
+
+
+def tell(words):
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    if ended.returncode != 0:
+        sys.exit(f"{' '.join(words)}\nexit {ended.returncode}: {ended.stderr[-600:]}")
+    return ended.stdout
+
+
+def write_data(ebb, name, shape, classes, path):
+    """Random rows; of the first of each two half the labels are ignored, and of every fifth all."""
+    random, family = numpy.random.default_rng(5), name.split("/")[0]
+    target = random.integers(0, classes, (ROWS, *shape))
+    if shape:
+        target[::2, : shape[0] // 2] = -100
+    target[::5] = -100
+    rows = {"target": target}
+    if family in INPUTS:
+        key, dims = INPUTS[family]
+        rows[key] = random.standard_normal((ROWS, *dims), dtype=numpy.float32)
+    else:
+        rows["input_ids"] = random.integers(0, 90, (ROWS, WORDS[family]))
+        if family != "lstm_char":
+            rows["attention_mask"] = numpy.ones((ROWS, WORDS[family]), numpy.int64)
+    numpy.savez(path, **rows)
+
+
+def check(ebb, name, shape, classes, axis, words, most):
+    with tempfile.TemporaryDirectory(prefix="ebb-ranks-") as folder:
+        data = os.path.join(folder, "rows.npz")
+        write_data(ebb, name, shape, classes, data)
+
+        def states(passes, launch=()):
+            path = os.path.join(folder, "states")
+            tell([ebb, *launch, "train", os.path.join(models, name), "--data", data, "--loss",
+                  f"cross-entropy:axis={axis},ignore_index=-100", "--batch", str(BATCH), "--steps", str(STEPS), "--seed", "4", "--threads", "1",
+                  "--optimizer", "adamw", *words, *(w for p in passes for w in ("--pass", p)), "--checkpoint", path])
+            return open(path, "rb").read()
+
+        for ranks in (2, 4):
+            due = states([f"micro-batch:parts={ranks},require=1"])
+            for passes in PASSES[:most]:
+                if states(passes, ("launch", "-n", str(ranks), "--", ebb)) != due:
+                    sys.exit(f"{name}, {ranks} processes, {passes}: the states are others")
+            if states([f"data-parallel:ranks={ranks}", *PASSES[most - 1], "gather"]) != due:
+                sys.exit(f"{name}, {ranks} processes gathered, {PASSES[most - 1]}: the states are others")
+    print(f"{name}: 2 and 4 processes, {most} ways each")
+
+
+def main():
+    words = argparse.ArgumentParser()
+    words.add_argument("--ebb", default="build/release/ebb")
+    words.add_argument("--ways", type=int, default=len(PASSES))
+    words.add_argument("--models", default="")
+    given = words.parse_args()
+    if not os.path.isdir(models):
+        sys.exit(77)
+    for row in MODELS:
+        if given.models in row[0]:
+            check(os.path.abspath(given.ebb), *row, given.ways)
+
+
+if __name__ == "__main__":
+    main()
