@@ -2,10 +2,10 @@
 ignored labels unevenly spread (one process may have none that count), dropout on; with buckets, beside the step, with states
 and weights in parts, and gathered into a step of one process.
 
-    python3 tests/models/ranks_bytes.py --ebb build/release/ebb
+    python3 tests/models/ranks_bytes.py --ebb build/release/ebb --models "" --ways 5
 
-Needs numpy and the models of ../shared; else it is skipped (exit code 77). A line a model; exits with 1 at the first that
-differs.
+The test models.ranks_bytes is a small one. Needs numpy and the models of ../shared; else it is skipped (exit code 77). A line a
+model; exits with 1 at the first that differs.
 """
 import argparse
 import os
@@ -13,18 +13,14 @@ import subprocess
 import sys
 import tempfile
 
-try:
-    import numpy
-except ImportError:
-    sys.exit(77)
+from runtimes import SKIPPED, SOURCE, np as numpy
 
-here = os.path.dirname(os.path.abspath(__file__))
-models = os.path.join(here, "..", "..", "..", "shared", "models")
+models = os.path.join(os.path.dirname(SOURCE), "shared", "models")
 ROWS, BATCH, STEPS = 40, 8, 5
 MODELS = [  # shape of the target, classes, axis of the classes
     ("mlp_digits/dynamo.onnx", (), 10, 1, []),
     ("cnn_digits/ts.onnx", (), 10, 1, ["--batch-norm", "frozen"]),
-    ("bert_tiny/ts.onnx", (), 4, 1, []),
+    ("bert_tiny/dynamo.onnx", (), 4, 1, []),
     ("gpt2_tiny/ts.onnx", (64,), 256, 2, []),
     ("lstm_char/dynamo.onnx", (32,), 96, 2, []),
     ("gelu_block_dropout/dynamo.onnx", (16,), 10, 2, []),
@@ -85,11 +81,11 @@ def check(ebb, name, shape, classes, axis, words, most):
 def main():
     words = argparse.ArgumentParser()
     words.add_argument("--ebb", default="build/release/ebb")
-    words.add_argument("--ways", type=int, default=len(PASSES))
-    words.add_argument("--models", default="")
+    words.add_argument("--ways", type=int, default=1, choices=range(1, len(PASSES) + 1))
+    words.add_argument("--models", default="gpt2_tiny")
     given = words.parse_args()
     if not os.path.isdir(models):
-        sys.exit(77)
+        sys.exit(SKIPPED)
     for row in MODELS:
         if given.models in row[0]:
             check(os.path.abspath(given.ebb), *row, given.ways)

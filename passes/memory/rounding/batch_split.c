@@ -447,37 +447,6 @@ ebb_status ebb_batch_compute(splitting *s, ebb_node n, int64_t i)
     return add_shares(s, n, i);
 }
 
-/* ---- what is mixed ---- */
-
-static ebb_value whole_of(splitting *s, ebb_value v)
-{
-    static const int64_t flat = -1;
-    const ebb_value part = s->part[v.i][0];
-    ebb_type t = *ebb_value_of(s->g, part)->type;
-    if (s->whole[v.i].i != 0)
-        return s->whole[v.i];
-    t.dims[0] *= s->parts;
-    s->b.name = ebb_value_name(s->g, v);
-    const ebb_value row = ebb_emit_reshape(&s->b, part, &flat, 1);
-    ebb_with_int(&s->b, "ranks", s->parts);
-    ebb_with_ints(&s->b, "shape", t.dims, (uint32_t)t.rank);
-    return s->whole[v.i] = ebb_emit(&s->b, EBB_OP_UNSHARD, row);
-}
-
-ebb_status ebb_batch_join(splitting *s, ebb_node n)
-{
-    s->b.phase = (ebb_phase)ebb_node_of(s->g, n)->phase;
-    for (uint32_t k = 0; k < ebb_node_of(s->g, n)->in_count; k++) {
-        const ebb_value v = ebb_in(s->g, n, k);
-        if (s->form[v.i].where != EBB_BATCH_PARTS)
-            continue;
-        const ebb_value whole = whole_of(s, v);
-        EBB_TRY(s->b.status);
-        EBB_TRY(ebb_node_set_input(s->g, n, k, whole));
-    }
-    return NULL;
-}
-
 /* ---- outside of the parts ---- */
 
 ebb_status ebb_batch_put_together(splitting *s, ebb_value v)

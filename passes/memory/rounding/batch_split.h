@@ -72,9 +72,6 @@ ebb_status ebb_batch_analyse(ebb_batch_split *s, const char **why, ebb_node *at)
 /* Emits part i of node n before s->end, and adds its shares to running sums. */
 ebb_status ebb_batch_compute(ebb_batch_split *s, ebb_node n, int64_t i);
 
-/* Node n, which stays whole, reads what all processes have instead of its parts. */
-ebb_status ebb_batch_join(ebb_batch_split *s, ebb_node n);
-
 /* What stands for a value that was computed in parts, outside of them, takes its place. */
 ebb_status ebb_batch_put_together(ebb_batch_split *s, ebb_value v);
 

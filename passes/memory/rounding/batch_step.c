@@ -60,6 +60,36 @@ static ebb_status take_own_rows(splitting *s)
     return NULL;
 }
 
+static ebb_value whole_of(splitting *s, ebb_value v)
+{
+    static const int64_t flat = -1;
+    const ebb_value part = s->part[v.i][0];
+    ebb_type t = *ebb_value_of(s->g, part)->type;
+    if (s->whole[v.i].i != 0)
+        return s->whole[v.i];
+    t.dims[0] *= s->parts;
+    s->b.name = ebb_value_name(s->g, v);
+    const ebb_value row = ebb_emit_reshape(&s->b, part, &flat, 1);
+    ebb_with_int(&s->b, "ranks", s->parts);
+    ebb_with_ints(&s->b, "shape", t.dims, (uint32_t)t.rank);
+    return s->whole[v.i] = ebb_emit(&s->b, EBB_OP_UNSHARD, row);
+}
+
+/* Node n, which stays whole, reads what all processes have instead of its parts. */
+static ebb_status join(splitting *s, ebb_node n)
+{
+    s->b.phase = (ebb_phase)ebb_node_of(s->g, n)->phase;
+    for (uint32_t k = 0; k < ebb_node_of(s->g, n)->in_count; k++) {
+        const ebb_value v = ebb_in(s->g, n, k);
+        if (s->form[v.i].where != EBB_BATCH_PARTS)
+            continue;
+        const ebb_value whole = whole_of(s, v);
+        EBB_TRY(s->b.status);
+        EBB_TRY(ebb_node_set_input(s->g, n, k, whole));
+    }
+    return NULL;
+}
+
 static ebb_status rewrite(splitting *s)
 {
     ebb_graph *g = s->g;
@@ -75,7 +105,7 @@ static ebb_status rewrite(splitting *s)
             if (s->clones[n->i])
                 EBB_TRY(ebb_batch_compute(s, *n, i));
             else if (i == 0 && s->joins[n->i])
-                EBB_TRY(ebb_batch_join(s, *n));
+                EBB_TRY(join(s, *n));
             if (i == 0 && !s->clones[n->i] && !s->later[n->i])
                 ebb_node_move(g, *n, s->end);
         }
