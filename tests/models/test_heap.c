@@ -1,6 +1,6 @@
 /* test_heap.c: a step takes no memory from the heap: everything it needs was planned. malloc is counted while steps of
  * the small recorded models run, in float32 and in 16 bits. oneDNN takes some hundred bytes for its arguments at
- * each call, and 45 KiB in a small depthwise layer of bfloat16, which no interface of it gives to a plan.
+ * each call, and once 45 KiB in mobilenet_tiny in bfloat16, which no interface of it gives to a plan.
  */
 #define _GNU_SOURCE
 #include <setjmp.h>

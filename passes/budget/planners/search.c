@@ -190,8 +190,8 @@ static ebb_status ask_apart(seeds *apart, uint64_t peak, const ebb_remat_problem
     const ebb_planner *const *roll = ebb_planners(&count);
     for (size_t i = 0; i < count; i++) {
         size_t before = SIZE_MAX; // until nothing is found
-        for (uint64_t k = 2; roll[i]->points >= problem->op_count && apart->count != before;
-             k *= 2) {
+        const bool asked = problem->op_count > 0 && problem->op_count <= roll[i]->points;
+        for (uint64_t k = 2; asked && apart->count != before; k *= 2) {
             before = apart->count;
             EBB_TRY(ask(apart, roll[i], 0, peak / k, problem, steps, arena));
         }
