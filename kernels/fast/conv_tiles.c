@@ -30,8 +30,7 @@ typedef struct form {
     bool turned;                  /* ConvTranspose */
     int64_t wide, narrow, kernel; /* elements: of a channel of each, of a kernel */
     int64_t channels, filters;    /* of a group, in the wide and in the narrow tensor */
-    int64_t plane,
-        image; /* elements from channel to channel of what windows are of; from image to image */
+    int64_t plane, image; /* elements from channel to channel, image to image, in windows' tensor */
     const float *left, *right, *bias;
     float *out;
     int64_t phase[EBB_AXES]; /* 0 but of ConvTranspose */
@@ -78,14 +77,13 @@ static void set_phase(form *f, int64_t number)
             number /= phases;
             *a = phase_along(w, i, f->phase[i]);
         } else {
-            *a = (axis){w->narrow[i],
-                        w->wide[i],
-                        w->stride[i],
-                        -w->pad_begin[i],
-                        w->dilation[i],
-                        w->kernel[i],
-                        0,
-                        1};
+            *a = (axis){.over = w->narrow[i],
+                        .in = w->wide[i],
+                        .step = w->stride[i],
+                        .start = -w->pad_begin[i],
+                        .slope = w->dilation[i],
+                        .taps = w->kernel[i],
+                        .every = 1};
         }
         f->grid *= a->over;
         f->taps *= a->taps;
