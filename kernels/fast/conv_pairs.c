@@ -37,11 +37,6 @@ typedef struct memory {
     int64_t size;
 } memory;
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static int64_t padded(int64_t floats)
 {
     return (floats + 15) / 16 * 16;
@@ -92,12 +87,12 @@ static const char *read_form(form *f, const ebb_call *call)
     if (why != NULL)
         return why;
     f->across = ebb_tile_width(f->channels) / PANEL;
-    f->some = least((f->filters + BLOCK - 1) / BLOCK * BLOCK, MOST);
+    f->some = ebb_tile_least((f->filters + BLOCK - 1) / BLOCK * BLOCK, MOST);
     while (f->across * ((f->filters + f->some - 1) / f->some) < 2 * ebb_threads() &&
            f->some > 4 * BLOCK)
         f->some = (f->some / 2 + BLOCK - 1) / BLOCK * BLOCK;
     f->jobs = f->across * ((f->filters + f->some - 1) / f->some);
-    f->slots = least(f->jobs, ebb_threads());
+    f->slots = ebb_tile_least(f->jobs, ebb_threads());
     return NULL;
 }
 
@@ -162,8 +157,8 @@ static void pack_left(const form *f, uint32_t *to, int64_t pixel, int64_t pixels
 {
     const uint16_t *from = (const uint16_t *)f->call->in[0].data + pixel * f->filters + filter;
     for (int64_t first = 0; first < filters; first += BLOCK, to += PAIRS * BLOCK)
-        ebb_tile_pair_lines(to, from + first, f->filters, 1, pixels, least(filters - first, BLOCK),
-                            BLOCK);
+        ebb_tile_pair_lines(to, from + first, f->filters, 1, pixels,
+                            ebb_tile_least(filters - first, BLOCK), BLOCK);
 }
 
 /* The channels of the panel, of the pixels that a tap reads. */
@@ -188,8 +183,8 @@ static void pack_right(const form *f, uint32_t *to, const int32_t *at, const uin
 static void add_pixels(const form *f, const memory *m, float *all, float *slot, int64_t pixel,
                        int64_t filter, int64_t filters, int64_t channel)
 {
-    const int64_t pixels = least(f->count - pixel, TOGETHER), pairs = (pixels + 1) / 2;
-    const int64_t channels = least(f->channels - channel, PANEL);
+    const int64_t pixels = ebb_tile_least(f->count - pixel, TOGETHER), pairs = (pixels + 1) / 2;
+    const int64_t channels = ebb_tile_least(f->channels - channel, PANEL);
     int32_t *at = (int32_t *)(void *)(slot + m->at);
     uint32_t *right = (uint32_t *)(void *)(slot + m->right);
     look_up(f, (int32_t *)(void *)(all + m->places), at, (int32_t *)(void *)(slot + m->scratch),
@@ -208,8 +203,8 @@ static void add_pixels(const form *f, const memory *m, float *all, float *slot, 
 static void compute_job(const form *f, const memory *m, float *all, float *slot, int64_t job)
 {
     const int64_t channel = job % f->across * PANEL, filter = job / f->across * f->some;
-    const int64_t filters = least(f->filters - filter, f->some);
-    const int64_t n = least(f->channels - channel, PANEL);
+    const int64_t filters = ebb_tile_least(f->filters - filter, f->some);
+    const int64_t n = ebb_tile_least(f->channels - channel, PANEL);
     const ebb_operand *y = &f->call->out[0];
     const ebb_dtype dtype = (ebb_dtype)y->type.dtype;
     for (int64_t pixel = 0; pixel < f->count; pixel += TOGETHER)

@@ -50,11 +50,6 @@ typedef struct block { /* of Y, what a job computes */
 
 /* ---- reading ---- */
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 EBB_TILE_INLINE float number(const char *at, const ebb_dtype dtype)
 {
     uint16_t bits;
@@ -117,7 +112,7 @@ static void pack(const block *k, int64_t first, int64_t count, int64_t depth)
     const side *b = &k->b;
     for (int64_t c = 0; c < k->columns; c += PANEL) {
         const int64_t at = first * b->row + (k->column + c) * b->column;
-        const int64_t n = least(k->columns - c, PANEL);
+        const int64_t n = ebb_tile_least(k->columns - c, PANEL);
         if (k->all->pairs)
             ebb_tile_pair_lines(pairs_at(k->panels + c * depth), halves_at(b, at), b->row,
                                 b->column, count, n, PANEL);
@@ -190,11 +185,11 @@ static void compute(const block *k)
 {
     const int64_t wide = k->all->wide, unit = k->all->pairs ? 2 : 1;
     for (int64_t first = 0; first < k->inner; first += unit * DEPTH) {
-        const int64_t inner = least(k->inner - first, unit * DEPTH);
+        const int64_t inner = ebb_tile_least(k->inner - first, unit * DEPTH);
         const int64_t depth = (inner + unit - 1) / unit;
         pack(k, first, inner, depth);
         for (int64_t r = 0; r < k->rows; r += TOGETHER) {
-            const int64_t count = least(k->rows - r, TOGETHER);
+            const int64_t count = ebb_tile_least(k->rows - r, TOGETHER);
             const rows a = k->all->pairs ? read_pairs(k, k->row + r, count, first, inner, depth)
                                          : read_rows(k, k->row + r, count, first, depth);
             float *sum = k->sum + r * wide;
@@ -217,7 +212,9 @@ static jobs divide(const ebb_product *p)
 {
     const int64_t m = p->out.dims[p->rank - 2], n = p->out.dims[p->rank - 1];
     const int64_t threads = ebb_threads();
-    jobs j = {.batches = 1, .tall = least(m, TALL), .wide = least(ebb_tile_width(n), WIDE)};
+    jobs j = {.batches = 1,
+              .tall = ebb_tile_least(m, TALL),
+              .wide = ebb_tile_least(ebb_tile_width(n), WIDE)};
     for (int i = 0; i < p->rank - 2; i++)
         j.batches *= p->out.dims[i];
     for (;;) {
@@ -233,9 +230,9 @@ static jobs divide(const ebb_product *p)
             break;
     }
     j.pairs = EBB_TILE_PAIRS && p->a.dtype == EBB_BF16 && p->b.dtype == EBB_BF16;
-    j.depth = least((p->a.dims[p->rank - 1] + j.pairs) / (1 + j.pairs), DEPTH);
+    j.depth = ebb_tile_least((p->a.dims[p->rank - 1] + j.pairs) / (1 + j.pairs), DEPTH);
     j.count = j.batches * j.down * j.across;
-    j.slots = least(threads, j.count);
+    j.slots = ebb_tile_least(threads, j.count);
     j.turned = j.depth * j.wide;
     j.sum = j.turned + TOGETHER * j.depth;
     j.line = j.sum + j.tall * j.wide;
@@ -289,8 +286,8 @@ static void compute_job(const places *at, const ebb_product *p, const jobs *all,
                .added = slot + all->added};
     if (p->biased)
         k.c = side_of(&p->c, 2, at->c, 0);
-    k.rows = least(p->out.dims[p->rank - 2] - k.row, all->tall);
-    k.columns = least(p->out.dims[p->rank - 1] - k.column, all->wide);
+    k.rows = ebb_tile_least(p->out.dims[p->rank - 2] - k.row, all->tall);
+    k.columns = ebb_tile_least(p->out.dims[p->rank - 1] - k.column, all->wide);
     compute(&k);
 }
 

@@ -1,14 +1,14 @@
 /* chat.c: the forms of chat templates. A template is a program (Jinja), which is not run: it is known by a text that is
- * in it and in those of other forms is not, and by the tokens that it writes, and read for what begins a text, closes it, and stands for a system message
- * that is missing.
+ * in it and in those of other forms is not, and by the tokens that it writes, and read for what begins a text, closes it,
+ * and stands for a system message that is missing.
  */
 #include "exec/data/formats/chat.h"
 
 typedef struct ebb_chat_form {
     const char *name;
-    const char *has; /* what its templates have, and all of these tokens, */
-    const char
-        *needs[2];     /* by which alone it is known where there is no template; NULL: it is not */
+    const char *has; /* what its templates have */
+    /* And tokens that they have all of, by which alone it is known where there is no template; NULL: it is not. */
+    const char *needs[2];
     const char *lacks; /* what they have not; NULL: nothing */
     const char *begin, *close;
     const char *head[2]; /* before and behind the role */

@@ -27,35 +27,28 @@ static ebb_status workspace(const ebb_call *c, size_t *bytes)
 static ebb_status run(const ebb_call *c)
 {
     ebb_experts e;
+    const bool gradients = c->op == EBB_OP_EXPERTS_MATMUL_GRAD;
+    const bool single = c->in[0].type.dtype == EBB_F32;
+    const void *a = c->in[0].data, *b = c->in[1].data;
     const char *why = ebb_experts_read(&e, c);
     if (why != NULL)
         return ebb_call_error(c, "%s", why);
     EBB_TRY(ebb_experts_check(c, e.of, e.rows, e.experts));
-    if (c->in[0].type.dtype == EBB_F32)
-        multiply_f32(&e, c->out[0].data, c->in[0].data, c->in[1].data);
+    if (gradients && single)
+        gradients_f32(&e, c->out[0].data, a, b, c->workspace);
+    else if (gradients)
+        gradients_f64(&e, c->out[0].data, a, b, c->workspace);
+    else if (single)
+        multiply_f32(&e, c->out[0].data, a, b);
     else
-        multiply_f64(&e, c->out[0].data, c->in[0].data, c->in[1].data);
-    return NULL;
-}
-
-static ebb_status run_grad(const ebb_call *c)
-{
-    ebb_experts e;
-    const char *why = ebb_experts_read(&e, c);
-    if (why != NULL)
-        return ebb_call_error(c, "%s", why);
-    EBB_TRY(ebb_experts_check(c, e.of, e.rows, e.experts));
-    if (c->in[0].type.dtype == EBB_F32)
-        gradients_f32(&e, c->out[0].data, c->in[0].data, c->in[1].data, c->workspace);
-    else
-        gradients_f64(&e, c->out[0].data, c->in[0].data, c->in[1].data, c->workspace);
+        multiply_f64(&e, c->out[0].data, a, b);
     return NULL;
 }
 
 // clang-format off
 const ebb_kernel ebb_plain_experts[] = {
     {.name = "plain.experts_matmul",      .op = EBB_OP_EXPERTS_MATMUL,      .fits = fits, .run = run},
-    {.name = "plain.experts_matmul_grad", .op = EBB_OP_EXPERTS_MATMUL_GRAD, .fits = fits, .workspace = workspace, .run = run_grad},
+    {.name = "plain.experts_matmul_grad", .op = EBB_OP_EXPERTS_MATMUL_GRAD, .fits = fits, .workspace = workspace, .run = run},
 };
 // clang-format on
 EBB_PLAIN_COUNT(experts)
