@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "onnx/graph/place.h"
+
 /* ---- the report ---- */
 
 void ebb_found(ebb_edit *e)
@@ -50,7 +52,11 @@ ebb_status ebb_skipped(ebb_edit *e, ebb_node n, const char *reason)
 
 bool ebb_offered(ebb_edit *e, ebb_node site, const ebb_offer *offer)
 {
-    const char *refused = e->decides == NULL ? NULL : e->decides(e->context, e->pass, site, offer);
+    const char *refused = NULL;
+    if (offer->value.i != 0 && ebb_value_is_moved(e->g, offer->value))
+        refused = "it waits in another place";
+    else if (e->decides != NULL)
+        refused = e->decides(e->context, e->pass, site, offer);
     if (refused == NULL)
         return true;
     (void)ebb_skipped(e, site, refused); // a lost count is no reason to stop

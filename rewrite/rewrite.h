@@ -144,7 +144,8 @@ void ebb_edit_remove(ebb_edit *e, ebb_node n);
 
 void ebb_found(ebb_edit *e);
 void ebb_applied(ebb_edit *e);
-/* Leave to apply at a site that was found and could be rewritten. An ordinary run always gives it.
+/* Leave to apply at a site that was found and could be rewritten. An ordinary run always gives it, unless the
+ * offer is of a value that moves between places (ebb_value_is_moved): that has no bytes here to be saved.
  * The joint planner runs a pass twice: first it listens, takes the offers down and refuses all;
  * then it lets through those that it chose. A refused site is reported as skipped, and must be left
  * as it is. Ask exactly once a site, in the same order in every run on the same graph. */

@@ -45,6 +45,17 @@ ebb_place ebb_value_place(const ebb_graph *g, ebb_value v)
     return n.i != 0 && ebb_node_of(g, n)->op == EBB_OP_STORE ? stored_to(g, n) : EBB_PLACE_DEVICE;
 }
 
+bool ebb_value_is_moved(const ebb_graph *g, ebb_value v)
+{
+    const ebb_node by = maker(g, v);
+    const ebb_value_info *info = ebb_value_of(g, v);
+    for (size_t i = 0; i < info->use_count; i++)
+        if (ebb_op_moves(ebb_node_of(g, info->uses[i].node)->op))
+            return true;
+    return ebb_value_place(g, v) != EBB_PLACE_DEVICE ||
+           (by.i != 0 && ebb_op_has(ebb_node_of(g, by)->op, EBB_STARTS));
+}
+
 static bool is_wanted(const ebb_graph *g, ebb_value v)
 {
     const ebb_value_info *info = ebb_value_of(g, v);

@@ -49,6 +49,9 @@ ebb_place ebb_value_place(const ebb_graph *g, ebb_value v);
 /* It starts a move, or waits for one. */
 bool ebb_op_moves(ebb_op op);
 
+/* v lies in another place, is on its way, or is read by a move: nothing but moves may be made of it. */
+bool ebb_value_is_moved(const ebb_graph *g, ebb_value v);
+
 /* ---- parts, of which each process has one (pass shard) ---- */
 
 /* Initializer v is a part of a tensor of type `whole`: metadata "ebb.shard" has its dims ("64x32"). A part is

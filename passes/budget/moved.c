@@ -53,12 +53,9 @@ static bool reads_bytes(const ebb_moved *o, ebb_node n, uint32_t slot)
 static bool may_go(const ebb_moved *o, ebb_value v)
 {
     const ebb_value_info *info = ebb_value_of(o->g, v);
-    for (size_t i = 0; i < info->use_count; i++)
-        if (is_move(o->g, info->uses[i].node))
-            return false;
     return info->producer.i != 0 && !o->saves.kept[v.i] &&
            ebb_same_value(ebb_saves_root(&o->saves, v), v) && ebb_stream_source(o->g, v).i == 0 &&
-           !is_move(o->g, info->producer);
+           !is_move(o->g, info->producer) && !ebb_value_is_moved(o->g, v);
 }
 
 static int in_order(const void *a, const void *b)

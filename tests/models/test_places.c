@@ -21,6 +21,34 @@ static ebb_program_facts check(const run *kept, const char *path, const char *pa
     return f;
 }
 
+/* Every pass that makes offers leaves what waits on disk as it is: behind it the step is legal, and is the same
+ * where the pass is exact; and so it is behind fit, which takes their offers. Whatever was refused says so. */
+static void check_offers(const run *kept, const char *path, uint64_t arena)
+{
+    static const char moved[] = "offload:least=1,values=*";
+    const ebb_rewrite_options each = {.verify_each = true};
+    const ebb_pass *pass;
+    char text[256];
+    for (int i = 1; (pass = ebb_pass_offering(i)) != NULL; i++) {
+        ebb_model *m = NULL;
+        (void)snprintf(text, sizeof text, "%s,%s", moved, pass->name);
+        good(ebb_open(&m, path));
+        good(ebb_rewrite(m, moved, &each, NULL));
+        good(ebb_rewrite(m, pass->name, &each, NULL));
+        ebb_close(m);
+        if (pass->exactness == EBB_EXACT)
+            (void)check(kept, path, text);
+    }
+    (void)snprintf(text, sizeof text, "fit:budget=%llu,time=0.1", (unsigned long long)arena);
+    run fitted = {NULL, NULL};
+    good(ebb_open(&fitted.model, path));
+    good(ebb_rewrite(fitted.model, moved, &each, NULL));
+    good(ebb_rewrite(fitted.model, text, &each, NULL));
+    run_start(&fitted);
+    compare(kept, &fitted, text);
+    run_close(&fitted);
+}
+
 /* The pass for a random subset of what the nodes make. */
 static void draw_pass(char *text, size_t size, const ebb_model *m, uint64_t seed)
 {
@@ -143,6 +171,7 @@ static int check_step(const char *path, bool fits)
     const ebb_program_facts all = check(&kept, path, "offload:least=1,values=*");
     assert_true(all.planned_disk_bytes > 0);
     assert_true(all.planned_arena_bytes < arena);
+    check_offers(&kept, path, all.planned_arena_bytes);
     for (uint64_t i = 0; i < 50; i += share(5)) {
         draw_pass(pass, sizeof pass, kept.model, i);
         (void)check(&kept, path, pass);
