@@ -2,8 +2,11 @@
 #include "api/api.h"
 
 #include "api/sweep.h"
+#include "exec/look/calibrate_link.h"
 #include "exec/weigh/costs.h"
 #include "onnx/words/options.h"
+
+#include <unistd.h>
 
 static json_t *timed_json(const char *name, const ebb_timed *t)
 {
@@ -64,9 +67,19 @@ static ebb_status summary(const ebb_costs *c, const char *path, json_t *steps, c
         json_pack("{s:s, s:s, s:s, s:i, s:s, s:I, s:o, s:O}", "schema", "ebb.bench/1", "path", path,
                   "processor", c->processor, "threads", c->threads, "backend", c->backend,
                   "entries", (json_int_t)c->entry_count, "rates", rates, "steps", steps);
-    if (c->moves)
-        (void)json_object_set_new(root, "disk", ebb_costs_moves_json(c));
+    ebb_costs_ways_write(root, c);
     return ebb_json_text(json, root);
+}
+
+/* What an earlier file here knows of other processes stays; one that cannot be read is replaced. */
+static void take_link(ebb_costs *costs, const char *path)
+{
+    ebb_costs *before = NULL;
+    if (access(path, F_OK) != 0 || ebb_costs_read(&before, path) != NULL)
+        return;
+    costs->linked = before->linked;
+    costs->link = before->link;
+    ebb_costs_free(before);
 }
 
 ebb_status ebb_calibrate(ebb_model *const *models, size_t count,
@@ -92,11 +105,49 @@ ebb_status ebb_calibrate(ebb_model *const *models, size_t count,
                            : time_sweep(costs, timing, steps);
     if (status == NULL)
         status = ebb_costs_fit(costs);
-    if (status == NULL)
+    if (status == NULL) {
+        take_link(costs, path);
         status = ebb_costs_write(costs, path);
+    }
     if (status == NULL && json != NULL)
         status = summary(costs, path, steps, json);
     json_decref(steps);
     ebb_costs_free(costs);
+    return status;
+}
+
+/* ---- between processes ---- */
+
+/* The file's other measurements stay. */
+static ebb_status keep_link(const ebb_link *link, const char *path)
+{
+    ebb_costs *costs = NULL;
+    EBB_TRY(access(path, F_OK) == 0 ? ebb_costs_read(&costs, path)
+                                    : ebb_costs_new(&costs, "cpu", 0));
+    costs->linked = true;
+    costs->link = *link;
+    ebb_status status = ebb_costs_write(costs, path);
+    ebb_costs_free(costs);
+    return status;
+}
+
+ebb_status ebb_calibrate_link(ebb_group *group, const char *path, char **json)
+{
+    EBB_NEED(path);
+    ebb_arena scratch = {0};
+    ebb_link link;
+    double error;
+    if (ebb_group_ranks(group) < 2)
+        return ebb_hint(ebb_error(EBB_USAGE, "one process has no link to measure"),
+                        "start two or more: ebb launch -n 2 -- ebb bench --calibrate-comm -o "
+                        "costs.json, or by mpirun");
+    ebb_status status = ebb_link_time(&link, &error, group, &scratch);
+    ebb_arena_fini(&scratch);
+    if (status == NULL && ebb_group_rank(group) == 0)
+        status = keep_link(&link, path);
+    if (status == NULL && json != NULL)
+        status = ebb_json_text(json, json_pack("{s:s, s:s, s:i, s:o, s:f}", "schema", "ebb.bench/1",
+                                               "path", path, "ranks", ebb_group_ranks(group),
+                                               "link", ebb_link_json(&link), "error", error));
     return status;
 }

@@ -186,6 +186,7 @@ static void add_ranks(recipe *r)
     add(r, "data-parallel");
     with(r, ':', "ranks", ranks);
     with(r, ',', "batch-norm", is_synced(r->o) ? "sync" : NULL);
+    with(r, ',', "link", r->o->link);
     with(r, ',', "require", "1");
 }
 
@@ -362,7 +363,7 @@ static ebb_status write_text(char **text, const ebb_step_options *options, const
     ebb_arena arena = {0};
     recipe r = {&own, model, &arena, ""};
     *text = NULL;
-    EBB_TRY(EBB_OPTIONS_TAKE(ebb_step_options, &own, ranks, options));
+    EBB_TRY(EBB_OPTIONS_TAKE(ebb_step_options, &own, link, options));
     EBB_NEED_COUNT(own.steps);
     EBB_NEED_COUNT(own.accumulate);
     ebb_status status = fill(&r);

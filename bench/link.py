@@ -5,7 +5,8 @@
 Processes of one machine whose exchanges sleep as long as such a link would take (`ebb launch --link`). What they compute shares the
 machine's cores, which the plan knows nothing of: so the time of the computation is measured, by a link that takes none, and
 the plan is asked for what the step waits for beside it. Where exchanges go on beside the step (pass overlap), how much of
-them is hidden depends on the computation between: its planned times are stretched to the measured ones. In turns:
+them is hidden depends on the computation between: its planned times are stretched to the measured ones, which is
+asking for a link that is as much faster. In turns:
 without the link, with it. Prints a line a case, medians over the turns; a share of 1 is what is planned.
 """
 import argparse
@@ -32,32 +33,24 @@ def run(given, model, batch, passes, link):
     return tell(words)["median_step_ns"]
 
 
-def waits(events, ranks, us, gb, stretch):
-    """How long a step whose computation takes `stretch` times what is planned stands still: cli/ranks.c."""
-    stood, free, over = 0.0, 0.0, {}
-    for i, e in enumerate(events, 1):
-        now = e["at_ns"] * stretch + stood
-        if e.get("waits_for"):
-            stood += max(over[e["waits_for"]] - now, 0)
-            continue
-        free = over[i] = max(free, now) + e["exchanges"] * (ranks - 1) * us * 1e3 + e["sent_bytes"] / gb
-        if not e.get("beside"):
-            stood += free - now
-    return stood
-
-
 def compare(given, name, batch, passes, link):
     model = os.path.join(digits, name)
-    plan = tell([given.ebb, "plan", model, "--dim", f"batch={batch}", "--ranks", str(given.ranks), "--link", link, *STEP, *passes])
-    row = plan["table"][-1]
     us, gb = (float(x) for x in link.split(","))
+
+    def planned(stretch):
+        """Of a step whose computation takes `stretch` times what is planned, by a link that is as much faster."""
+        plan = tell([given.ebb, "plan", model, "--dim", f"batch={batch}", "--ranks", str(given.ranks), "--link", f"{us / stretch},{gb * stretch}",
+                     *STEP, *passes])
+        return plan["planned_ns"], plan["group"]["exposed_ns"], plan["group"]["exchange_ns"]
+
     turns = [(run(given, model, batch, passes, None), run(given, model, batch, passes, link)) for _ in range(given.turns)]
     computed, stepped = (statistics.median(t[k] for t in turns) for k in (0, 1))
-    stood = waits(plan["group"]["events"], given.ranks, us, gb, computed / plan["planned_ns"])
+    step, stood, exchanged = planned(1)
+    stretch = computed / (step - stood)
+    stood = planned(stretch)[1] * stretch
     said = computed + stood
-    hidden = 1 - stood / row["exchange_ns"]
     print(f"{name} batch {batch}, {given.ranks} processes, link {link}, {' '.join(passes) or 'as it is'}: computed {computed / 1e6:.2f} ms, "
-          f"exchanged {row['exchange_ns'] / 1e6:.2f} ms, {hidden:.0%} hidden; planned {said / 1e6:.2f} ms, measured {stepped / 1e6:.2f} ms, "
+          f"exchanged {exchanged / 1e6:.2f} ms, {1 - stood / exchanged:.0%} hidden; planned {said / 1e6:.2f} ms, measured {stepped / 1e6:.2f} ms, "
           f"share {stepped / said:.3f}")
 
 

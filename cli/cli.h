@@ -136,6 +136,7 @@ void cli_show_profile(const json_t *o);
 /* Bytes of device memory: planned, allocated, of the process. Nothing where allocated is 0. */
 void cli_show_device(double planned, double allocated, double process);
 void cli_show_bench(const json_t *o);
+void cli_show_link(const json_t *o);
 /* diff.c */
 void cli_show_diff(const json_t *o);
 /* curve.c: of a plan */
@@ -258,15 +259,6 @@ ebb_status cli_join(void);
 ebb_group *cli_launched(void);
 void cli_leave(void);
 bool cli_speaks(void); /* whether it is this process that says an error */
-
-/* How processes of several machines reach each other: the delay of a message, and bytes a nanosecond. */
-typedef struct cli_link {
-    const char *name;
-    double us, gb;
-} cli_link;
-
-/* "10gbe", or "30,1.17"; else a sentence and EBB_USAGE. */
-int cli_read_link(cli_link *l, const char *text);
 
 int cli_launch(const cli *c);
 int cli_run(const cli *c);

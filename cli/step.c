@@ -134,7 +134,8 @@ const char *cli_step_option(const cli *c)
                                           "--dropout",
                                           "--batch-norm",
                                           "--precision",
-                                          "--ranks"};
+                                          "--ranks",
+                                          "--link"};
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
         if (cli_has(c, options[i]))
             return options[i];
@@ -240,6 +241,7 @@ static ebb_step_options step_options(const cli *c, lists *l)
                               .adapters = cli_get(c, "--adapter", NULL),
                               .segments = cli_has(c, "--pack"),
                               .ranks = ebb_group_ranks(cli_launched()),
+                              .link = cli_get(c, "--link", NULL),
                               // a part of a model shows a failure as well
                               .allow_partial =
                                   cli_has(c, "--allow-partial") || cli_has(c, "--fails")};
@@ -304,6 +306,8 @@ ebb_status cli_step_for(const cli *c, ebb_model *model, int ranks, char **json)
     char *text;
     ebb_step_options options = step_options(c, &l);
     options.ranks = ranks;
+    if (options.link == NULL && options.costs == NULL)
+        options.link = "10gbe";
     ebb_status status = ebb_step_pipeline(&text, &options);
     if (status == NULL)
         status = run_pipeline(c, model, text, json, NULL);

@@ -310,6 +310,20 @@ static int calibrate(const cli *c)
     return code;
 }
 
+static int calibrate_link(const cli *c)
+{
+    char *json = NULL;
+    int code = needs_output(c);
+    if (code != EBB_OK)
+        return code;
+    ebb_status status = cli_join();
+    if (status == NULL)
+        status = ebb_calibrate_link(cli_launched(), cli_get(c, "-o", NULL), &json);
+    code = finish(c, NULL, status, json, cli_show_link);
+    cli_leave();
+    return code;
+}
+
 static int pack(const cli *c)
 {
     char *json = NULL;
@@ -392,7 +406,7 @@ static const cli_way runs[] = {
 };
 static const cli_way trains[] = {
     {NULL, NULL, "MODEL --data FILE", 1, 1,
-     WORDS(MODEL, STEP, PLANNING, RUN, DATA, "--augment", "--batch", "--epochs", "--steps", "--no-shuffle", "--repeat-batch", "--checkpoint",
+     WORDS(MODEL, STEP, PLANNING, RUN, DATA, "--link", "--augment", "--batch", "--epochs", "--steps", "--no-shuffle", "--repeat-batch", "--checkpoint",
            "--every", "--resume", "--save-model", "--save-adapter", "--save-checkpoint", "--keep", "--eval", "--eval-split", "--eval-every", "--eval-map", "--metric", "--patience",
            "--log", "--log-every", "--on-nan", "--profile", "--spill", "--spill-unchecked", "--json"),
      WORDS(WITH_A_BUDGET, "--epochs", "!--steps", "--every", "--checkpoint", "--eval-map", "--eval", "--eval-split", "!--eval", "--log-every", "--log"), cli_train},
@@ -409,6 +423,7 @@ static const cli_way diffs[] = {
      WORDS("--steps", "--run"), diff},
 };
 static const cli_way benches[] = {
+    {"--calibrate-comm", NULL, "--calibrate-comm -o COSTS", 0, 0, WORDS("-o", "--calibrate-comm", "--json"), NULL, calibrate_link},
     {"--calibrate", NULL, "--calibrate -o COSTS", 0, 0, WORDS("-o", "--calibrate", BACKEND, "--threads", "--seed", "--steps", "--spill", "--json"), NULL, calibrate},
     {"--calibrate", NULL, "MODEL... --calibrate -o COSTS", 1, 8,
      WORDS("-o", "--calibrate", MODEL, STEP, PLANNING, RUN, "--steps", "--spill", "--json"), WORDS(WITH_A_BUDGET), calibrate},

@@ -305,6 +305,9 @@ typedef struct ebb_step_options {
         adapters; /* a file or folder of adapters to start from, as pass lora reads them; NULL: none */
     bool segments; /* rows hold several texts, which input segment_ids tells apart */
     int ranks; /* the step is computed by so many processes, each with its part of the rows; 0, 1: one */
+    const char *
+        link; /* by which they reach each other, for the plan (ebb_link_parse); NULL: as measured in
+                         `costs`, or else exchanges cost what copies do */
 } ebb_step_options;
 
 /* The pipeline of a training step for ebb_rewrite: all passes from "flatten" to "alias", in the one
@@ -551,6 +554,12 @@ EBB_API ebb_status ebb_group_join(ebb_group **group);
 EBB_API void ebb_group_leave(ebb_group *group);      /* NULL is fine */
 EBB_API int ebb_group_rank(const ebb_group *group);  /* from 0; of NULL 0 */
 EBB_API int ebb_group_ranks(const ebb_group *group); /* how many; of NULL 1 */
+/* A link between processes: 1gbe, 10gbe, 100gbe, ndr400, nvlink4, or "MICROSECONDS,GBYTES_PER_SECOND", which are
+ * what a message to one other process takes and how many bytes of 10^9 go by it in a second. */
+EBB_API ebb_status ebb_link_parse(double *us, double *gb, const char *text);
+/* Measures the link of this group by exchanges of all sizes and puts it into a file of costs (ebb_calibrate), which
+ * is made where there is none. All its processes call it; rank 0 writes. json: what was measured; or NULL. */
+EBB_API ebb_status ebb_calibrate_link(ebb_group *group, const char *path, char **json);
 /* For an error that may be everybody's: true in the first process that asks, which is to say it. */
 EBB_API bool ebb_group_speaks(ebb_group *group);
 

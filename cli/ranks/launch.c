@@ -19,11 +19,12 @@ static void pass_on(int number)
 int cli_launch(const cli *c)
 {
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
-    cli_link link = {0};
-    int code = cli_get(c, "--link", NULL) != NULL ? cli_read_link(&link, cli_get(c, "--link", ""))
-                                                  : EBB_OK;
-    if (code != EBB_OK)
-        return code;
+    double us = 0, gb = 0;
+    int code = EBB_OK;
+    ebb_status status =
+        cli_has(c, "--link") ? ebb_link_parse(&us, &gb, cli_get(c, "--link", "")) : NULL;
+    if (status != NULL)
+        return cli_fail(status);
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
         struct sigaction now, then = {.sa_handler = pass_on, .sa_flags = SA_RESTART};
         if (sigaction(signals[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN)
@@ -34,9 +35,9 @@ int cli_launch(const cli *c)
                                         .ranks = (int)cli_whole(c, "-n", 1),
                                         .late_s = cli_number(c, "--late", 0),
                                         .signal = &caught,
-                                        .link_us = link.us,
-                                        .link_gb = link.gb};
-    ebb_status status = ebb_launch(&options, &code);
+                                        .link_us = us,
+                                        .link_gb = gb};
+    status = ebb_launch(&options, &code);
     if (status == NULL)
         return code;
     (void)cli_fail(status);

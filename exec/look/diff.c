@@ -10,6 +10,8 @@
 #include "exec/run/program.h"
 #include "exec/data/sample.h"
 #include "exec/look/timeline.h"
+#include "exec/weigh/link.h"
+#include "exec/weigh/move_time.h"
 #include "exec/weigh/traffic.h"
 #include "kernels/nested/on_host.h"
 #include "onnx/words/options.h"
@@ -156,28 +158,27 @@ static json_t *places_of(const ebb_plan *plan)
     return NULL;
 }
 
-/* What the processes exchange: counted, and when. */
+/* What the processes exchange: counted, and what it takes by a link that is known. */
 static ebb_status group_of(json_t **group, const ebb_plan *plan, ebb_arena *scratch)
 {
     const ebb_traffic t = ebb_traffic_of(plan->g);
-    ebb_traffic_event *list;
-    size_t count;
+    ebb_link link;
+    ebb_waits waits;
     *group = NULL;
     if (t.ranks < 2)
         return NULL;
-    EBB_TRY(ebb_traffic_events(&list, &count, plan->g, plan->setting.backends[0]->device->rates(),
-                               scratch));
-    json_t *events = json_array();
-    for (size_t i = 0; i < count; i++)
-        (void)json_array_append_new(
-            events, json_pack("{s:f, s:I, s:I, s:b, s:I}", "at_ns", list[i].at_ns, "exchanges",
-                              (json_int_t)list[i].exchanges, "sent_bytes",
-                              (json_int_t)list[i].sent_bytes, "beside", (int)list[i].is_beside,
-                              "waits_for", (json_int_t)list[i].waits_for));
-    *group = json_pack("{s:I, s:I, s:I, s:I, s:o}", "ranks", (json_int_t)t.ranks, "nodes",
+    *group = json_pack("{s:I, s:I, s:I, s:I}", "ranks", (json_int_t)t.ranks, "nodes",
                        (json_int_t)t.nodes, "exchanges", (json_int_t)t.exchanges, "sent_bytes",
-                       (json_int_t)t.sent_bytes, "events", events);
-    return *group != NULL ? NULL : ebb_error_memory();
+                       (json_int_t)t.sent_bytes);
+    if (*group == NULL)
+        return ebb_error_memory();
+    if (!ebb_link_of(&link, plan->g))
+        return NULL;
+    EBB_TRY(ebb_waits_of(&waits, plan->setting.backends[0]->device->rates(), plan->g, scratch));
+    (void)json_object_set_new(*group, "link", ebb_link_json(&link));
+    set_int(*group, "exchange_ns", (uint64_t)waits.exchange);
+    set_int(*group, "exposed_ns", (uint64_t)waits.exposed);
+    return NULL;
 }
 
 static ebb_status plan_to_json(const ebb_plan *plan, const char *missing, bool lives, json_t **out)

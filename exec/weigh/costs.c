@@ -408,7 +408,8 @@ static ebb_status read_root(ebb_costs *c, const json_t *root)
             "`ebb bench --calibrate -o costs.json` makes one");
     if (!json_is_array(entries) || !json_is_array(rates))
         return ebb_error(EBB_REJECTED, "'entries' and 'rates' should be lists");
-    if (json_array_size(entries) == 0 && json_array_size(rates) == 0)
+    EBB_TRY(ebb_costs_ways_read(c, root));
+    if (json_array_size(entries) == 0 && json_array_size(rates) == 0 && !c->linked)
         return ebb_error(EBB_REJECTED, "it holds no measurement");
     EBB_TRY(read_machine(c, root));
     for (size_t i = 0; i < json_array_size(entries); i++)
@@ -418,7 +419,7 @@ static ebb_status read_root(ebb_costs *c, const json_t *root)
         return ebb_error_memory();
     for (size_t i = 0; i < json_array_size(rates); i++)
         EBB_TRY(read_rate(c, json_array_get(rates, i), i));
-    return ebb_costs_moves_read(c, json_object_get(root, "disk"));
+    return NULL;
 }
 
 ebb_status ebb_costs_read(ebb_costs **costs, const char *path)
@@ -476,8 +477,7 @@ ebb_status ebb_costs_write(const ebb_costs *costs, const char *path)
                              costs->processor, "processors", costs->processors, "threads",
                              costs->threads, "backend", costs->backend, "entries",
                              entries_json(costs), "rates", rates_json(costs));
-    if (costs->moves)
-        (void)json_object_set_new(root, "disk", ebb_costs_moves_json(costs));
+    ebb_costs_ways_write(root, costs);
     char *all = NULL;
     ebb_sink sink;
     ebb_status status = ebb_json_dump(root, &all);

@@ -15,12 +15,17 @@
  *
  *     "disk": {"store": {"alone_ns": 0.3, "beside_ns": 0.5, "taken_ns": 0.2, "processor_ns": 0.3}, "fetch": {...}}
  *
- * costs.c keeps, reads and writes; costs_moves.c of moves; rates.c fits; calibrate.c and calibrate_moves.c
- * measure.
+ * Of exchanges with other processes, where `ebb bench --calibrate-comm` measured them (link.h):
+ *
+ *     "link": {"us": 30, "gb": 1.17}
+ *
+ * costs.c keeps, reads and writes; costs_ways.c of moves and links; rates.c fits; calibrate.c, calibrate_moves.c and
+ * calibrate_link.c measure.
  */
 #ifndef EBB_EXEC_WEIGH_COSTS_H
 #define EBB_EXEC_WEIGH_COSTS_H
 
+#include "exec/weigh/link.h"
 #include "exec/weigh/move_time.h"
 #include "onnx/graph/graph.h"
 
@@ -57,6 +62,8 @@ typedef struct ebb_costs {
     bool moves;             /* to disk and back were measured: */
     ebb_move_time ways[2];  /* of a byte */
     double processor_ns[2]; /* what a processor is busy with a byte */
+    bool linked;            /* to other processes was measured: */
+    ebb_link link;
 } ebb_costs;
 
 /* Of this machine, without entries. Both are freed with ebb_costs_free. */
@@ -81,9 +88,9 @@ typedef enum ebb_cost_source {
 /* *ns is set unless the source is EBB_COST_UNKNOWN. */
 ebb_cost_source ebb_costs_of(const ebb_costs *costs, const ebb_graph *g, ebb_node n, double *ns);
 
-/* costs_moves.c: as they stand in the file. disk NULL: none were measured. */
-json_t *ebb_costs_moves_json(const ebb_costs *costs);
-ebb_status ebb_costs_moves_read(ebb_costs *costs, const json_t *disk);
+/* costs_ways.c: what was measured of the ways to a disk and to other processes, in the file. */
+void ebb_costs_ways_write(json_t *root, const ebb_costs *costs);
+ebb_status ebb_costs_ways_read(ebb_costs *costs, const json_t *root);
 
 /* What is measured apart: operator, dtypes and dims of the operands, integer constants of few
  * elements, and attributes by name, without those that choose random numbers. Printable ASCII. */

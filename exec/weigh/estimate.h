@@ -1,11 +1,13 @@
-/* estimate.h: what passes may know of execution: a node's time (node_time.h), and what a step takes
- * in the arena.
+/* estimate.h: what passes may know of execution: the time of a node (node_time.h) and of exchanges (traffic.h,
+ * link.h), and what a step takes in the arena.
  */
 #ifndef EBB_EXEC_WEIGH_ESTIMATE_H
 #define EBB_EXEC_WEIGH_ESTIMATE_H
 
+#include "exec/weigh/link.h"
 #include "exec/weigh/memory.h"
 #include "exec/weigh/node_time.h"
+#include "exec/weigh/traffic.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -2,6 +2,7 @@
 #include "exec/weigh/move_time.h"
 
 #include "exec/weigh/node_time.h"
+#include "exec/weigh/traffic.h"
 #include "kernels/device.h"
 #include "onnx/graph/infer.h"
 
@@ -61,7 +62,7 @@ ebb_move_time ebb_move_time_by(const ebb_rates *rates, const ebb_graph *g, ebb_n
     const bool back = ebb_node_of(g, n)->op == EBB_OP_FETCH;
     const ebb_value away = back ? ebb_in(g, n, 0) : ebb_out(g, n, 0);
     size_t bytes = 0;
-    if (ebb_op_has(ebb_node_of(g, n)->op, EBB_TOGETHER)) // by links, of which no device knows
+    if (ebb_op_has(ebb_node_of(g, n)->op, EBB_TOGETHER)) // by the link, beside the step
         return (ebb_move_time){0};
     if (!ebb_type_bytes(ebb_value_of(g, away)->type, &bytes))
         bytes = 0;
@@ -89,30 +90,78 @@ void ebb_move_clock_wait(ebb_move_clock *c, double over, const ebb_move_time *t,
     c->stood += stands - left * (t->taken < t->alone ? t->taken : t->alone) / t->beside;
 }
 
-ebb_status ebb_waits_ns(double *ns, const ebb_rates *rates, const ebb_graph *g, ebb_arena *scratch)
+/* ---- a step's ---- */
+
+static void stand(ebb_move_clock *clock, ebb_waits *waits, double until)
+{
+    const double ns = until > clock->now ? until - clock->now : 0;
+    clock->now += ns;
+    clock->stood += ns;
+    waits->exposed += ns;
+}
+
+/* Made at once: behind those that were begun, and the step waits. Its own time is the node's. */
+static void exchange_now(ebb_move_clock *clock, ebb_waits *waits, double ns)
+{
+    stand(clock, waits, clock->link);
+    waits->exchange += ns;
+    waits->exposed += ns;
+    clock->link = clock->now + ns;
+}
+
+static double exchange_beside(ebb_move_clock *clock, ebb_waits *waits, double ns)
+{
+    waits->exchange += ns;
+    clock->link = (clock->link > clock->now ? clock->link : clock->now) + ns;
+    return clock->link;
+}
+
+static double start(ebb_move_clock *clock, ebb_waits *waits, const ebb_rates *rates,
+                    const ebb_graph *g, ebb_node n)
+{
+    const ebb_op op = ebb_node_of(g, n)->op;
+    clock->now += rates->node_ns;
+    if (ebb_op_has(op, EBB_TOGETHER))
+        return exchange_beside(clock, waits, ebb_exchange_ns(g, n));
+    const ebb_move_time t = ebb_move_time_by(rates, g, n);
+    return ebb_move_clock_start(clock, &t, op == EBB_OP_FETCH);
+}
+
+static void wait(ebb_move_clock *clock, ebb_waits *waits, const ebb_rates *rates,
+                 const ebb_graph *g, ebb_node started, double over)
+{
+    const ebb_op op = ebb_node_of(g, started)->op;
+    if (ebb_op_has(op, EBB_TOGETHER)) {
+        stand(clock, waits, over);
+        return;
+    }
+    const ebb_move_time t = ebb_move_time_by(rates, g, started);
+    ebb_move_clock_wait(clock, over, &t, op == EBB_OP_FETCH);
+}
+
+ebb_status ebb_waits_of(ebb_waits *waits, const ebb_rates *rates, const ebb_graph *g,
+                        ebb_arena *scratch)
 {
     ebb_move_clock clock = {0};
     double *over = NULL; // by node id
+    *waits = (ebb_waits){0};
     EBB_EACH_NODE(g, n) {
         const ebb_op op = ebb_node_of(g, n)->op;
         if (ebb_op_has(op, EBB_STARTS)) {
             if (over == NULL &&
                 (over = EBB_NEW(scratch, double, g->node_count + (size_t)1)) == NULL)
                 return ebb_error_memory();
-            const ebb_move_time t = ebb_move_time_by(rates, g, n);
-            clock.now += rates->node_ns;
-            over[n.i] = ebb_move_clock_start(&clock, &t, op == EBB_OP_FETCH);
+            over[n.i] = start(&clock, waits, rates, g, n);
             continue;
         }
+        if (ebb_op_has(op, EBB_TOGETHER))
+            exchange_now(&clock, waits, ebb_exchange_ns(g, n));
         clock.now += ebb_node_ns_by(rates, g, n);
         const ebb_node started =
-            op == EBB_OP_WAIT ? ebb_value_of(g, ebb_in(g, n, 0))->producer : (ebb_node){0};
-        if (started.i != 0 && over != NULL) {
-            const ebb_move_time t = ebb_move_time_by(rates, g, started);
-            ebb_move_clock_wait(&clock, over[started.i], &t,
-                                ebb_node_of(g, started)->op == EBB_OP_FETCH);
-        }
+            op == EBB_OP_WAIT ? ebb_value_of(g, ebb_in(g, n, 0))->producer : EBB_NO_NODE;
+        if (started.i != 0 && over != NULL)
+            wait(&clock, waits, rates, g, started, over[started.i]);
     }
-    *ns = clock.stood;
+    waits->stood = clock.stood;
     return NULL;
 }

@@ -6,6 +6,9 @@
  * Moves to a place go one after the other, and so do those from it. On a processor whose cores all compute a
  * move is not free: who copies and sums its bytes takes time from them, so many ns of a byte.
  *
+ * Exchanges with other processes go one behind another too, by their link; one that is made at once waits for those
+ * that were begun before it.
+ *
  * A model bears what was measured in the metadata "ebb.disk_ns" (the `cost` pass writes it from a file of
  * costs): the three numbers of the way there, then those of the way back. Else the rates of its device count.
  */
@@ -37,14 +40,20 @@ typedef struct ebb_move_clock {
         [2]; /* when what was started, there and back, is over if the step never stands still */
     double sooner[2]; /* by which it is sooner since it did */
     double stood;     /* in all */
+    double link;      /* when the exchanges with other processes that were begun are over */
 } ebb_move_clock;
 
 /* The step starts a move; what it gives is for the Wait. */
 double ebb_move_clock_start(ebb_move_clock *c, const ebb_move_time *t, bool back);
 void ebb_move_clock_wait(ebb_move_clock *c, double over, const ebb_move_time *t, bool back);
 
-/* How long the step stands still at its Waits. */
-ebb_status ebb_waits_ns(double *ns, const struct ebb_rates *rates, const ebb_graph *g,
+typedef struct ebb_waits { /* ns */
+    double stood;          /* the step stands still, besides what its nodes take */
+    double exchange;       /* what exchanges take by the link (traffic.h): all of them, */
+    double exposed;        /* and how much of it the step waits for */
+} ebb_waits;
+
+ebb_status ebb_waits_of(ebb_waits *waits, const struct ebb_rates *rates, const ebb_graph *g,
                         ebb_arena *scratch);
 
 /* The metadata of a model: ns of a byte, there and back. */

@@ -1,6 +1,7 @@
 /* node_time.c: roofline or measured time of a node. */
 #include "exec/weigh/node_time.h"
 
+#include "exec/weigh/traffic.h"
 #include "kernels/kernels.h"
 #include "onnx/graph/infer.h"
 #include "onnx/graph/place.h"
@@ -89,10 +90,11 @@ double ebb_node_ns_by(const ebb_rates *rates, const ebb_graph *g, ebb_node n)
         return rates->node_ns;            // for how long it stands still its neighbours tell
     if (ebb_op_has(node->op, EBB_STARTS)) // the move goes on beside the step
         return rates->node_ns + ebb_move_time_by(rates, g, n).taken;
+    const double exchange = ebb_exchange_ns(g, n);
     const char *measured = ebb_props_get(g, &node->props, "ebb.cost_ns");
     if (measured != NULL) {
         double ns = strtod(measured, NULL);
-        return ns >= 0 && ns < 1e18 ? ns : 0; // a file may say anything
+        return exchange + (ns >= 0 && ns < 1e18 ? ns : 0); // a file may say anything
     }
     if (ebb_op_has(node->op, EBB_VIEW))
         return 0;
@@ -101,7 +103,7 @@ double ebb_node_ns_by(const ebb_rates *rates, const ebb_graph *g, ebb_node n)
     double operations = rates->operations;
     if (ebb_op_has(node->op, EBB_PRODUCTS) && node->in_count > 0)
         operations = of_products(rates, ebb_value_of(g, node->in[0])->type->dtype);
-    return roofline(rates, operations, ebb_node_flops(g, n), ebb_node_bytes(g, n));
+    return exchange + roofline(rates, operations, ebb_node_flops(g, n), ebb_node_bytes(g, n));
 }
 
 double ebb_node_ns(const ebb_graph *g, ebb_node n)

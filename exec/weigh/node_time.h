@@ -4,7 +4,8 @@
  *
  * by the rates (kernels/device.h) of the machine that the model is planned for. Where a node bears
  * the metadata "ebb.cost_ns" (the `cost` pass writes it from measurements), that is its time. What starts a
- * move takes what the move takes from the step (move_time.h).
+ * move takes what the move takes from the step (move_time.h). What exchanges with other processes takes what the link
+ * needs besides (link.h).
  */
 #ifndef EBB_EXEC_WEIGH_NODE_TIME_H
 #define EBB_EXEC_WEIGH_NODE_TIME_H

@@ -263,9 +263,9 @@ static ebb_status estimate(ebb_plan *plan, ebb_arena *arena, ebb_arena *passing,
                                     .maps = plan->setting.backends[0]->device->is_host,
                                     .elsewhere = plan->elsewhere};
     EBB_TRY(ebb_memory_weigh(&plan->memory, arena, g, &terms));
-    double waits;
-    EBB_TRY(ebb_waits_ns(&waits, plan->setting.backends[0]->device->rates(), g, scratch));
-    plan->planned_ns += waits;
+    ebb_waits waits;
+    EBB_TRY(ebb_waits_of(&waits, plan->setting.backends[0]->device->rates(), g, scratch));
+    plan->planned_ns += waits.stood;
     EBB_TRY(pack_tensors(plan, arena, scratch));
     return pack_away(plan, arena, scratch);
 }

@@ -1,7 +1,7 @@
 /* traffic.c: see traffic.h. A test counts in a run what is said here. */
 #include "exec/weigh/traffic.h"
 
-#include "exec/weigh/node_time.h"
+#include "exec/weigh/link.h"
 #include "kernels/away/group.h"
 
 static int64_t up(int64_t n, int64_t by)
@@ -53,39 +53,20 @@ ebb_traffic ebb_traffic_of(const ebb_graph *g)
     return t;
 }
 
-static ebb_traffic_event event_of(const ebb_graph *g, ebb_node n, double at_ns)
+ebb_traffic ebb_traffic_at(const ebb_graph *g, ebb_node n)
 {
     ebb_traffic t = {.ranks = 1};
-    add_node(&t, g, n);
-    return (ebb_traffic_event){.at_ns = at_ns,
-                               .exchanges = t.exchanges,
-                               .sent_bytes = t.sent_bytes,
-                               .is_beside = ebb_op_has(ebb_node_of(g, n)->op, EBB_STARTS)};
+    if (ebb_op_has(ebb_node_of(g, n)->op, EBB_TOGETHER))
+        add_node(&t, g, n);
+    return t;
 }
 
-ebb_status ebb_traffic_events(ebb_traffic_event **list, size_t *count, const ebb_graph *g,
-                              const struct ebb_rates *rates, ebb_arena *arena)
+double ebb_exchange_ns(const ebb_graph *g, ebb_node n)
 {
-    size_t *event = EBB_NEW(arena, size_t, g->node_count + 1); // by node id, from 1
-    double now = 0;
-    *list = EBB_NEW(arena, ebb_traffic_event, g->node_count + 1);
-    *count = 0;
-    if (*list == NULL || event == NULL)
-        return ebb_error_memory();
-    EBB_EACH_NODE(g, n) {
-        const ebb_node_info *info = ebb_node_of(g, n);
-        const ebb_node begun =
-            info->op == EBB_OP_WAIT ? ebb_value_of(g, ebb_in(g, n, 0))->producer : EBB_NO_NODE;
-        if (begun.i != 0 && event[begun.i] != 0)
-            (*list)[(*count)++] = (ebb_traffic_event){.at_ns = now, .waits_for = event[begun.i]};
-        if (ebb_op_has(info->op, EBB_TOGETHER)) {
-            const ebb_traffic_event e = event_of(g, n, now);
-            if (e.exchanges > 0) {
-                (*list)[(*count)++] = e;
-                event[n.i] = *count;
-            }
-        }
-        now += ebb_node_ns_by(rates, g, n);
-    }
-    return NULL;
+    ebb_link link;
+    if (!ebb_op_has(ebb_node_of(g, n)->op, EBB_TOGETHER) || !ebb_link_of(&link, g))
+        return 0;
+    const ebb_traffic t = ebb_traffic_at(g, n);
+    return (double)t.exchanges * (double)(t.ranks - 1) * link.message_ns +
+           (double)t.sent_bytes * link.byte_ns;
 }

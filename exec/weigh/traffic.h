@@ -17,17 +17,11 @@ typedef struct ebb_traffic {
 /* Shapes are known. */
 ebb_traffic ebb_traffic_of(const ebb_graph *g);
 
-/* An exchange, or the Wait for one, by so much of the step computed before it. */
-typedef struct ebb_traffic_event {
-    double at_ns;
-    uint64_t exchanges, sent_bytes;
-    bool is_beside;   /* the step goes on meanwhile */
-    size_t waits_for; /* the event that is waited for, from 1; 0: it is an exchange */
-} ebb_traffic_event;
+/* The same of one node; 0 of one that exchanges nothing. */
+ebb_traffic ebb_traffic_at(const ebb_graph *g, ebb_node n);
 
-/* In the order of nodes, into memory of the arena. */
-ebb_status ebb_traffic_events(ebb_traffic_event **list, size_t *count, const ebb_graph *g,
-                              const struct ebb_rates *rates, ebb_arena *arena);
+/* What a node's exchanges take by the link that the model is planned for (link.h); 0: none is known. */
+double ebb_exchange_ns(const ebb_graph *g, ebb_node n);
 
 #ifdef __cplusplus
 }

@@ -23,6 +23,7 @@
  * Declines, naming the node, what micro-batch declines: batch norm that takes the batch's statistics
  * where sync is not asked for, say; and what draws without a key of the step, which would be the same in all processes.
  */
+#include "exec/weigh/estimate.h"
 #include "onnx/graph/infer.h"
 #include "passes/memory/rounding/batch_split.h"
 #include "passes/passes.h"
@@ -36,6 +37,8 @@ static ebb_status run(ebb_edit *e)
     EBB_TRY(ebb_require_static(e->g));
     if (strcmp(ebb_option_string(e, "batch-norm"), "sync") == 0)
         EBB_TRY(ebb_sync_norms(e));
+    if (ebb_option_given(e, "link"))
+        EBB_TRY(ebb_link_set_text(e->g, ebb_option_string(e, "link")));
     return ebb_batch_step(&s);
 }
 
@@ -44,6 +47,7 @@ static const ebb_option options[] = {
     {"ranks",      EBB_OPTION_INT,    NULL,     "[2, 4096]",   "how many processes; the batch must be divisible by it"},
     {"axis",       EBB_OPTION_INT,    "0",      "[0, 11]",     "the batch's in the graph inputs"},
     {"batch-norm", EBB_OPTION_CHOICE, "refuse", "refuse|sync", "sync: its statistics are those of all processes' rows"},
+    {"link",       EBB_OPTION_STRING, NULL,     NULL,          "how they reach each other, for planning: 10gbe, or 'MICROSECONDS,GBYTES_PER_SECOND'"},
     {"require",    EBB_OPTION_INT,    "0",      "[0, 1]",      "1: a step that cannot be split is an error"},
     {0},
 };

@@ -3,7 +3,8 @@
  *   before   y = Conv(x, w)
  *   after    y = Conv(x, w)      # ebb.cost_ns = 1834520
  *
- * What moves to disk and back take it writes on the model (exec/weigh/move_time.h).
+ * What moves to disk and back take it writes on the model (exec/weigh/move_time.h), and how its processes reach each
+ * other, where nobody said so (exec/weigh/link.h).
  *
  * The file is what `ebb bench --calibrate` wrote. A node whose signature (operator, operand types,
  * attributes) was measured gets that time, another of a family that was measured a time by the
@@ -21,6 +22,7 @@
 #include <stdlib.h>
 
 #include "exec/weigh/costs.h"
+#include "exec/weigh/estimate.h"
 
 static const ebb_option options[] = {
     {"file", EBB_OPTION_STRING, NULL, NULL, "what `ebb bench --calibrate -o FILE` wrote"},
@@ -70,6 +72,9 @@ static ebb_status stamp_all(ebb_edit *e, const ebb_costs *costs)
         ebb_ways_print(text, costs->ways);
         EBB_TRY(ebb_props_set(e->g, &e->g->model->props, ebb_ways_key, text));
     }
+    ebb_link known;
+    if (costs->linked && ebb_traffic_of(e->g).ranks > 1 && !ebb_link_of(&known, e->g))
+        EBB_TRY(ebb_link_set(e->g, &costs->link));
     return describe(e, costs, from);
 }
 

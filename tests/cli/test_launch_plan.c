@@ -191,6 +191,48 @@ static void a_step_takes_as_long_as_its_link(void **state)
     says("launch -n 2 --link fast -- true", 2, "it is none of 1gbe");
 }
 
+/* What a link of known delay and rate takes is measured, at least: the machine's own time comes on top. The file has it for
+ * plans, beside what else is measured into it before or after. */
+static void a_link_is_measured(void **state)
+{
+    (void)state;
+    double us, gb;
+    says("bench --calibrate-comm -o link.json", 2, "one process has no link to measure");
+    says("launch -n 3 --link 500,0.05 -- " EBB " bench --calibrate-comm -o link.json --json", 0,
+         "\"link\"");
+    const char *at = strstr(output, "\"us\":");
+    assert_non_null(at);
+    assert_int_equal(sscanf(at, "\"us\": %lf, \"gb\": %lf", &us, &gb), 2);
+    const double block = (1 << 20) / 3.0;
+    assert_true(us * 1e3 + block / gb >= 0.9 * (500e3 + block / 0.05));
+    says("bench --calibrate --steps 1 --threads 1 -o link.json --json", 0, "\"rates\"");
+    plan_mlp(4, "--costs link.json");
+    take_row(4);
+    assert_true((double)number_after("\"exposed_ns\":") >=
+                0.9 * 3 * us * 1e3 * (double)number_after("\"exchanges\":"));
+    says("launch -n 2 -- " EBB " bench --calibrate-comm -o nowhere/link.json", 8, "nowhere");
+}
+
+/* To put a weight together again costs the link's time: by a slow one `fit` does it less. */
+static void a_budget_asks_what_the_link_costs(void **state)
+{
+    (void)state;
+    static const char *const links[] = {"0,1000", "1000,0.01"};
+    long long sent[2];
+    for (int i = 0; i < 2; i++) {
+        char command[512];
+        (void)snprintf(command, sizeof command,
+                       "plan " DIGITS "transformer.onnx --loss cross-entropy --dropout off --dim "
+                       "batch=32 --ranks 4 --pass shard:parameters,again=fit --budget 80%% --json "
+                       "--link %s",
+                       links[i]);
+        says(command, 0, "\"table\"");
+        take_row(4);
+        sent[i] = number_after("\"sent_bytes\":");
+    }
+    assert_true(sent[1] < sent[0]);
+}
+
 /* The table has those that do not keep to a budget, too, and says so. */
 static void a_budget_is_met_by_more_processes(void **state)
 {
@@ -231,6 +273,8 @@ int main(void)
         cmocka_unit_test(weights_in_parts_send_what_their_parts_are),
         cmocka_unit_test(what_goes_beside_the_step_is_hidden),
         cmocka_unit_test(a_step_takes_as_long_as_its_link),
+        cmocka_unit_test(a_link_is_measured),
+        cmocka_unit_test(a_budget_asks_what_the_link_costs),
         cmocka_unit_test(a_budget_is_met_by_more_processes),
         cmocka_unit_test(a_budget_is_kept_by_each_process),
     };

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "exec/weigh/costs.h"
+#include "exec/weigh/traffic.h"
 #include "exec/weigh/estimate.h"
 #include "kernels/device.h"
 #include "onnx/file/file.h"
@@ -177,7 +178,7 @@ static void what_moves_take_is_of_the_model(void **state)
     (void)state;
     ebb_model *m, *calibrated = parse();
     ebb_costs *costs;
-    double stood;
+    ebb_waits waits;
     ebb_arena scratch = {0};
     good(ebb_costs_new(&costs, "cpu", 2));
     good(ebb_costs_add(costs, calibrated->graph, ebb_first(calibrated->graph), 5120));
@@ -200,13 +201,45 @@ static void what_moves_take_is_of_the_model(void **state)
     near(ebb_node_ns_by(&rates, g, node_of(g, "k")), 7);
     /* All of the store but what went on during it: half as long as beside a step, and nothing taken. Of the
      * fetch, b goes on beside it. */
-    good(ebb_waits_ns(&stood, &rates, g, &scratch));
+    good(ebb_waits_of(&waits, &rates, g, &scratch));
     const double store = 4000 - 1000 - 7,
                  fetch = 16000 - ebb_node_ns_by(&rates, g, node_of(g, "b")) - 7;
-    near(stood, store / 2 - store * 0.25 + fetch / 2);
+    near(waits.stood, store / 2 - store * 0.25 + fetch / 2);
     ebb_arena_fini(&scratch);
     ebb_model_free(m);
     ebb_model_free(calibrated);
+}
+
+/* Of two processes: an exchange that is begun goes on beside the step; one that is made at once is behind it. */
+static void exchanges_take_the_time_of_their_link(void **state)
+{
+    (void)state;
+    ebb_model *m;
+    ebb_arena scratch = {0};
+    ebb_waits waits;
+    const ebb_rates rates = {1e9, 1e9, 1e9, 1e9, 7, {9, 9, 9}, {9, 9, 9}};
+    good(ebb_text_parse_model(
+        &m, "<ir_version: 10, opset_import: [\"\" : 20, \"ai.ebb\" : 1]> g (float[1000] x) => "
+            "(float[1000] y) { s = ai.ebb.StartAllReduce <ranks = 2> (x) b = Neg (x) "
+            "a = ai.ebb.AllReduce <ranks = 2> (b) w = ai.ebb.Wait (s, x) y = Add (w, a) }"));
+    good(ebb_infer_graph(m->graph));
+    const ebb_graph *g = m->graph;
+    good(ebb_waits_of(&waits, &rates, g, &scratch));
+    near(waits.exchange, 0);
+    const double made = ebb_node_ns_by(&rates, g, node_of(g, "a"));
+    good(ebb_link_set_text(m->graph, "2,0.5"));
+    const double once = 2 * 2000 + 2 * 500 * 4 * 2; // two exchanges of half of the tensor
+    near(ebb_exchange_ns(g, node_of(g, "a")), once);
+    near(ebb_node_ns_by(&rates, g, node_of(g, "a")), made + once);
+    near(ebb_node_ns_by(&rates, g, node_of(g, "s")), 7);
+    good(ebb_waits_of(&waits, &rates, g, &scratch));
+    const double beside = ebb_node_ns_by(&rates, g, node_of(g, "b"));
+    near(waits.exchange, 2 * once);
+    near(waits.stood, once - beside);
+    near(waits.exposed, 2 * once - beside);
+    assert_int_equal(ebb_status_code(ebb_link_set_text(m->graph, "2,0")), EBB_USAGE);
+    ebb_arena_fini(&scratch);
+    ebb_model_free(m);
 }
 
 static void without_a_file_it_says_how_one_is_made(void **state)
@@ -224,6 +257,7 @@ int main(void)
         cmocka_unit_test(times_are_those_of_the_machine_that_the_model_is_planned_for),
         cmocka_unit_test(marks_of_shared_memory_stay),
         cmocka_unit_test(what_moves_take_is_of_the_model),
+        cmocka_unit_test(exchanges_take_the_time_of_their_link),
         cmocka_unit_test(without_a_file_it_says_how_one_is_made),
     };
     return cmocka_run_group_tests(tests, write_file, remove_file);

@@ -1,19 +1,22 @@
-/* costs_moves.c: moves to disk and back in a file of costs. */
+/* costs_ways.c: moves to disk and back, and the link to other processes, in a file of costs. */
 #include "exec/weigh/costs.h"
 
 static const char *const names[2] = {"store", "fetch"};
 
-json_t *ebb_costs_moves_json(const ebb_costs *c)
+void ebb_costs_ways_write(json_t *root, const ebb_costs *c)
 {
-    json_t *disk = json_object();
-    for (int way = 0; way < 2; way++) {
+    json_t *disk = c->moves ? json_object() : NULL;
+    for (int way = 0; c->moves && way < 2; way++) {
         const ebb_move_time *t = &c->ways[way];
         (void)json_object_set_new(disk, names[way],
                                   json_pack("{s:f, s:f, s:f, s:f}", "alone_ns", t->alone,
                                             "beside_ns", t->beside, "taken_ns", t->taken,
                                             "processor_ns", c->processor_ns[way]));
     }
-    return disk;
+    if (c->moves)
+        (void)json_object_set_new(root, "disk", disk);
+    if (c->linked)
+        (void)json_object_set_new(root, "link", ebb_link_json(&c->link));
 }
 
 /* Finite, and no disk is slower than a byte a second. */
@@ -24,8 +27,9 @@ static bool read_number(double *number, const json_t *o, const char *key)
     return json_is_number(value) && *number >= 0 && *number <= 1e9;
 }
 
-ebb_status ebb_costs_moves_read(ebb_costs *c, const json_t *disk)
+ebb_status ebb_costs_ways_read(ebb_costs *c, const json_t *root)
 {
+    const json_t *disk = json_object_get(root, "disk"), *link = json_object_get(root, "link");
     c->moves = disk != NULL;
     for (int way = 0; c->moves && way < 2; way++) {
         const json_t *o = json_object_get(disk, names[way]);
@@ -38,5 +42,9 @@ ebb_status ebb_costs_moves_read(ebb_costs *c, const json_t *disk)
                              "should be numbers from 0 to 1e9",
                              names[way]);
     }
+    c->linked = link != NULL;
+    if (c->linked && !ebb_link_read(&c->link, link))
+        return ebb_error(EBB_REJECTED, "link: 'us' should be a number from 0 to 1e9, 'gb' one "
+                                       "from 1e-9 to 1e9");
     return NULL;
 }
