@@ -255,6 +255,37 @@ static void weights_of_classes_are_counted_over_all(void **state)
                     "", "", 1e-5);
 }
 
+/* One of two has no row that counts, the other all: a mean of both processes' means would be half the loss and half of each
+ * gradient. */
+static void a_process_may_have_no_row_that_counts(void **state)
+{
+    (void)state;
+    static const char words[] =
+        DIGITS "mlp.onnx --dropout off --no-shuffle --data half.csv --columns image=p* --map "
+               "label=target --loss cross-entropy:ignore_index=3 --seed 4 --threads 1";
+    double loss[2];
+    FILE *f = fopen(path_of("half.csv"), "w");
+    assert_non_null(f);
+    for (int i = 0; i < 64; i++)
+        (void)fprintf(f, "p%d,", i);
+    (void)fprintf(f, "label\n");
+    for (int row = 0; row < 32; row++) {
+        for (int i = 0; i < 64; i++)
+            (void)fprintf(f, "0.%d,", (row * 37 + i * i * 11) % 97);
+        (void)fprintf(f, "%d\n", row < 16 ? 3 : 4 + row % 6);
+    }
+    assert_int_equal(fclose(f), 0);
+    same_as_parts(words, 2);
+    for (int k = 0; k < 2; k++) {
+        char command[1024];
+        (void)snprintf(command, sizeof command, "%s train %s --batch 32 --steps 5 --json",
+                       k == 0 ? "" : "launch -n 2 -- " EBB, words);
+        says(command, 0, "\"steps\":5,\"loss\":");
+        loss[k] = real_after("\"steps\":5,\"loss\":");
+    }
+    near(loss[1], loss[0], 1e-5, words);
+}
+
 /* Of an evaluation: each row once, in whichever process, and the same decisions in all. */
 static void evaluation_counts_each_row_once(void **state)
 {
@@ -417,6 +448,7 @@ int main(void)
         cmocka_unit_test(processes_have_the_bits_of_parts),
         cmocka_unit_test(exchanges_together_and_beside_the_step_have_the_same_bits),
         cmocka_unit_test(what_counts_is_counted_over_all),
+        cmocka_unit_test(a_process_may_have_no_row_that_counts),
         cmocka_unit_test(a_process_computes_its_rows_in_parts),
         cmocka_unit_test(parts_of_the_states_have_the_bits_of_the_whole),
         cmocka_unit_test(parts_of_the_weights_have_the_bits_of_the_whole),
