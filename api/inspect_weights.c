@@ -7,7 +7,7 @@
 #include "api/api.h"
 
 #include "passes/pipeline.h"
-#include "passes/trainable.h"
+#include "passes/parameters/trainable.h"
 
 typedef struct verdict {
     const char *role, *why;

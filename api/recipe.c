@@ -12,8 +12,8 @@
  */
 #include "api/api.h"
 
+#include "passes/common.h"
 #include "passes/pipeline_text.h"
-#include "passes/teacher.h"
 #include "onnx/words/options.h"
 
 typedef struct recipe {

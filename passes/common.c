@@ -3,7 +3,7 @@
 
 #include "exec/weigh/memory.h"
 #include "onnx/ops/common.h"
-#include "passes/noted.h"
+#include "passes/parameters/noted.h"
 
 #include <ctype.h>
 #include <stdio.h>

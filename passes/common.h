@@ -8,6 +8,9 @@
 extern "C" {
 #endif
 
+/* How values of a second model in the graph are called: "teacher/logits". */
+#define EBB_TEACHER "teacher"
+
 /* Who reads what in the backward, with views seen through: a Reshape of y is y. All by value id. */
 typedef struct ebb_saves {
     size_t value_count; /* values when this was made: later ones are not in it */

@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-#include "passes/trainable.h"
+#include "passes/parameters/trainable.h"
 
 enum { NAMES_SHOWN = 4, ELEMENTS_READ = 1 << 22 };
 

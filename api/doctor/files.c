@@ -1,7 +1,7 @@
 /* files.c: dims without size, weights without bytes, opsets. */
 #include "api/doctor/doctor.h"
 
-#include "passes/trainable.h"
+#include "passes/parameters/trainable.h"
 
 enum { NEWEST_OPSET = 28, OLDEST_TRIED = 7 }; // of ai.onnx: what the table has, what suites have
 

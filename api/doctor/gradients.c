@@ -9,7 +9,7 @@
 
 #include "onnx/graph/infer.h"
 #include "passes/gradient/reverse.h"
-#include "passes/trainable.h"
+#include "passes/parameters/trainable.h"
 
 static bool is_float_output(const ebb_graph *g, ebb_value v)
 {

@@ -10,7 +10,7 @@
  * relative to the file. A line is written when it is complete, and what has a line is not done
  * again, unless it failed: a sweep that was stopped goes on where it was.
  */
-#include "cli/sweep_pair.h"
+#include "cli/measure/sweep_pair.h"
 
 #include <errno.h>
 #include <stdlib.h>

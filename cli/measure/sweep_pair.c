@@ -1,5 +1,5 @@
 /* sweep_pair.c: one line of a sweep: a step without and with techniques, compared. */
-#include "cli/sweep_pair.h"
+#include "cli/measure/sweep_pair.h"
 
 #include <stdlib.h>
 #include <string.h>

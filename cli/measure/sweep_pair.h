@@ -1,6 +1,6 @@
 /* sweep_pair.h: one line of a sweep: a step without and with techniques, compared. */
-#ifndef EBB_CLI_SWEEP_PAIR_H
-#define EBB_CLI_SWEEP_PAIR_H
+#ifndef EBB_CLI_MEASURE_SWEEP_PAIR_H
+#define EBB_CLI_MEASURE_SWEEP_PAIR_H
 
 #include <jansson.h>
 

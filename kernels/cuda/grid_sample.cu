@@ -9,7 +9,7 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/floats.h"
 #include "kernels/cuda/product.h"
-#include "kernels/call/sampling.h"
+#include "kernels/call/move/sampling.h"
 
 enum { CHANNELS = 8 }; // that a thread takes
 

@@ -1,8 +1,8 @@
-/* move.cu: Transpose, Pad, and what kernels/call/move.h reads: each a strided copy. */
+/* move.cu: Transpose, Pad, and what kernels/call/move/move.h reads: each a strided copy. */
 #include "kernels/cuda/move.h"
 #include "kernels/cuda/small.h"
-#include "kernels/call/move.h"
-#include "kernels/call/place.h"
+#include "kernels/call/move/move.h"
+#include "kernels/call/move/place.h"
 
 typedef struct walk_args {
     void *y;
@@ -249,7 +249,7 @@ static ebb_status run_transpose(const ebb_call *c)
                             ebb_element_bytes(x));
 }
 
-/* ---- what kernels/call/move.h reads ---- */
+/* ---- what kernels/call/move/move.h reads ---- */
 
 static ebb_status clear(const ebb_call *c, void *to, size_t bytes)
 {

@@ -7,7 +7,7 @@
 #include "kernels/cuda/move.h"
 #include "kernels/cuda/order.h"
 #include "kernels/call/misfit.h"
-#include "kernels/call/move.h"
+#include "kernels/call/move/move_index.h"
 
 typedef struct rows_args {
     void *y;

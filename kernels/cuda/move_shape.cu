@@ -2,7 +2,7 @@
  * the input), triangles, and what is made from shapes. */
 #include "kernels/cuda/floats.h"
 #include "kernels/cuda/move.h"
-#include "kernels/call/move.h"
+#include "kernels/call/move/move_shape.h"
 
 typedef struct trilu_args {
     void *y;

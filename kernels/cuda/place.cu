@@ -1,4 +1,4 @@
-/* place.cu: Col2Im, MaxUnpool: what lies where is in kernels/call/place.h.
+/* place.cu: Col2Im, MaxUnpool: what lies where is in kernels/call/move/place.h.
  *
  * A place of Col2Im's image asks the taps that may lie on it. MaxUnpool's elements may meet: first
  * every place of the output learns which element comes last, in any order, and then takes it.
@@ -6,7 +6,7 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/floats.h"
 #include "kernels/cuda/move.h"
-#include "kernels/call/place.h"
+#include "kernels/call/move/place.h"
 
 typedef struct blocks_args {
     ebb_blocks b;

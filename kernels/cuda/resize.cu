@@ -10,7 +10,7 @@
  * tables; how many neighbours a place may have, shapes alone say.
  */
 #include "kernels/cuda/small.h"
-#include "kernels/call/resizing.h"
+#include "kernels/call/move/resizing.h"
 
 typedef struct resize_line { /* one axis, or several that stay */
     int64_t out, stride;

@@ -11,7 +11,7 @@
  */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/elements.h"
-#include "kernels/call/sampling.h"
+#include "kernels/call/move/sampling.h"
 
 enum { CHANNELS = 8 }; // that a thread takes
 

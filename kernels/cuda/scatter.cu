@@ -14,7 +14,7 @@
 #include "kernels/cuda/floats.h"
 #include "kernels/cuda/move.h"
 #include "kernels/cuda/order.h"
-#include "kernels/call/scatter.h"
+#include "kernels/call/move/scatter.h"
 
 typedef struct key_args {
     uint32_t *key;

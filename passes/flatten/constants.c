@@ -5,7 +5,7 @@
 #include "onnx/graph/infer.h"
 #include "onnx/graph/scan.h"
 #include "passes/common.h"
-#include "passes/trainable.h"
+#include "passes/parameters/trainable.h"
 
 enum { RESULT_LIMIT = 64 << 20 }; // bytes; what is larger is better made in each step than stored
 

@@ -2,7 +2,7 @@
 #include "passes/gradient/chosen.h"
 
 #include "passes/common.h"
-#include "passes/noted.h"
+#include "passes/parameters/noted.h"
 
 ebb_status ebb_chosen_open(ebb_chosen *chosen, ebb_edit *e)
 {

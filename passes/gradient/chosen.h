@@ -3,7 +3,7 @@
 #define EBB_PASSES_GRADIENT_CHOSEN_H
 
 #include "passes/gradient/reverse.h"
-#include "passes/trainable.h"
+#include "passes/parameters/trainable.h"
 
 #ifdef __cplusplus
 extern "C" {

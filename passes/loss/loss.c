@@ -24,7 +24,6 @@
 
 #include "passes/common.h"
 #include "passes/passes.h"
-#include "passes/teacher.h"
 
 static bool is_float_tensor(const ebb_graph *g, ebb_value v)
 {

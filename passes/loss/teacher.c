@@ -14,10 +14,10 @@
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
 #include "onnx/words/map.h"
+#include "passes/common.h"
 #include "passes/flatten/body.h"
 #include "passes/passes.h"
 #include "passes/pipeline.h"
-#include "passes/teacher.h"
 
 typedef struct teaching {
     ebb_edit *e;

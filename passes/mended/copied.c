@@ -11,8 +11,8 @@
 #include "passes/mended/copied.h"
 
 #include "onnx/graph/build.h"
-#include "passes/noted.h"
-#include "passes/trainable.h"
+#include "passes/parameters/noted.h"
+#include "passes/parameters/trainable.h"
 
 /* Its bytes say something: they are not one element over and over. */
 static bool has_content(const ebb_tensor *t)

@@ -12,7 +12,7 @@
 #include <stdio.h>
 
 #include "onnx/graph/build.h"
-#include "passes/trainable.h"
+#include "passes/parameters/trainable.h"
 
 static const char kind_key[] = "pkg.torch.export.graph_signature.InputSpec.kind";
 

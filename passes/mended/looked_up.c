@@ -17,11 +17,11 @@
 
 #include "onnx/graph/build.h"
 #include "passes/mended/unfolded.h"
-#include "passes/noted.h"
-#include "passes/slots.h"
-#include "passes/trainable.h"
-#include "passes/values.h"
-#include "passes/weights.h"
+#include "passes/parameters/noted.h"
+#include "passes/parameters/slots.h"
+#include "passes/parameters/trainable.h"
+#include "passes/parameters/values.h"
+#include "passes/parameters/weights.h"
 
 enum { MOST = 1 << 26, LEAST_WIDTH = 2 };
 

@@ -19,13 +19,13 @@
 #include "passes/mended/merged.h"
 
 #include "passes/common.h"
-#include "passes/noted.h"
+#include "passes/parameters/noted.h"
 #include "passes/mended/copied.h"
 #include "passes/mended/dropped.h"
-#include "passes/slots.h"
+#include "passes/parameters/slots.h"
 #include "passes/mended/looked_up.h"
 #include "passes/mended/unfolded.h"
-#include "passes/trainable.h"
+#include "passes/parameters/trainable.h"
 
 /* ---- copies ---- */
 

@@ -13,9 +13,9 @@
 #include "passes/mended/unfolded.h"
 
 #include "onnx/graph/build.h"
-#include "passes/noted.h"
-#include "passes/trainable.h"
-#include "passes/weights.h"
+#include "passes/parameters/noted.h"
+#include "passes/parameters/trainable.h"
+#include "passes/parameters/weights.h"
 
 enum { LEAST = 8 }; // elements that are left: fewer say nothing
 

@@ -1,5 +1,5 @@
 /* noted.c: what PyTorch's dynamo exporter notes in a file beside the graph. */
-#include "passes/noted.h"
+#include "passes/parameters/noted.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -6,8 +6,8 @@
  *     "%linear : [num_users=1] = call_function[target=torch.ops.aten.linear.default]
  *          (args = (%x, %p_fc_weight, %p_fc_bias), kwargs = {})"       p_: parameter, b_: buffer
  */
-#ifndef EBB_PASSES_NOTED_H
-#define EBB_PASSES_NOTED_H
+#ifndef EBB_PASSES_PARAMETERS_NOTED_H
+#define EBB_PASSES_PARAMETERS_NOTED_H
 
 #include "onnx/graph/graph.h"
 

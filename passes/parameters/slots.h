@@ -1,6 +1,6 @@
 /* slots.h: what an initializer in an operand of an operator is for: the slots column of ops.def. */
-#ifndef EBB_PASSES_SLOTS_H
-#define EBB_PASSES_SLOTS_H
+#ifndef EBB_PASSES_PARAMETERS_SLOTS_H
+#define EBB_PASSES_PARAMETERS_SLOTS_H
 
 #include "onnx/graph/graph.h"
 

@@ -1,11 +1,11 @@
 /* trainable.c: which initializers are parameters. ONNX has no flag for it; four sources in order.
  */
-#include "passes/trainable.h"
+#include "passes/parameters/trainable.h"
 
 #include "passes/common.h"
-#include "passes/noted.h"
-#include "passes/slots.h"
-#include "passes/weights.h"
+#include "passes/parameters/noted.h"
+#include "passes/parameters/slots.h"
+#include "passes/parameters/weights.h"
 
 #include <ctype.h>
 

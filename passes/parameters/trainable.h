@@ -1,6 +1,6 @@
 /* trainable.h: which initializers are parameters. */
-#ifndef EBB_PASSES_TRAINABLE_H
-#define EBB_PASSES_TRAINABLE_H
+#ifndef EBB_PASSES_PARAMETERS_TRAINABLE_H
+#define EBB_PASSES_PARAMETERS_TRAINABLE_H
 
 #include "rewrite/rewrite.h"
 

@@ -1,11 +1,11 @@
 /* unmarked.c: parameter or buffer, in a file of PyTorch's TorchScript exporter, which marks neither. */
-#include "passes/unmarked.h"
+#include "passes/parameters/unmarked.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "passes/slots.h"
-#include "passes/trainable.h"
+#include "passes/parameters/slots.h"
+#include "passes/parameters/trainable.h"
 
 /* ---- names ---- */
 

@@ -1,6 +1,6 @@
 /* unmarked.h: parameter or buffer, in a file of PyTorch's TorchScript exporter, which marks neither. */
-#ifndef EBB_PASSES_UNMARKED_H
-#define EBB_PASSES_UNMARKED_H
+#ifndef EBB_PASSES_PARAMETERS_UNMARKED_H
+#define EBB_PASSES_PARAMETERS_UNMARKED_H
 
 #include "onnx/graph/graph.h"
 

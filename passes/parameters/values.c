@@ -13,7 +13,7 @@
  *
  * Numbers of 16 bits come again by themselves, so that nothing is said of tensors that hold only such.
  */
-#include "passes/values.h"
+#include "passes/parameters/values.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* values.h: what the numbers of a tensor look like: drawn and trained, or made by a rule. */
-#ifndef EBB_PASSES_VALUES_H
-#define EBB_PASSES_VALUES_H
+#ifndef EBB_PASSES_PARAMETERS_VALUES_H
+#define EBB_PASSES_PARAMETERS_VALUES_H
 
 #include "onnx/words/tensor.h"
 

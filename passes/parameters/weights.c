@@ -10,14 +10,14 @@
  *              be training them
  *   none       all else: masks, steps, sines, sizes, statistics, lone numbers
  */
-#include "passes/weights.h"
+#include "passes/parameters/weights.h"
 
 #include <ctype.h>
 
 #include "passes/common.h"
-#include "passes/noted.h"
-#include "passes/slots.h"
-#include "passes/values.h"
+#include "passes/parameters/noted.h"
+#include "passes/parameters/slots.h"
+#include "passes/parameters/values.h"
 
 typedef struct readers { /* what reads a tensor, through what only moves it */
     bool weight;         /* an operator takes it as its weight */

@@ -1,10 +1,10 @@
 /* weights.h: whether one initializer is a weight, where its file does not say. */
-#ifndef EBB_PASSES_WEIGHTS_H
-#define EBB_PASSES_WEIGHTS_H
+#ifndef EBB_PASSES_PARAMETERS_WEIGHTS_H
+#define EBB_PASSES_PARAMETERS_WEIGHTS_H
 
-#include "passes/noted.h"
-#include "passes/trainable.h"
-#include "passes/unmarked.h"
+#include "passes/parameters/noted.h"
+#include "passes/parameters/trainable.h"
+#include "passes/parameters/unmarked.h"
 
 #ifdef __cplusplus
 extern "C" {

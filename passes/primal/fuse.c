@@ -16,11 +16,11 @@
  * Rounding: the same mathematics, rounded inside one kernel instead of after each node.
  */
 #include "passes/common.h"
-#include "passes/noted.h"
+#include "passes/parameters/noted.h"
 #include "passes/primal/fuse_codes.h"
 #include "passes/primal/fuse_norm.h"
 #include "passes/passes.h"
-#include "passes/weights.h"
+#include "passes/parameters/weights.h"
 
 /* ---- pointwise chains, as rules ---- */
 

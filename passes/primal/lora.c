@@ -28,7 +28,7 @@
 #include "onnx/ops/common.h"
 #include "passes/passes.h"
 #include "passes/primal/lora/adapters.h"
-#include "passes/trainable.h"
+#include "passes/parameters/trainable.h"
 
 /* ---- the rewrite ---- */
 

@@ -4,9 +4,9 @@
 #include "passes/common.h"
 #include "passes/mended/copied.h"
 #include "passes/mended/merged.h"
-#include "passes/noted.h"
-#include "passes/trainable.h"
-#include "passes/values.h"
+#include "passes/parameters/noted.h"
+#include "passes/parameters/trainable.h"
+#include "passes/parameters/values.h"
 
 typedef struct findings {
     const ebb_graph *g;

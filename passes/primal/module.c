@@ -2,7 +2,7 @@
 #include "passes/primal/module.h"
 
 #include "passes/common.h"
-#include "passes/trainable.h"
+#include "passes/parameters/trainable.h"
 
 /* What exporters and quantisers call the last part of a path. */
 static const char *const last_parts[] = {"weight",      "qweight",     "MatMul",     "Gemm",

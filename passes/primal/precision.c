@@ -28,7 +28,7 @@
  */
 #include "passes/common.h"
 #include "passes/passes.h"
-#include "passes/trainable.h"
+#include "passes/parameters/trainable.h"
 
 /* The words of column half of ops.def. */
 typedef enum treatment {

@@ -24,7 +24,7 @@
 #include "passes/common.h"
 #include "passes/passes.h"
 #include "passes/primal/pieces.h"
-#include "passes/trainable.h"
+#include "passes/parameters/trainable.h"
 
 enum {
     MOST_PARTS = 256,         /* where no length is given */

@@ -27,7 +27,7 @@
 #include "passes/mended/merged.h"
 #include "passes/mended/unfolded.h"
 #include "passes/passes.h"
-#include "passes/trainable.h"
+#include "passes/parameters/trainable.h"
 
 /* ---- initializers that were merged ---- */
 

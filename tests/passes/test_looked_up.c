@@ -15,7 +15,7 @@
 #include "onnx/graph/infer.h"
 #include "passes/mended/looked_up.h"
 #include "passes/mended/merged.h"
-#include "passes/trainable.h"
+#include "passes/parameters/trainable.h"
 #include "tests/status.h"
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20]>\n"

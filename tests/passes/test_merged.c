@@ -12,7 +12,7 @@
 
 #include "exec/run/program.h"
 #include "passes/mended/merged.h"
-#include "passes/trainable.h"
+#include "passes/parameters/trainable.h"
 #include "tests/text.h"
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20]>\n"

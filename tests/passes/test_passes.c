@@ -11,7 +11,7 @@
 #include "passes/common.h"
 #include "passes/primal/lost.h"
 #include "passes/pipeline.h"
-#include "passes/trainable.h"
+#include "passes/parameters/trainable.h"
 #include "tests/text.h"
 
 #define HEADER "<ir_version: 10, opset_import: [\"\" : 20]> "

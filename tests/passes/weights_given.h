@@ -18,7 +18,7 @@
 #include <jansson.h>
 
 #include "ebb.h"
-#include "passes/trainable.h"
+#include "passes/parameters/trainable.h"
 #include "tests/text.h"
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20]>\n"

@@ -1,15 +1,14 @@
-/* move.h: operators that move elements or count them: what their calls say, read and checked once
- * for all back ends.
+/* move.h: operators that are strided copies: what their calls say, read and checked once for all back ends.
  *
- * Most are strided copies. A back end says how it copies (ebb_mover), and has the operator:
+ * A back end says how it copies (ebb_mover), and has the operator:
  *
  *     static const ebb_mover mover = {copy, clear};
  *     EBB_MOVE(concat) // run_concat, for a row
  *
  * ebb_x_misfit is for the rows of kernels: NULL, or why none of these takes the call.
  */
-#ifndef EBB_KERNELS_CALL_MOVE_H
-#define EBB_KERNELS_CALL_MOVE_H
+#ifndef EBB_KERNELS_CALL_MOVE_MOVE_H
+#define EBB_KERNELS_CALL_MOVE_MOVE_H
 
 #include "kernels/operand.h"
 
@@ -24,8 +23,6 @@ typedef struct ebb_mover {
                        const int64_t *from_stride, int rank, const int64_t *dims, size_t size);
     ebb_status (*clear)(const ebb_call *c, void *to, size_t bytes); /* to zeros */
 } ebb_mover;
-
-/* ---- strided copies ---- */
 
 #define EBB_MOVE(name)                              \
     static ebb_status run_##name(const ebb_call *c) \
@@ -51,34 +48,9 @@ const char *ebb_expand_misfit(const ebb_call *c);
 const char *ebb_tile_misfit(const ebb_call *c);
 int ebb_tile_rank(const ebb_call *c); /* of the copy that Tile is */
 
-/* ---- the same bytes, or made from shapes and attributes ---- */
-
-const char *ebb_view_misfit(const ebb_call *c);   /* Identity, Reshape, ...; row-major or not */
-const char *ebb_shape_misfit(const ebb_call *c);  /* Shape, Size */
-const int64_t *ebb_shape_dims(const ebb_call *c); /* of Shape: the first one asked for */
-const char *ebb_trilu_misfit(const ebb_call *c);
-const char *ebb_range_misfit(const ebb_call *c); /* but for the dtype */
-
-/* The bytes of a Constant node's value; NULL where it is of a kind that has none. *number keeps
- * them for a single float. */
-const void *ebb_constant_bytes(const ebb_call *c, float *number, size_t *bytes);
-const char *ebb_constant_misfit(const ebb_call *c);
-/* The element of which ConstantOfShape is full. */
-const void *ebb_constant_of_shape_value(const ebb_call *c);
-const char *ebb_constant_of_shape_misfit(const ebb_call *c);
-
 /* What stands before each axis of a Pad, negative where elements go; or the pads do not make the
  * output. */
 ebb_status ebb_pads_read(const ebb_call *c, int64_t begin[EBB_MAX_RANK]);
-
-/* ---- by indices ---- */
-
-const char *ebb_gather_misfit(const ebb_call *c);
-const char *ebb_gather_elements_misfit(const ebb_call *c);
-const char *ebb_gather_nd_misfit(const ebb_call *c);
-const char *ebb_one_hot_misfit(const ebb_call *c);
-const char *ebb_non_zero_misfit(const ebb_call *c);
-const char *ebb_tensor_scatter_misfit(const ebb_call *c);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,5 @@
 /* place.c: see place.h. */
-#include "kernels/call/place.h"
+#include "kernels/call/move/place.h"
 
 /* ---- CenterCropPad ---- */
 

@@ -1,7 +1,7 @@
 /* place.h: what calls of CenterCropPad, Col2Im and MaxUnpool say, read and checked once for all
  * back ends. */
-#ifndef EBB_KERNELS_CALL_PLACE_H
-#define EBB_KERNELS_CALL_PLACE_H
+#ifndef EBB_KERNELS_CALL_MOVE_PLACE_H
+#define EBB_KERNELS_CALL_MOVE_PLACE_H
 
 #include "kernels/math/words.h"
 #include "kernels/kernels.h"

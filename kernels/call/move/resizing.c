@@ -3,7 +3,7 @@
  *     Upsample, Resize 10   (X, scales)                scales of Upsample 7: an attribute
  *     Resize 11 on          (X, roi?, scales?, sizes?)
  */
-#include "kernels/call/resizing.h"
+#include "kernels/call/move/resizing.h"
 
 static uint32_t scales_at(const ebb_call *c)
 {

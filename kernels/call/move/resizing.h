@@ -1,7 +1,7 @@
 /* resizing.h: what a call of Resize or Upsample says, for all back ends; what it means is in
  * onnx/words/resize.h. */
-#ifndef EBB_KERNELS_CALL_RESIZING_H
-#define EBB_KERNELS_CALL_RESIZING_H
+#ifndef EBB_KERNELS_CALL_MOVE_RESIZING_H
+#define EBB_KERNELS_CALL_MOVE_RESIZING_H
 
 #include "kernels/kernels.h"
 #include "onnx/words/resize.h"

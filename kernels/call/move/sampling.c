@@ -1,5 +1,5 @@
 /* sampling.c: see sampling.h. */
-#include "kernels/call/sampling.h"
+#include "kernels/call/move/sampling.h"
 
 /* ---- GridSample ---- */
 

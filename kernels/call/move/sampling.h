@@ -4,8 +4,8 @@
  * Each NAME_misfit gives NULL where shapes and attributes fit each other, else why not; dtypes are
  * the back end's to check. NAME_read is for calls that fit.
  */
-#ifndef EBB_KERNELS_CALL_SAMPLING_H
-#define EBB_KERNELS_CALL_SAMPLING_H
+#ifndef EBB_KERNELS_CALL_MOVE_SAMPLING_H
+#define EBB_KERNELS_CALL_MOVE_SAMPLING_H
 
 #include "kernels/call/geometry.h"
 

@@ -1,5 +1,5 @@
 /* scatter.c: see scatter.h. */
-#include "kernels/call/scatter.h"
+#include "kernels/call/move/scatter.h"
 
 ebb_combine ebb_combine_of(const ebb_call *c)
 {

@@ -1,7 +1,7 @@
 /* scatter.h: what calls of ScatterElements, ScatterND, GatherGrad and GatherElementsGrad say, read
  * and checked once for all back ends. */
-#ifndef EBB_KERNELS_CALL_SCATTER_H
-#define EBB_KERNELS_CALL_SCATTER_H
+#ifndef EBB_KERNELS_CALL_MOVE_SCATTER_H
+#define EBB_KERNELS_CALL_MOVE_SCATTER_H
 
 #include "kernels/operand.h"
 

@@ -2,7 +2,7 @@
  * mean is in kernels/math/sampling.inc.
  */
 #include "kernels/plain/number.h"
-#include "kernels/call/sampling.h"
+#include "kernels/call/move/sampling.h"
 
 #include <math.h>
 

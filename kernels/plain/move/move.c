@@ -1,5 +1,5 @@
-/* move.c: Transpose, Pad, and what kernels/call/move.h reads: each a strided copy. */
-#include "kernels/call/move.h"
+/* move.c: Transpose, Pad, and what kernels/call/move/move.h reads: each a strided copy. */
+#include "kernels/call/move/move.h"
 #include "kernels/plain/plain.h"
 
 #include <string.h>

@@ -2,7 +2,7 @@
  *
  * Indices are checked before anything is written; negative ones count from the end of their axis.
  */
-#include "kernels/call/move.h"
+#include "kernels/call/move/move_index.h"
 #include "kernels/plain/indices.h"
 
 #include <string.h>

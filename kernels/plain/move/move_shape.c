@@ -1,7 +1,7 @@
 /* move_shape.c: what changes a shape but no element (copies, or nothing where the output lies over
  * the input), triangles, and what is made from shapes.
  */
-#include "kernels/call/move.h"
+#include "kernels/call/move/move_shape.h"
 #include "kernels/plain/plain.h"
 
 #include <string.h>

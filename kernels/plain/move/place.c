@@ -1,7 +1,7 @@
 /* place.c: EyeLike, ReverseSequence, CenterCropPad, TensorScatter, Col2Im, MaxUnpool. */
 #include "kernels/call/misfit.h"
-#include "kernels/call/move.h"
-#include "kernels/call/place.h"
+#include "kernels/call/move/move_index.h"
+#include "kernels/call/move/place.h"
 #include "kernels/plain/number.h"
 
 static ebb_status run_eye_like(const ebb_call *c)
@@ -85,7 +85,7 @@ static ebb_status run_tensor_scatter(const ebb_call *c)
     return NULL;
 }
 
-/* ---- Col2Im, MaxUnpool: kernels/call/place.h ---- */
+/* ---- Col2Im, MaxUnpool: kernels/call/move/place.h ---- */
 
 static ebb_status run_col2im(const ebb_call *c)
 {

@@ -4,7 +4,7 @@
  * each weighs (onnx/words/resize.h). Then each element is a sum over the product of the axes' neighbours.
  */
 #include "kernels/plain/number.h"
-#include "kernels/call/resizing.h"
+#include "kernels/call/move/resizing.h"
 
 typedef struct line { /* one axis */
     int64_t stride;

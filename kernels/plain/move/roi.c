@@ -5,7 +5,7 @@
  * share the channels.
  */
 #include "kernels/plain/number.h"
-#include "kernels/call/sampling.h"
+#include "kernels/call/move/sampling.h"
 
 #include <math.h>
 

@@ -4,7 +4,7 @@
  * one thread: jobs share out the elements written, never the updates of one element.
  */
 #include "kernels/plain/indices.h"
-#include "kernels/call/scatter.h"
+#include "kernels/call/move/scatter.h"
 
 #include <string.h>
 

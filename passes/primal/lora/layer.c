@@ -1,6 +1,6 @@
 /* layer.c: the linear layers of a model, and their modules. */
 #include "passes/primal/lora/adapters.h"
-#include "passes/noted.h"
+#include "passes/parameters/noted.h"
 #include "passes/primal/module.h"
 
 /* ---- weights ---- */

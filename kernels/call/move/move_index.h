@@ -1,0 +1,21 @@
+/* move_index.h: operators that take elements by indices: what their calls say, for all back ends. */
+#ifndef EBB_KERNELS_CALL_MOVE_MOVE_INDEX_H
+#define EBB_KERNELS_CALL_MOVE_MOVE_INDEX_H
+
+#include "kernels/operand.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+const char *ebb_gather_misfit(const ebb_call *c);
+const char *ebb_gather_elements_misfit(const ebb_call *c);
+const char *ebb_gather_nd_misfit(const ebb_call *c);
+const char *ebb_one_hot_misfit(const ebb_call *c);
+const char *ebb_non_zero_misfit(const ebb_call *c);
+const char *ebb_tensor_scatter_misfit(const ebb_call *c);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
