@@ -33,7 +33,8 @@ ebb_status ebb_model_write(const ebb_model *model, const char *path, const ebb_w
 ebb_status ebb_model_write_memory(const ebb_model *model, void **bytes, size_t *size);
 
 /* ONNX textual syntax (the dialect of onnx.parser and onnx.printer). Whole models, and the node
- * list alone, which is what patterns and bodies are written in. Errors name line and column. */
+ * list alone, which is what patterns and bodies are written in (of a body the pieces are put in: op.h). Errors
+ * name line and column. */
 ebb_status ebb_text_parse_model(ebb_model **model, const char *text);
 ebb_status ebb_text_parse_function(ebb_model *model, ebb_function *function, const char *text);
 /* Into memory from malloc, to be released with ebb_free. Tensors of more than 64 elements are left

@@ -9,6 +9,10 @@
 #pragma GCC diagnostic ignored "-Woverlength-strings"
 #endif
 
+/* What many bodies have alike is a row of its own: its text begins with a mark, a byte from 1 on, which
+ * stands for it in those. */
+enum { MARKS = 8 };
+
 static const struct body {
     ebb_op op;
     int64_t before; // serves models whose ai.onnx is below this
@@ -22,6 +26,7 @@ static const struct body {
     EBB_BODY_WHOLE(id, "<domain: \"com.microsoft\", opset_import: [\"\" : 17]>\n" text)
 #define EBB_BODY_BEFORE(id, opset, text) {EBB_OP_##id, opset, false, text},
 #define EBB_BODY_NARROW(id, opset, text) {EBB_OP_##id, opset, true, text},
+#define EBB_PIECE(mark, text) {EBB_OP_UNKNOWN, 0, false, mark text},
 #include "onnx/tables/bodies.def"
 #include "onnx/tables/bodies_bits.def"
 #include "onnx/tables/bodies_image.def"
@@ -36,6 +41,7 @@ static const struct body {
 #undef EBB_BODY_WHOLE
 #undef EBB_BODY_BEFORE
 #undef EBB_BODY_NARROW
+#undef EBB_PIECE
 };
 
 const char *ebb_op_body_at(ebb_op op, int64_t opset, bool narrow)
@@ -44,6 +50,41 @@ const char *ebb_op_body_at(ebb_op op, int64_t opset, bool narrow)
         if (bodies[i].op == op && opset < bodies[i].before && (narrow || !bodies[i].narrow))
             return bodies[i].text;
     return NULL;
+}
+
+/* ---- pieces ---- */
+
+/* What stands for the mark, or NULL: it is no mark. */
+static const char *piece_of(char mark)
+{
+    if (mark <= 0 || mark > MARKS)
+        return NULL;
+    for (size_t i = 0; i < sizeof bodies / sizeof bodies[0]; i++)
+        if (bodies[i].op == EBB_OP_UNKNOWN && bodies[i].text[0] == mark)
+            return bodies[i].text + 1;
+    return NULL;
+}
+
+/* Bytes without the end; to: NULL, or so many. */
+static size_t copy_whole(char *to, const char *text)
+{
+    size_t bytes = 0;
+    for (; *text != '\0'; text++) {
+        const char *piece = piece_of(*text);
+        const size_t more = piece != NULL ? strlen(piece) : 1;
+        if (to != NULL)
+            memcpy(to + bytes, piece != NULL ? piece : text, more);
+        bytes += more;
+    }
+    return bytes;
+}
+
+const char *ebb_op_body_whole(const char *text, ebb_arena *arena)
+{
+    char *whole = EBB_NEW(arena, char, copy_whole(NULL, text) + 1);
+    if (whole != NULL)
+        whole[copy_whole(whole, text)] = '\0';
+    return whole;
 }
 
 const char *ebb_op_body(ebb_op op)

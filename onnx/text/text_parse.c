@@ -442,13 +442,22 @@ static ebb_status read_function(ebb_text_reader *r, ebb_function *f)
     return NULL;
 }
 
-ebb_status ebb_text_parse_function(ebb_model *model, ebb_function *function, const char *text)
+static ebb_status parse_function(ebb_model *model, ebb_function *function, const char *text)
 {
     ebb_text_reader r;
     EBB_TRY(ebb_text_start(&r, text, &model->arena));
     r.model = model;
     EBB_TRY(read_function(&r, function));
     return r.token == EBB_TOKEN_END ? NULL : ebb_text_expected(&r, "the end after a function");
+}
+
+ebb_status ebb_text_parse_function(ebb_model *model, ebb_function *function, const char *text)
+{
+    ebb_arena scratch = {0};
+    const char *whole = ebb_op_body_whole(text, &scratch);
+    ebb_status status = whole != NULL ? parse_function(model, function, whole) : ebb_error_memory();
+    ebb_arena_fini(&scratch);
+    return status;
 }
 
 /* ---- models ---- */
