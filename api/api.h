@@ -1,8 +1,7 @@
 /* api.h: where the two wings meet. Implements the part of ebb.h that needs both: opening and
  * saving, rewriting with its report, and the questions that are answered as JSON.
  */
-#ifndef EBB_API_API_H
-#define EBB_API_API_H
+#pragma once
 
 #include <jansson.h>
 
@@ -25,5 +24,3 @@ ebb_status ebb_metrics_turn(ebb_metrics *metrics, ebb_group *group, ebb_program 
                             const ebb_batch *batch);
 /* At its end: what each counted, in all of them. */
 ebb_status ebb_metrics_merge(ebb_metrics *metrics, ebb_group *group);
-
-#endif

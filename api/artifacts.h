@@ -1,6 +1,5 @@
 /* artifacts.h: ONNX Runtime's training artifacts, opened as one training step. */
-#ifndef EBB_API_ARTIFACTS_H
-#define EBB_API_ARTIFACTS_H
+#pragma once
 
 #include "api/api.h"
 
@@ -15,5 +14,3 @@ ebb_status ebb_artifacts_join(ebb_model *model, bool *joined);
 /* Takes in what lies beside the file: `checkpoint` and optimizer_model.onnx, with the same letters
  * before their names as training_model.onnx has. What is not there is left out. After inference. */
 ebb_status ebb_artifacts_finish(ebb_model *model, const char *file);
-
-#endif

@@ -1,12 +1,7 @@
 /* artifacts_survey.h: what a step trains, and by which optimizer, as ONNX Runtime's artifacts say it. */
-#ifndef EBB_API_ARTIFACTS_SURVEY_H
-#define EBB_API_ARTIFACTS_SURVEY_H
+#pragma once
 
 #include "onnx/graph/graph.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef enum ebb_survey_optimizer {
     EBB_SURVEY_NONE,
@@ -40,8 +35,3 @@ ebb_status ebb_survey_step(ebb_survey *s, const ebb_graph *g);
 
 /* That w is updated otherwise. */
 ebb_status ebb_survey_other_optimizer(const ebb_graph *g, ebb_value w);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

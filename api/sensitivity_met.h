@@ -1,12 +1,7 @@
 /* sensitivity_met.h: which gradients meet a saved tensor in the backward. */
-#ifndef EBB_API_SENSITIVITY_MET_H
-#define EBB_API_SENSITIVITY_MET_H
+#pragma once
 
 #include "passes/memory/lossy/code_sites.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_meetings {
     const ebb_graph *g;
@@ -25,8 +20,3 @@ typedef struct ebb_met {
 
 /* Of a zeroed one. name: the tensor's. */
 ebb_status ebb_met_find(ebb_met *m, ebb_meetings *s, const ebb_code_site *site, const char *name);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,13 +1,8 @@
 /* sweep.h: training steps over operators and sizes, to measure a machine where no model is at hand.
  */
-#ifndef EBB_API_SWEEP_H
-#define EBB_API_SWEEP_H
+#pragma once
 
 #include "onnx/graph/graph.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* How many there are, each ten to a hundred nodes. */
 size_t ebb_sweep_count(void);
@@ -16,8 +11,3 @@ size_t ebb_sweep_count(void);
  */
 ebb_status ebb_sweep_make(ebb_model **model, size_t i);
 const char *ebb_sweep_name(size_t i); /* "convolutions 2" */
-
-#ifdef __cplusplus
-}
-#endif
-#endif

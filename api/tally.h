@@ -7,8 +7,7 @@
  * One walk over a batch counts for all metrics, so a metric is one row and a formula of counts. The
  * formulas are those of scikit-learn and torchmetrics; each row says which.
  */
-#ifndef EBB_API_TALLY_H
-#define EBB_API_TALLY_H
+#pragma once
 
 #include "kernels/away/group.h"
 #include "onnx/words/status.h"
@@ -64,5 +63,3 @@ typedef struct ebb_metric_row {
 } ebb_metric_row;
 
 extern const ebb_metric_row ebb_metric_rows[]; /* ends with a NULL name */
-
-#endif

@@ -3,8 +3,7 @@
  *
  * Read by bench/scale.c.
  */
-#ifndef EBB_BENCH_SCALE_H
-#define EBB_BENCH_SCALE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdio.h>
@@ -133,5 +132,3 @@ static inline void scale_write(FILE *f, const scale_form *form, size_t nodes)
     for (size_t i = 0; form->calls != NULL && i < (count + 1) / 2; i++)
         scale_put(f, form->calls, i, count);
 }
-
-#endif

@@ -5,8 +5,7 @@
  * A verb gets its words as parsed: positional arguments and options in the order given. Data goes
  * to stdout, everything else to stderr. A verb returns an exit code (ebb_code).
  */
-#ifndef EBB_CLI_H
-#define EBB_CLI_H
+#pragma once
 
 #include <stdio.h>
 #include <string.h>
@@ -269,5 +268,3 @@ int cli_sweep(const cli *c);
 int cli_sensitivity(const cli *c);
 int cli_devices(const cli *c);
 int cli_reduce(const cli *c);
-
-#endif

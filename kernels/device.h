@@ -10,8 +10,7 @@
  * on: so a kernel may not keep a value in its arguments that
  * changes from step to step. What changes lies in device memory (ebb_call.step is for the host).
  */
-#ifndef EBB_KERNELS_DEVICE_H
-#define EBB_KERNELS_DEVICE_H
+#pragma once
 
 #include "onnx/words/status.h"
 
@@ -103,5 +102,4 @@ extern const ebb_device ebb_device_host; /* device.c */
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -8,8 +8,7 @@
  *   part 1    . . r r . . r r     part 1 the second; run: attribute `run`, or all of the part's elements,
  *                                 as where the batch is the first axis
  */
-#ifndef EBB_KERNELS_DRAWS_H
-#define EBB_KERNELS_DRAWS_H
+#pragma once
 
 #include "kernels/kernels.h"
 
@@ -37,5 +36,4 @@ void ebb_draw(uint32_t *words, const ebb_draws *d, int64_t first, int64_t count)
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -15,8 +15,7 @@
  *     divide sums by it, unless the call is `deterministic`. Nothing is kept from call to call
  *     outside of `state`: other threads may run other calls of the same kernel.
  */
-#ifndef EBB_KERNELS_H
-#define EBB_KERNELS_H
+#pragma once
 
 #include "kernels/device.h"
 #include "onnx/tables/op.h"
@@ -160,5 +159,4 @@ ebb_status ebb_call_error(const ebb_call *call, const char *format, ...)
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -1,6 +1,5 @@
 /* operand.h: what kernels of all back ends ask of a call's operands before they compute. */
-#ifndef EBB_KERNELS_OPERAND_H
-#define EBB_KERNELS_OPERAND_H
+#pragma once
 
 #include "kernels/kernels.h"
 
@@ -57,5 +56,4 @@ const char *ebb_call_one_float(const ebb_call *c, uint8_t dtype);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -9,8 +9,7 @@
  *
  *   ebb_threads_enter, ebb_threads_leave, ebb_threads   how many threads there are
  */
-#ifndef EBB_KERNELS_PARALLEL_H
-#define EBB_KERNELS_PARALLEL_H
+#pragma once
 
 #include "onnx/words/status.h"
 
@@ -18,10 +17,6 @@
 #define EBB_PRAGMA(text) _Pragma(#text)
 #else
 #define EBB_PRAGMA(text)
-#endif
-
-#ifdef __cplusplus
-extern "C" {
 #endif
 
 /* How many threads may work, one pool with oneDNN's, is a setting of the thread that calls. Who
@@ -41,10 +36,6 @@ int ebb_threads(void); /* in what was entered last */
 /* The number that `asked` stands for, 0 as above. EBB_USAGE: too many. */
 ebb_status ebb_threads_read(int *count, int asked);
 
-#ifdef __cplusplus
-}
-#endif
-
 /* Below this many elements, waking threads costs more than it gives (about 5 us against 8 GB/s). */
 #define EBB_PARALLEL_WORTH 16384
 
@@ -55,5 +46,3 @@ ebb_status ebb_threads_read(int *count, int asked);
 /* The least into l, the largest into h, a sum into x. */
 #define EBB_SIMD_RANGE(l, h, x) \
     EBB_PRAGMA(omp simd reduction(min : l) reduction(max : h) reduction(+ : x))
-
-#endif

@@ -8,8 +8,7 @@
  * without any of them and looks for them when they are first needed:
  * kernels/cuda/library/find_library.h.
  */
-#ifndef EBB_KERNELS_PLUGIN_H
-#define EBB_KERNELS_PLUGIN_H
+#pragma once
 
 #include "kernels/kernels.h"
 
@@ -54,5 +53,4 @@ ebb_status ebb_plugin_backends(const ebb_backend *const **list, const char *name
 
 #ifdef __cplusplus
 }
-#endif
 #endif

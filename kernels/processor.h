@@ -5,14 +5,9 @@
  * and for AVX-512 (CMakeLists.txt). One process uses one kind throughout: sums go by vectors, whose
  * length differs, so the bits of two kinds are not the same.
  */
-#ifndef EBB_KERNELS_PROCESSOR_H
-#define EBB_KERNELS_PROCESSOR_H
+#pragma once
 
 #include "kernels/kernels.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_processor {
     const char *name;                     /* "avx512bf16", "avx512", "avx2", "baseline"; "native" */
@@ -26,8 +21,3 @@ ebb_status ebb_processor_choose(const ebb_processor **processor);
 
 /* Whether oneDNN multiplies bfloat16 by AMX here: nothing of our own is as fast. */
 bool ebb_processor_has_amx(void);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

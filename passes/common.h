@@ -1,12 +1,7 @@
 /* common.h: what several passes ask of a graph. */
-#ifndef EBB_PASSES_COMMON_H
-#define EBB_PASSES_COMMON_H
+#pragma once
 
 #include "rewrite/rewrite.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* How values of a second model in the graph are called: "teacher/logits". */
 #define EBB_TEACHER "teacher"
@@ -103,8 +98,3 @@ enum { EBB_FLOPS_PER_DRAW = 125 };
 
 /* A positive 31-bit number from text, the same everywhere (FNV-1a). */
 uint32_t ebb_hash31(const char *text);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -13,14 +13,9 @@
  * is weighed where all sizes are known. Marks of memory shared in place hold for one graph only:
  * they are taken off before any pass that edits, and put back after it where the graph had them.
  */
-#ifndef EBB_PASSES_PIPELINE_H
-#define EBB_PASSES_PIPELINE_H
+#pragma once
 
 #include "rewrite/rewrite.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Reports, one a pass, in keep's memory. The whole text is checked before anything runs
  * (EBB_USAGE); if a pass fails, those before it have changed the model. Appends to model metadata
@@ -49,8 +44,3 @@ ebb_status ebb_pipeline_one(ebb_graph *g, const ebb_pass *pass,
 /* Marks of shared memory, as the alias pass puts them; and none. */
 ebb_status ebb_pipeline_mark(ebb_graph *g);
 void ebb_pipeline_unmark(ebb_graph *g);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

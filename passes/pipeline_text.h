@@ -7,14 +7,9 @@
  * option. A value that holds commas stands in quotes, with a backslash before each quote and
  * backslash within.
  */
-#ifndef EBB_PASSES_PIPELINE_TEXT_H
-#define EBB_PASSES_PIPELINE_TEXT_H
+#pragma once
 
 #include "rewrite/rewrite.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_stage {
     const ebb_pass *pass;
@@ -41,8 +36,3 @@ const char *ebb_stage_text(const ebb_stage *s, ebb_arena *arena);
 
 /* A value as this syntax needs it: in quotes, or as it is. NULL: no memory. */
 const char *ebb_option_quoted(const char *value, ebb_arena *arena);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,13 +1,8 @@
 /* match.h: a rule's pattern compiled, and matched at a node. Only engine.c uses it. */
-#ifndef EBB_REWRITE_MATCH_H
-#define EBB_REWRITE_MATCH_H
+#pragma once
 
 #include "onnx/text/text.h"
 #include "rewrite/rewrite.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 enum { EBB_PATTERN_NODES = 24, EBB_PATTERN_NAMES = 48 };
 
@@ -37,8 +32,3 @@ bool ebb_pattern_fits(const ebb_pattern *p, const ebb_graph *g, ebb_node n, ebb_
 /* NULL, or why the matched nodes cannot be taken out. */
 const char *ebb_pattern_held(const ebb_pattern *p, const ebb_graph *g,
                              const ebb_binding_set *found);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

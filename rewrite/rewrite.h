@@ -9,14 +9,9 @@
  * What a pass must preserve: a legal graph; names of graph inputs, outputs and initializers; its
  * exactness. A second run finds nothing to do.
  */
-#ifndef EBB_REWRITE_H
-#define EBB_REWRITE_H
+#pragma once
 
 #include "onnx/graph/build.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef enum ebb_exactness {
     EBB_EXACT,    /* bit-equal to the graph before it */
@@ -211,8 +206,3 @@ bool ebb_pass_offers(const ebb_pass *pass);
 /* No technique, but what every step is brought into order with: that there was nothing to do is no
  * failure under `strict`. */
 bool ebb_pass_tidies(const ebb_pass *pass);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

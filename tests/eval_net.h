@@ -6,8 +6,7 @@
  *
  * float32 [2, 8, 8, 8] to [2, 16, 1, 1]; weights are drawn, always the same.
  */
-#ifndef EBB_TESTS_EVAL_NET_H
-#define EBB_TESTS_EVAL_NET_H
+#pragma once
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -66,5 +65,3 @@ static inline ebb_model *eval_net(void)
         fail_msg("%s", ebb_status_text(status));
     return m;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* folder.h: a folder for the files of a test, which goes with all that is in it when the test ends. */
-#ifndef EBB_TESTS_FOLDER_H
-#define EBB_TESTS_FOLDER_H
+#pragma once
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -46,5 +45,3 @@ static inline void put_file(const char *path, const void *data, size_t count)
     assert_int_equal(fwrite(data, 1, count, file), count);
     assert_int_equal(fclose(file), 0);
 }
-
-#endif

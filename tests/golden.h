@@ -10,8 +10,7 @@
  * With EBB_GOLDEN=update in the environment the third part is written anew: read the difference
  * before committing it.
  */
-#ifndef EBB_TESTS_GOLDEN_H
-#define EBB_TESTS_GOLDEN_H
+#pragma once
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -107,5 +106,3 @@ static inline size_t golden_list(struct CMUnitTest tests[GOLDEN_MOST], const cha
         tests[i] = (struct CMUnitTest){strrchr(all[i].path, '/') + 1, test, NULL, NULL, &all[i]};
     return count;
 }
-
-#endif

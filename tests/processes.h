@@ -1,8 +1,7 @@
 /* processes.h: a test in several processes that share memory. Each is a fork, which ends with the number of
  * what went wrong in it.
  */
-#ifndef EBB_TESTS_PROCESSES_H
-#define EBB_TESTS_PROCESSES_H
+#pragma once
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -72,5 +71,3 @@ static inline void all_are_right(int ranks, each_process *what)
         if (ends[r] != 0)
             fail_msg("rank %d of %d: its check %d failed", r, ranks, ends[r]);
 }
-
-#endif

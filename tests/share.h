@@ -5,8 +5,7 @@
  * Sanitizers are slow, so they see every FEWER-th: enough for the code's lines, while the build without
  * them sees more for the results.
  */
-#ifndef EBB_TESTS_SHARE_H
-#define EBB_TESTS_SHARE_H
+#pragma once
 
 #include <stdlib.h>
 
@@ -21,5 +20,3 @@ static inline unsigned share(unsigned one_in)
     const char *all = getenv("EBB_TEST_ALL");
     return all != NULL && all[0] == '1' ? 1 : one_in;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* status.h: calls that must succeed, and calls that must be refused in these words. */
-#ifndef EBB_TESTS_STATUS_H
-#define EBB_TESTS_STATUS_H
+#pragma once
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,5 +31,3 @@ static inline void refused(ebb_status status, ebb_code code, const char *words)
         fail_msg("code %d: %s\nexpected %d: %s", (int)ebb_status_code(status),
                  ebb_status_text(status), (int)code, words);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* text.h: models from ONNX text. */
-#ifndef EBB_TESTS_TEXT_H
-#define EBB_TESTS_TEXT_H
+#pragma once
 
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
@@ -21,5 +20,3 @@ static inline ebb_model *model_of(const char *text)
     good(ebb_infer_graph(m->graph));
     return m;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* walks.h: what tests of walks have in common: a walk, planned and judged. */
-#ifndef EBB_TESTS_WALKS_H
-#define EBB_TESTS_WALKS_H
+#pragma once
 
 #include <math.h>
 #include <setjmp.h>
@@ -44,5 +43,3 @@ static inline ebb_course course_of(uint32_t steps, uint32_t fast, uint32_t slow,
                         .level_count = slow > 0 ? 2 : 1,
                         .buffers = 2};
 }
-
-#endif

@@ -12,14 +12,9 @@
  * that one which fails is a finding and not the end. Gradients are made in it, when nobody needs it
  * any more.
  */
-#ifndef EBB_API_DOCTOR_H
-#define EBB_API_DOCTOR_H
+#pragma once
 
 #include "api/api.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef enum ebb_severity {
     EBB_PROBLEM, /* keeps it from being trained; has a code */
@@ -87,8 +82,3 @@ ebb_status ebb_doctor_files(ebb_doctor *d);
 ebb_status ebb_doctor_buffers(ebb_doctor *d, const ebb_graph *g, const bool *trains);
 ebb_status ebb_doctor_operators(ebb_doctor *d);
 ebb_status ebb_doctor_gradients(ebb_doctor *d);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

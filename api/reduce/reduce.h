@@ -8,14 +8,9 @@
  * goes. The order is fixed and nothing is drawn, so the result is the same in every run as far as
  * the test is.
  */
-#ifndef EBB_API_REDUCE_H
-#define EBB_API_REDUCE_H
+#pragma once
 
 #include "api/api.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* ---- failing.c: criteria of the library's own ---- */
 
@@ -88,8 +83,3 @@ ebb_status ebb_reduce_tie(ebb_graph *g, const bool *had_readers, size_t count, b
 ebb_status ebb_less_size(ebb_model *copy, size_t at, size_t size, bool *applies);
 /* The largest size below `below` of all that inference does not tell; 0: none above 1. */
 int64_t ebb_reduce_next_size(const ebb_graph *g, int64_t below);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

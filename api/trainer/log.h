@@ -2,15 +2,10 @@
  * it, into any number of files. Of a file that is there a resumed run keeps the steps that it goes on
  * from.
  */
-#ifndef EBB_API_TRAINER_LOG_H
-#define EBB_API_TRAINER_LOG_H
+#pragma once
 
 #include "ebb.h"
 #include "onnx/words/status.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_record {
     int64_t step, epoch, step_ns;
@@ -42,8 +37,3 @@ size_t ebb_event_frame(uint8_t *out, const void *bytes, size_t count);
  * the second, which says that later steps of earlier files do not count. */
 ebb_status ebb_event_make(uint8_t **out, size_t *bytes, double seconds, int64_t step,
                           const ebb_tag *tags, size_t count);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

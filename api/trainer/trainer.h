@@ -9,8 +9,7 @@
  *   feeds.c      which array feeds which input; which rows are held out
  *   log.c        one record a step: JSON lines, CSV; events.c: TensorBoard's files
  */
-#ifndef EBB_API_TRAINER_TRAINER_H
-#define EBB_API_TRAINER_TRAINER_H
+#pragma once
 
 #include <signal.h>
 
@@ -74,5 +73,3 @@ ebb_status ebb_trainer_save(ebb_trainer *t);
 /* Beside it: the same file with "-best" in its name. */
 ebb_status ebb_trainer_save_best(ebb_trainer *t);
 ebb_status ebb_trainer_write_results(ebb_trainer *t);
-
-#endif

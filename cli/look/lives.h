@@ -4,8 +4,7 @@
  *   page.c      --html      the same picture with page.html around it, which zooms and lists
  *   trace.c     --perfetto  each life as a slice, for ui.perfetto.dev
  */
-#ifndef EBB_CLI_LOOK_LIVES_H
-#define EBB_CLI_LOOK_LIVES_H
+#pragma once
 
 #include <stdint.h>
 
@@ -51,5 +50,3 @@ void cli_print_picture(FILE *out, const cli_lives sides[2], int count);
 void cli_print_trace(FILE *out, const cli_lives sides[2], int count);
 void cli_print_html(FILE *out, const char *title, const json_t *o, const cli_lives sides[2],
                     int count);
-
-#endif

@@ -1,6 +1,5 @@
 /* sweep_pair.h: one line of a sweep: a step without and with techniques, compared. */
-#ifndef EBB_CLI_MEASURE_SWEEP_PAIR_H
-#define EBB_CLI_MEASURE_SWEEP_PAIR_H
+#pragma once
 
 #include <jansson.h>
 
@@ -18,5 +17,3 @@ typedef struct cli_pair {
 /* Says in the line what came of it: numbers of so many timed steps, or why there are none. */
 void cli_pair_measure(cli_pair *p, int steps, json_t *line);
 void cli_pair_free(cli_pair *p);
-
-#endif

@@ -1,13 +1,8 @@
 /* adapters.h: low-rank adapters of a program: y = x W + s (x A') B', W frozen; with a length for each row of the sum
  * where there are any (DoRA). */
-#ifndef EBB_EXEC_DATA_ADAPTERS_H
-#define EBB_EXEC_DATA_ADAPTERS_H
+#pragma once
 
 #include "exec/run/program.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* One of them, as pass lora left it in the metadata of B. */
 typedef struct ebb_adapter {
@@ -70,8 +65,3 @@ typedef struct ebb_adapter_facts { /* of one that is saved */
 /* adapter_config.json, beside the tensors. whole: modules that are trained as they are. */
 ebb_status ebb_adapters_write_config(const char *folder, const ebb_adapter_facts *list,
                                      size_t count, const char *const *whole, size_t whole_count);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -2,8 +2,7 @@
  *
  *     "ebb.checksum":"crc64-xz:0123456789abcdef"     of the whole file, with zeros for its digits
  */
-#ifndef EBB_EXEC_DATA_CHECKPOINT_H
-#define EBB_EXEC_DATA_CHECKPOINT_H
+#pragma once
 
 #include "ebb.h"
 #include "onnx/words/tensor.h"
@@ -14,10 +13,6 @@
 /* What stands before the digits. */
 #define EBB_CHECKSUM_FIELD "\"" EBB_CHECKSUM_KEY "\":\"" EBB_CHECKSUM_KIND
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* "F32"; NULL where the format has no name for it. */
 const char *ebb_safetensors_dtype(ebb_dtype dtype);
 
@@ -27,8 +22,3 @@ ebb_status ebb_checkpoint_give(ebb_program *program);
 
 /* Where `words` begins in text[0..length), or NULL. */
 const char *ebb_text_find(const char *text, size_t length, const char *words);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,14 +1,9 @@
 /* checksum.h: CRC-64/XZ, by which damage to a file is seen: any burst of up to 64 bits, and all
  * else but one case in 2^64. No protection against who means harm. */
-#ifndef EBB_EXEC_DATA_CHECKSUM_H
-#define EBB_EXEC_DATA_CHECKSUM_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_checksum {
     uint64_t sum;
@@ -18,8 +13,3 @@ typedef struct ebb_checksum {
 void ebb_checksum_begin(ebb_checksum *c);
 void ebb_checksum_add(ebb_checksum *c, const void *bytes, size_t count);
 uint64_t ebb_checksum_end(const ebb_checksum *c);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -6,15 +6,10 @@
  * data.c holds the arrays and knows neither of the two rooms; safetensors.c stands beside it, because
  * checkpoints and weights are such files too; checkpoint.c writes.
  */
-#ifndef EBB_EXEC_DATA_DATA_H
-#define EBB_EXEC_DATA_DATA_H
+#pragma once
 
 #include "onnx/words/map.h"
 #include "onnx/words/tensor.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* A file that arrays lie in as they are. Its rows are read, not touched in the mapping: what is read
  * does not stay in the memory of the process, and a file that is cut meanwhile is an error instead of
@@ -102,8 +97,3 @@ ebb_status ebb_data_add_note(ebb_data *data, const char *format, ...) EBB_PRINTF
 ebb_status ebb_safetensors_read(ebb_data *data, const char *path);
 /* From memory, which must outlive data. */
 ebb_status ebb_safetensors_parse(ebb_data *data, const unsigned char *bytes, size_t size);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,13 +1,8 @@
 /* ort_checkpoint.h: the `checkpoint` of ONNX Runtime's training artifacts, as named arrays; in and
  * out. */
-#ifndef EBB_EXEC_DATA_ORT_CHECKPOINT_H
-#define EBB_EXEC_DATA_ORT_CHECKPOINT_H
+#pragma once
 
 #include "exec/data/data.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Whether these are the first bytes of such a file. */
 bool ebb_ort_checkpoint_is(const unsigned char *bytes, size_t size);
@@ -50,8 +45,3 @@ ebb_status ebb_ort_adapter_read(ebb_data *data, const char *path);
 ebb_status ebb_ort_adapter_parse(ebb_data *data, const unsigned char *bytes, size_t size);
 /* Atomically; errors are those of a checkpoint. */
 ebb_status ebb_ort_adapter_write(const char *path, const ebb_named *list, size_t count);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

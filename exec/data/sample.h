@@ -1,13 +1,8 @@
 /* sample.h: a random batch, and weights, for runs whose numbers do not matter but must be
  * repeatable. */
-#ifndef EBB_EXEC_DATA_SAMPLE_H
-#define EBB_EXEC_DATA_SAMPLE_H
+#pragma once
 
 #include "onnx/graph/graph.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* An array for each input that is no initializer, in arena memory: floats from a normal
  * distribution, integers and booleans 0 or 1 (valid as class, token and index nearly everywhere).
@@ -17,8 +12,3 @@ ebb_status ebb_sample_batch(ebb_batch *batch, const ebb_graph *g, uint64_t seed,
 /* Draws the weights by the model's own initialization graph where some have no bytes and there is
  * one. */
 ebb_status ebb_sample_weights(ebb_model *model, uint64_t seed);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -5,15 +5,10 @@
  * of the program that loads it says another rate, somebody has changed it there: that one counts. Else
  * the checkpoint's own, which a program may have set, goes on.
  */
-#ifndef EBB_EXEC_DATA_SETTINGS_H
-#define EBB_EXEC_DATA_SETTINGS_H
+#pragma once
 
 #include "exec/data/data.h"
 #include "exec/run/program.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* As JSON text, for free(). NULL: no memory. */
 char *ebb_settings_text(const ebb_program *program);
@@ -23,8 +18,3 @@ char *ebb_settings_text(const ebb_program *program);
  * tell; then a rate that differs is refused (EBB_USAGE). */
 ebb_status ebb_settings_compare(bool *keeps, const char **note, const ebb_program *program,
                                 const ebb_data *there, const char *said, ebb_arena *scratch);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,14 +1,9 @@
 /* shards.h: states of which each process of a group has its part (pass shard): whole in a checkpoint.
  * What a part is: onnx/graph/place.h.
  */
-#ifndef EBB_EXEC_DATA_SHARDS_H
-#define EBB_EXEC_DATA_SHARDS_H
+#pragma once
 
 #include "exec/run/program.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Whether an initializer is a part. */
 bool ebb_is_shard(const ebb_program *program, ebb_value v);
@@ -27,8 +22,3 @@ ebb_status ebb_shards_gather(ebb_named *t, ebb_program *program, ebb_value v, bo
 /* ebb_program_set with this process's part of t. */
 ebb_status ebb_shards_set(ebb_program *program, ebb_value v, const ebb_named *t,
                           ebb_arena *scratch);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

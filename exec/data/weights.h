@@ -1,14 +1,9 @@
 /* weights.h: bytes into the initializers of a model. weights.c takes them from files and programs, draw.c
  * from the model's own initialization graph.
  */
-#ifndef EBB_EXEC_DATA_WEIGHTS_H
-#define EBB_EXEC_DATA_WEIGHTS_H
+#pragma once
 
 #include "onnx/graph/graph.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* The initializer has a copy of these bytes from now on. What the file said of its form (data type,
  * external or not) stays, so that a save changes the numbers alone. */
@@ -17,8 +12,3 @@ ebb_status ebb_weights_give(ebb_graph *g, ebb_value v, const void *data, size_t 
 /* Whether an array is of this type, and the sentence where it is not. */
 bool ebb_weights_fit(const ebb_type *type, const ebb_named *named);
 ebb_status ebb_weights_differ(const char *name, const ebb_type *need, const ebb_named *given);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

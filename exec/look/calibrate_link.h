@@ -1,18 +1,8 @@
 /* calibrate_link.h: measures the link between the processes of a group. */
-#ifndef EBB_EXEC_LOOK_CALIBRATE_LINK_H
-#define EBB_EXEC_LOOK_CALIBRATE_LINK_H
+#pragma once
 
 #include "ebb.h"
 #include "exec/weigh/costs.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* All processes of a group of two or more call it. *error: median of |fitted / measured - 1|. */
 ebb_status ebb_link_time(ebb_link *link, double *error, ebb_group *group, ebb_arena *scratch);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,13 +1,8 @@
 /* deviation.h: how far the numbers of two programs of one step are apart, as JSON. */
-#ifndef EBB_EXEC_LOOK_DEVIATION_H
-#define EBB_EXEC_LOOK_DEVIATION_H
+#pragma once
 
 #include "exec/json.h"
 #include "exec/run/program.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* What the states of a program held before its step: a copy in arena memory. */
 typedef struct ebb_kept_states {
@@ -21,8 +16,3 @@ ebb_status ebb_keep_states(ebb_kept_states *kept, ebb_program *program, ebb_aren
  * trained, `gradients`. */
 ebb_status ebb_deviation_json(json_t *root, ebb_program *before, ebb_program *after,
                               const ebb_kept_states *kept, ebb_arena *scratch);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,14 +1,9 @@
 /* timeline.h: live bytes over a step, as JSON: a curve, the phases, and the peak's neighbourhood.
  */
-#ifndef EBB_EXEC_LOOK_TIMELINE_H
-#define EBB_EXEC_LOOK_TIMELINE_H
+#pragma once
 
 #include "exec/json.h"
 #include "exec/run/program.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 enum { EBB_CURVE_POINTS = 512, EBB_NEAR_PEAK = 5, EBB_MOST_LIVES = 20000 };
 
@@ -30,8 +25,3 @@ void ebb_timeline_lives(json_t *plan_json, const ebb_plan *plan);
 
 /* That curve, of any place. */
 json_t *ebb_timeline_curve(const uint64_t *live, uint32_t positions);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,20 +1,10 @@
 /* eval.h: one node on constant inputs. What `fold` computes with; always the plain kernels. */
-#ifndef EBB_EXEC_RUN_EVAL_H
-#define EBB_EXEC_RUN_EVAL_H
+#pragma once
 
 #include "onnx/graph/graph.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Output tensors in arena memory. Inputs must be constants (ebb_value_constant). Refuses
  * (EBB_RUNTIME) results above limit_bytes and operators that draw; EBB_REJECTED: what takes too long
  * or leaves too much (exec/weigh/allowance.h). */
 ebb_status ebb_eval_node(const ebb_graph *g, ebb_node n, ebb_tensor *out, uint32_t out_count,
                          size_t limit_bytes, ebb_arena *arena);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

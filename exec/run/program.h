@@ -4,16 +4,11 @@
  * up and allocates nothing. Both do so with as many threads as the plan was made for, whichever
  * thread calls them and whatever it has set.
  */
-#ifndef EBB_EXEC_RUN_PROGRAM_H
-#define EBB_EXEC_RUN_PROGRAM_H
+#pragma once
 
 #include "exec/weigh/plan.h"
 #include "kernels/away/group.h"
 #include "kernels/away/mover.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 struct ebb_program {
     ebb_arena arena;
@@ -62,8 +57,3 @@ void *ebb_program_pointer(const ebb_program *program, ebb_value v);
 /* What a checkpoint holds: bound initializers, and those whose role says that a step changes them.
  */
 bool ebb_program_is_state(const ebb_program *program, ebb_value v);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -10,14 +10,9 @@
  *
  * A model that is trusted (ebb_trust, --trust) may do what it likes.
  */
-#ifndef EBB_EXEC_WEIGH_ALLOWANCE_H
-#define EBB_EXEC_WEIGH_ALLOWANCE_H
+#pragma once
 
 #include "onnx/graph/graph.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_allowance {
     double given;             /* bytes of weights and inputs */
@@ -34,8 +29,3 @@ ebb_status ebb_allowance_check(const ebb_allowance *allowance, const ebb_graph *
 /* Whether a node may be computed while its graph is changed (exec/run/eval.h), by a command that
  * was asked for no run: little work, and not so many large results that the graph becomes huge. */
 bool ebb_allowance_evaluates(const ebb_graph *g, ebb_node n, size_t result_bytes);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,13 +1,8 @@
 /* call.h: a node as a kernel sees it. Shared by plan.c and eval.c. */
-#ifndef EBB_EXEC_WEIGH_CALL_H
-#define EBB_EXEC_WEIGH_CALL_H
+#pragma once
 
 #include "kernels/kernels.h"
 #include "onnx/graph/graph.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Operands, attributes, label and stream of node n, in arena memory; no data pointers, no kernel.
  * EBB_REJECTED where an operand's size is unknown. */
@@ -19,8 +14,3 @@ static inline void *ebb_read_only(const void *data)
 {
     return (void *)(uintptr_t)data;
 }
-
-#ifdef __cplusplus
-}
-#endif
-#endif

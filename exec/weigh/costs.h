@@ -22,18 +22,13 @@
  * costs.c keeps, reads and writes; costs_ways.c of moves and links; rates.c fits; calibrate.c, calibrate_moves.c and
  * calibrate_link.c measure.
  */
-#ifndef EBB_EXEC_WEIGH_COSTS_H
-#define EBB_EXEC_WEIGH_COSTS_H
+#pragma once
 
 #include "exec/weigh/link.h"
 #include "exec/weigh/move_time.h"
 #include "onnx/graph/graph.h"
 
 #include <jansson.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_cost_entry {
     const char *signature, *family;
@@ -144,8 +139,3 @@ ebb_status ebb_costs_fill(ebb_program *program);
  * multiplied by `scale`, as those of nodes are. Nothing where steps are another device's. */
 ebb_status ebb_costs_time_moves(ebb_costs *costs, ebb_model *model, const ebb_timing *options,
                                 double scale);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

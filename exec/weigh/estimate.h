@@ -1,17 +1,12 @@
 /* estimate.h: what passes may know of execution: the time of a node (node_time.h) and of exchanges (traffic.h,
  * link.h), and what a step takes in the arena.
  */
-#ifndef EBB_EXEC_WEIGH_ESTIMATE_H
-#define EBB_EXEC_WEIGH_ESTIMATE_H
+#pragma once
 
 #include "exec/weigh/link.h"
 #include "exec/weigh/memory.h"
 #include "exec/weigh/node_time.h"
 #include "exec/weigh/traffic.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_estimate {
     size_t *workspace_bytes; /* by node id: scratch of the kernel that would run it */
@@ -30,8 +25,3 @@ ebb_status ebb_estimate_make(ebb_estimate *estimate, ebb_arena *arena, const ebb
 /* The same, sooner: the arena is not packed lower than `enough` bytes. UINT64_MAX: who does not ask for it. */
 ebb_status ebb_estimate_within(ebb_estimate *estimate, ebb_arena *arena, const ebb_graph *g,
                                const char *backend, uint64_t enough);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

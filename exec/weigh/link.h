@@ -5,16 +5,11 @@
  * A model bears it in the metadata "ebb.link", as `ebb_link_parse` reads numbers: pass data-parallel writes what it is told, pass
  * `cost` what was measured, where none is there. Without it an exchange costs what a copy does.
  */
-#ifndef EBB_EXEC_WEIGH_LINK_H
-#define EBB_EXEC_WEIGH_LINK_H
+#pragma once
 
 #include "onnx/graph/graph.h"
 
 #include <jansson.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_link {
     double message_ns, byte_ns;
@@ -29,8 +24,3 @@ ebb_status ebb_link_set_text(ebb_graph *g, const char *text);
 /* {"us": 30, "gb": 1.17}; read: false where numbers of a link are not there. */
 json_t *ebb_link_json(const ebb_link *link);
 bool ebb_link_read(ebb_link *link, const json_t *json);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

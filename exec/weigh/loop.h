@@ -14,15 +14,10 @@
  * Only these addresses change from step to step. A body makes each of its outputs by a node, and no value
  * twice (pass unroll sees to it), so that every output has an address of its own.
  */
-#ifndef EBB_EXEC_WEIGH_LOOP_H
-#define EBB_EXEC_WEIGH_LOOP_H
+#pragma once
 
 #include "exec/weigh/plan.h"
 #include "onnx/graph/scan.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef enum ebb_loop_where { /* of a value of the body */
                               EBB_LOOP_ARENA = 0,
@@ -81,8 +76,3 @@ ebb_status ebb_loop_plan(ebb_call *call, ebb_arena *arena, const ebb_graph *g, e
 ebb_loop *ebb_loop_of(const ebb_call *call);
 
 extern const ebb_kernel ebb_loop_kernel; /* exec/run/loop.c */
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -18,14 +18,9 @@
  * weighed apart. Where the device is the host, that is also so of weights that no step changes: they are
  * read where the model's file is mapped.
  */
-#ifndef EBB_EXEC_WEIGH_MEMORY_H
-#define EBB_EXEC_WEIGH_MEMORY_H
+#pragma once
 
 #include "onnx/graph/place.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 enum { EBB_ALIGN = 64 };          /* the host's; another device's: ebb_device.align */
 enum { EBB_MAPPED_LEAST = 4096 }; /* bytes: of a smaller weight more than itself would be read */
@@ -107,8 +102,3 @@ ebb_status ebb_memory_total(ebb_memory *memory, const ebb_graph *g, uint32_t ali
  * or not the file is there; a .onnx file aligns nothing, so of what it holds itself only elements of a
  * byte are. */
 bool ebb_memory_maps(const ebb_graph *g, ebb_value v);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

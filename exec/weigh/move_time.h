@@ -12,14 +12,9 @@
  * A model bears what was measured in the metadata "ebb.disk_ns" (the `cost` pass writes it from a file of
  * costs): the three numbers of the way there, then those of the way back. Else the rates of its device count.
  */
-#ifndef EBB_EXEC_WEIGH_MOVE_TIME_H
-#define EBB_EXEC_WEIGH_MOVE_TIME_H
+#pragma once
 
 #include "onnx/graph/place.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 struct ebb_rates;
 
@@ -60,8 +55,3 @@ ebb_status ebb_waits_of(ebb_waits *waits, const struct ebb_rates *rates, const e
 enum { EBB_WAYS_BYTES = 128 };
 extern const char ebb_ways_key[]; /* "ebb.disk_ns" */
 void ebb_ways_print(char text[EBB_WAYS_BYTES], const ebb_move_time ways[2]);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

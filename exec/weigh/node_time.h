@@ -7,14 +7,9 @@
  * move takes what the move takes from the step (move_time.h). What exchanges with other processes takes what the link
  * needs besides (link.h).
  */
-#ifndef EBB_EXEC_WEIGH_NODE_TIME_H
-#define EBB_EXEC_WEIGH_NODE_TIME_H
+#pragma once
 
 #include "exec/weigh/move_time.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 double ebb_node_ns(const ebb_graph *g, ebb_node n);
 double ebb_node_bytes(const ebb_graph *g, ebb_node n); /* of its operands; unknown ones count 0 */
@@ -30,8 +25,3 @@ double ebb_copy_ns(const ebb_graph *g); /* of a byte, which is read and written 
 /* From now on times are those of this back end's device: as in ebb_plan_options; NULL: the
  * default. */
 ebb_status ebb_estimate_for(ebb_model *model, const char *backend);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

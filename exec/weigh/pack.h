@@ -10,14 +10,9 @@
  *     b       |=======|                                         | +-- a --+
  *     c   |=======|                                             +----------------> position
  */
-#ifndef EBB_EXEC_WEIGH_PACK_H
-#define EBB_EXEC_WEIGH_PACK_H
+#pragma once
 
 #include "onnx/words/arena.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_interval {
     uint32_t lower, upper; /* alive at positions lower .. upper - 1 */
@@ -49,8 +44,3 @@ typedef struct ebb_pack_options {
  * filled in; it is proven that nothing fits where least > capacity. options: NULL for all zero. */
 ebb_status ebb_pack(ebb_packing *packing, ebb_interval *intervals, size_t count,
                     const ebb_pack_options *options, ebb_arena *scratch);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -4,16 +4,11 @@
  * (pack.h): all that `ebb plan` prints. It does so with as many threads as the setting says,
  * whichever thread calls it.
  */
-#ifndef EBB_EXEC_WEIGH_PLAN_H
-#define EBB_EXEC_WEIGH_PLAN_H
+#pragma once
 
 #include "exec/weigh/memory.h"
 #include "exec/weigh/pack.h"
 #include "kernels/kernels.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* How a step is computed. What it takes, and with it a plan, follows from this and the graph. */
 typedef struct ebb_setting {
@@ -63,8 +58,3 @@ void ebb_plan_release(ebb_plan *plan); /* the kernels' states */
 /* What the file was made to fit (metadata "ebb.budget_bytes"); 0: nothing. And for how many threads
  * ("ebb.budget_threads"); 0: it does not say. */
 uint64_t ebb_budget_of(const ebb_model *model, int *threads);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,12 +1,7 @@
 /* traffic.h: what a step gives to the other processes of its group. */
-#ifndef EBB_EXEC_WEIGH_TRAFFIC_H
-#define EBB_EXEC_WEIGH_TRAFFIC_H
+#pragma once
 
 #include "onnx/graph/graph.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Of one process, as kernels/plain/group.c exchanges it. */
 typedef struct ebb_traffic {
@@ -22,8 +17,3 @@ ebb_traffic ebb_traffic_at(const ebb_graph *g, ebb_node n);
 
 /* What a node's exchanges take by the link that the model is planned for (link.h); 0: none is known. */
 double ebb_exchange_ns(const ebb_graph *g, ebb_node n);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

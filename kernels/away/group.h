@@ -11,16 +11,11 @@
  *
  * Sums are made of the first by whoever asks, in the order of ranks: their bits depend on no transport.
  */
-#ifndef EBB_KERNELS_AWAY_GROUP_H
-#define EBB_KERNELS_AWAY_GROUP_H
+#pragma once
 
 #include "onnx/words/status.h"
 
 #include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 enum {
     EBB_GROUP_MOST = 64,
@@ -55,8 +50,3 @@ ebb_status ebb_group_all_gather(ebb_group *group, const void *own, void *all, si
 ebb_status ebb_group_agree(ebb_group *group, const char *what, uint64_t number);
 /* The least of all processes' numbers. */
 ebb_status ebb_group_least(ebb_group *group, const char *what, int64_t *number);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

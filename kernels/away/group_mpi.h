@@ -7,14 +7,9 @@
  *     mpirun -n 2 ebb train ...     sets OMPI_COMM_WORLD_SIZE  -> libebb_mpi_openmpi.so
  *                                   sets PMI_SIZE              -> libebb_mpi_mpich.so
  */
-#ifndef EBB_KERNELS_AWAY_GROUP_MPI_H
-#define EBB_KERNELS_AWAY_GROUP_MPI_H
+#pragma once
 
 #include "kernels/away/group.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 enum { EBB_MPI_VERSION = 1 }; /* raise it when what follows changes */
 
@@ -35,8 +30,3 @@ typedef struct ebb_mpi {
 bool ebb_mpi_is_here(void);
 /* EBB_USAGE: its object is not there, or is of another MPI than the launcher. */
 ebb_status ebb_mpi_join(const ebb_transport **transport, void **context, int *rank, int *ranks);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

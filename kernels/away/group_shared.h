@@ -7,14 +7,9 @@
  * gives into its half t mod 2, says that it has arrived, and reads the others' when all have: whoever
  * writes that half again has seen all arrive at turn t + 1, so nobody reads it any more.
  */
-#ifndef EBB_KERNELS_AWAY_GROUP_SHARED_H
-#define EBB_KERNELS_AWAY_GROUP_SHARED_H
+#pragma once
 
 #include "kernels/away/group.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 #define EBB_SHARED_VARIABLE "EBB_GROUP" /* in the environment: "DESCRIPTOR:RANK" */
 
@@ -39,8 +34,3 @@ ebb_status ebb_shared_make(ebb_shared **shared, int *descriptor, int ranks,
 void ebb_shared_drop(ebb_shared *shared, int descriptor, int ranks);
 /* Rank r is there no more; failed: all others are to end as well, at their next exchange. */
 void ebb_shared_ended(ebb_shared *shared, int r, bool failed);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -8,17 +8,12 @@
  *
  * A move that fails is said by the next start, wait or settle: EBB_IO, with the node and the folder.
  */
-#ifndef EBB_KERNELS_AWAY_MOVER_H
-#define EBB_KERNELS_AWAY_MOVER_H
+#pragma once
 
 #include "onnx/words/status.h"
 
 #include <stdbool.h>
 #include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_mover ebb_mover;
 
@@ -67,8 +62,3 @@ ebb_status ebb_mover_look(ebb_mover *mover, const void **data, uint32_t spot, si
 ebb_status ebb_mover_settle(ebb_mover *mover);
 
 ebb_mover_facts ebb_mover_measure(ebb_mover *mover);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,8 +1,7 @@
 /* algebra.h: what calls of Einsum, Det and its gradient, Inverse, TfIdfVectorizer and RandomSketch say, read and checked
  * once for all back ends.
  */
-#ifndef EBB_KERNELS_CALL_ALGEBRA_H
-#define EBB_KERNELS_CALL_ALGEBRA_H
+#pragma once
 
 #include "kernels/kernels.h"
 #include "kernels/math/philox.h"
@@ -78,5 +77,4 @@ EBB_BOTH uint32_t ebb_sketch_word(const ebb_sketch *s, int64_t row, int64_t i)
 
 #ifdef __cplusplus
 }
-#endif
 #endif

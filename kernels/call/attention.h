@@ -7,8 +7,7 @@
  * The leading axes of Q, K and V are heads: each is a problem of its own. The signatures stand in
  * onnx/tables/bodies_attention.def.
  */
-#ifndef EBB_KERNELS_CALL_ATTENTION_H
-#define EBB_KERNELS_CALL_ATTENTION_H
+#pragma once
 
 #include "kernels/kernels.h"
 
@@ -55,5 +54,4 @@ void ebb_attention_kept(uint8_t *kept, const ebb_attention *a, const int64_t *ke
 
 #ifdef __cplusplus
 }
-#endif
 #endif

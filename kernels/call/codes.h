@@ -8,8 +8,7 @@
  *
  * What codes mean is in kernels/plain/codes/codes.c.
  */
-#ifndef EBB_KERNELS_CALL_CODES_H
-#define EBB_KERNELS_CALL_CODES_H
+#pragma once
 
 #include "kernels/kernels.h"
 
@@ -71,5 +70,4 @@ const char *ebb_low_bit_misfit(const ebb_call *call);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

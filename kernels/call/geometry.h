@@ -3,8 +3,7 @@
  * One, two or three spatial axes are written as three: missing leading axes have size 1, kernel 1,
  * stride 1, no padding. That is the same computation, and the loops need no cases.
  */
-#ifndef EBB_KERNELS_CALL_GEOMETRY_H
-#define EBB_KERNELS_CALL_GEOMETRY_H
+#pragma once
 
 #include "kernels/kernels.h"
 
@@ -87,5 +86,4 @@ static inline int64_t ebb_place_of_tap(const ebb_geometry *w, const int64_t at[E
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -4,8 +4,7 @@
  * Each NAME_misfit gives NULL where shapes and attributes fit each other, else why not; dtypes of
  * floats are the back end's to check. NAME_read is for calls that fit.
  */
-#ifndef EBB_KERNELS_CALL_HEADS_H
-#define EBB_KERNELS_CALL_HEADS_H
+#pragma once
 
 #include "kernels/math/words.h"
 #include "kernels/kernels.h"
@@ -126,5 +125,4 @@ const char *ebb_any_heads_misfit(const ebb_call *c);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

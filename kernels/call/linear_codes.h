@@ -12,8 +12,7 @@
  *
  * What codes mean is in kernels/plain/codes/linear_codes.c.
  */
-#ifndef EBB_KERNELS_CALL_LINEAR_CODES_H
-#define EBB_KERNELS_CALL_LINEAR_CODES_H
+#pragma once
 
 #include "kernels/call/geometry.h"
 #include "kernels/kernels.h"
@@ -90,5 +89,4 @@ static inline int64_t ebb_experts_next(const int64_t *of, int64_t rows, int64_t 
 
 #ifdef __cplusplus
 }
-#endif
 #endif

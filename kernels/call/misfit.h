@@ -3,8 +3,7 @@
  * read have theirs beside it (move.h, place.h, scatter.h, geometry.h ...). In this folder
  * ebb_x_misfit judges a call, and ebb_x_read fills a struct with what it says.
  */
-#ifndef EBB_KERNELS_CALL_MISFIT_H
-#define EBB_KERNELS_CALL_MISFIT_H
+#pragma once
 
 #include "kernels/operand.h"
 
@@ -50,5 +49,4 @@ const char *ebb_lrn_misfit(const ebb_call *c);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -1,6 +1,5 @@
 /* pointwise.h: what a call of a pointwise operator says, by its row of kernels/math/pointwise.def. */
-#ifndef EBB_KERNELS_CALL_POINTWISE_H
-#define EBB_KERNELS_CALL_POINTWISE_H
+#pragma once
 
 #include "kernels/kernels.h"
 
@@ -74,5 +73,4 @@ ebb_status ebb_formula_check(const ebb_call *c, ebb_formula formula);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -3,8 +3,7 @@
  *
  * What the operands mean is in kernels/plain/layers/recurrent.c.
  */
-#ifndef EBB_KERNELS_CALL_RECURRENT_H
-#define EBB_KERNELS_CALL_RECURRENT_H
+#pragma once
 
 #include "kernels/kernels.h"
 #include "kernels/math/recurrent_cell.h"
@@ -43,5 +42,4 @@ EBB_BOTH int64_t ebb_recurrent_state(const ebb_recurrent *s, int64_t d, int64_t 
 
 #ifdef __cplusplus
 }
-#endif
 #endif

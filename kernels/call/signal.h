@@ -1,7 +1,6 @@
 /* signal.h: what calls of DFT and STFT say, read and checked once for all back ends; what they mean
  * is in signal.inc. */
-#ifndef EBB_KERNELS_CALL_SIGNAL_H
-#define EBB_KERNELS_CALL_SIGNAL_H
+#pragma once
 
 #include <math.h>
 
@@ -83,5 +82,4 @@ EBB_BOTH double ebb_mel_weight(int64_t j, int64_t left, int64_t middle, int64_t 
 
 #ifdef __cplusplus
 }
-#endif
 #endif

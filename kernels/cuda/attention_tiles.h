@@ -4,8 +4,7 @@
  *     a thread:   PER x PER scores of the tile;  PER rows, MANY columns of an output
  *     shared:     | two operands' pieces [DEEP, SIDE], or one [DEEP, CHUNK] | a tile |
  */
-#ifndef EBB_KERNELS_CUDA_ATTENTION_TILES_H
-#define EBB_KERNELS_CUDA_ATTENTION_TILES_H
+#pragma once
 
 enum {
     SIDE = 64,
@@ -19,5 +18,3 @@ enum {
     PIECES = 2 * DEEP * PITCH, /* elements: two operands' pieces; or one of CHUNK columns */
     SHARED = PIECES + SIDE * PITCH
 };
-
-#endif

@@ -6,8 +6,7 @@
  *
  * Axes that are neighbours and fare alike are one axis.
  */
-#ifndef EBB_KERNELS_CUDA_AXES_H
-#define EBB_KERNELS_CUDA_AXES_H
+#pragma once
 
 #include "kernels/cuda/cuda.h"
 
@@ -85,5 +84,4 @@ static inline bool ebb_cuda_axes_split(const ebb_type *x, const bool *goes, ebb_
 
 #ifdef __cplusplus
 }
-#endif
 #endif

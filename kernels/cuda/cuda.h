@@ -4,8 +4,7 @@
  * arrays. The operands of a call lie on the device: run() reads none of them. What a launcher must
  * know (axes, shapes, ratios given as inputs) is in operand.constant, or the kernel declines.
  */
-#ifndef EBB_KERNELS_CUDA_CUDA_H
-#define EBB_KERNELS_CUDA_CUDA_H
+#pragma once
 
 #include "kernels/cuda/gpu.h"
 #include "kernels/cuda/runtime.h"
@@ -233,5 +232,4 @@ EBB_GPU_INLINE bool ebb_cuda_inside(ebb_cuda_step *step, uint32_t position, int6
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -4,8 +4,7 @@
  * integer truncates; what does not fit takes the nearest end, NaN becomes 0. Integer to integer
  * keeps the low bits. Every number is rounded once. To bool: everything but zero is true. So the plain Cast does.
  */
-#ifndef EBB_KERNELS_CUDA_ELEMENTS_H
-#define EBB_KERNELS_CUDA_ELEMENTS_H
+#pragma once
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/floats.h"
@@ -127,5 +126,3 @@ EBB_GPU_INLINE void ebb_store_whole(void *p, int64_t i, uint8_t dtype, int64_t v
         break;
     }
 }
-
-#endif

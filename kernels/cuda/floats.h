@@ -1,7 +1,6 @@
 /* floats.h: float16 and bfloat16 as kernels see them: 16 bits in memory, float32 in registers,
  * rounded to nearest even. By integers, so that host and device agree bit for bit. */
-#ifndef EBB_KERNELS_CUDA_FLOATS_H
-#define EBB_KERNELS_CUDA_FLOATS_H
+#pragma once
 
 #include "kernels/cuda/gpu.h"
 
@@ -55,5 +54,3 @@ EBB_GPU_INLINE ebb_f16 ebb_to_f16(float v)
     }
     return r;
 }
-
-#endif

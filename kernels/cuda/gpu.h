@@ -24,8 +24,7 @@
  * must come to them; blocks are multiples of 32 threads wide and one-dimensional. No atomics on
  * floats: sums must come out the same each time.
  */
-#ifndef EBB_KERNELS_CUDA_GPU_H
-#define EBB_KERNELS_CUDA_GPU_H
+#pragma once
 
 #if defined(__CUDACC_RTC__) // chains are compiled at run time, where there are no headers
 typedef signed char int8_t;
@@ -107,5 +106,3 @@ enum { EBB_WARP = 32, EBB_CUDA_BLOCK = 256 /* threads, unless a kernel needs ano
 /* i over 0 .. n-1, dealt out to the threads of the block. */
 #define EBB_BLOCK_LOOP(i, n) \
     for (int64_t i = EBB_THREAD, ebb_end_ = (n); i < ebb_end_; i += EBB_THREADS)
-
-#endif

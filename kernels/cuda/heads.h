@@ -1,6 +1,5 @@
 /* heads.h: what kernels of ONNX's Attention share. */
-#ifndef EBB_KERNELS_CUDA_HEADS_H
-#define EBB_KERNELS_CUDA_HEADS_H
+#pragma once
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/call/heads.h"
@@ -15,5 +14,4 @@ ebb_status ebb_cuda_heads_keep(const ebb_call *c, const ebb_heads *p, const ebb_
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -9,8 +9,7 @@
  * and a second launch, across, adds them up. Grids depend on shapes alone, so sums always run in
  * the same order.
  */
-#ifndef EBB_KERNELS_CUDA_LANES_H
-#define EBB_KERNELS_CUDA_LANES_H
+#pragma once
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/floats.h"
@@ -293,5 +292,3 @@ EBB_GPU_INLINE void ebb_number_put(const ebb_numbers *n, int64_t i, double v)
     else
         ((ebb_bf16 *)n->data)[i] = ebb_to_bf16((float)v);
 }
-
-#endif

@@ -3,8 +3,7 @@
  *
  * The loads and stores for each float type are in lot_kernels.inc.
  */
-#ifndef EBB_KERNELS_CUDA_LOTS_H
-#define EBB_KERNELS_CUDA_LOTS_H
+#pragma once
 
 #include "kernels/cuda/gpu.h"
 
@@ -56,5 +55,4 @@ EBB_GPU_INLINE uint64_t ebb_lot_get(const uint8_t *from, uint32_t bits, int64_t 
 
 #ifdef __cplusplus
 }
-#endif
 #endif

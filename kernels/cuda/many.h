@@ -7,8 +7,7 @@
  * In the parameters, since these are recorded with the launch: nothing is copied, nothing is kept
  * on the device. Every device that kernels are compiled for takes 4 KB of them.
  */
-#ifndef EBB_KERNELS_CUDA_MANY_H
-#define EBB_KERNELS_CUDA_MANY_H
+#pragma once
 
 #include "kernels/cuda/cuda.h"
 
@@ -40,5 +39,3 @@ static inline bool ebb_many_overlap(const void *a, size_t a_bytes, const void *b
     const uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
     return a_bytes > 0 && b_bytes > 0 && x < y + b_bytes && y < x + a_bytes;
 }
-
-#endif

@@ -9,8 +9,7 @@
  * 16 bytes. What then turns around (neighbours in one tensor are far apart in the other) goes
  * through tiles in shared memory, so that both sides are read and written by whole lines.
  */
-#ifndef EBB_KERNELS_CUDA_MOVE_H
-#define EBB_KERNELS_CUDA_MOVE_H
+#pragma once
 
 #include "kernels/cuda/cuda.h"
 
@@ -127,5 +126,4 @@ ebb_status ebb_cuda_take(const ebb_call *c, void *y, const void *x, const ebb_sp
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -1,6 +1,5 @@
 /* norm.h: what the families of norms share: which dtypes go together, what is kept for backward. */
-#ifndef EBB_KERNELS_CUDA_NORM_H
-#define EBB_KERNELS_CUDA_NORM_H
+#pragma once
 
 #include "kernels/cuda/lanes.h"
 
@@ -89,5 +88,4 @@ ebb_status ebb_cuda_batch_norm_rows(const ebb_call *tile, const ebb_call *whole,
 ebb_status ebb_cuda_batch_norm_finish(const ebb_call *c, const float *mean, const float *inv_std);
 #ifdef __cplusplus
 }
-#endif
 #endif

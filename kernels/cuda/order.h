@@ -7,8 +7,7 @@
  * A radix sort from the lowest eight bits up: each pass counts the digits of each tile, sums the
  * counts before, and moves every key behind the equal digits of its tile, found by votes of a warp.
  */
-#ifndef EBB_KERNELS_CUDA_ORDER_H
-#define EBB_KERNELS_CUDA_ORDER_H
+#pragma once
 
 #include "kernels/cuda/cuda.h"
 
@@ -53,5 +52,4 @@ EBB_GPU_INLINE uint32_t ebb_block_before(uint32_t v, uint32_t *shared, uint32_t 
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -1,6 +1,5 @@
 /* power.h: |x|^p and the p-th root, p a whole number from 1 up: for p-norms. */
-#ifndef EBB_KERNELS_CUDA_POWER_H
-#define EBB_KERNELS_CUDA_POWER_H
+#pragma once
 
 #include "kernels/cuda/gpu.h"
 
@@ -13,5 +12,3 @@ EBB_GPU_INLINE double ebb_cuda_root(double x, int64_t p)
 {
     return p == 1 ? x : p == 2 ? sqrt(x) : pow(x, 1.0 / (double)p);
 }
-
-#endif

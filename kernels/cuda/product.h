@@ -10,8 +10,7 @@
  *     |  |  |  |  |                                +---+
  *     +--+--+--+--+
  */
-#ifndef EBB_KERNELS_CUDA_PRODUCT_H
-#define EBB_KERNELS_CUDA_PRODUCT_H
+#pragma once
 
 #include "kernels/cuda/fuse/group.h"
 
@@ -85,5 +84,4 @@ static inline uint32_t ebb_cuda_align_of(uint64_t n)
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -17,8 +17,7 @@
  * with the length. What products read is copied to their liking where it lies otherwise: 16 bits
  * beside float32 states, a batch outside of the steps, steps beyond a sequence's length as zeros.
  */
-#ifndef EBB_KERNELS_CUDA_RECURRENT_H
-#define EBB_KERNELS_CUDA_RECURRENT_H
+#pragma once
 
 #include "kernels/cuda/product.h"
 #include "kernels/call/recurrent.h"
@@ -189,5 +188,4 @@ EBB_GPU_INLINE int64_t ebb_recurrent_fed_column(const ebb_recurrent *s)
 
 #ifdef __cplusplus
 }
-#endif
 #endif

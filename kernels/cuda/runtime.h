@@ -4,8 +4,7 @@
  * A stream does work in order. Between record() and recorded() launches and copies on the device
  * are noted, not done; replay() does them with the arguments of then. Errors name CUDA's own.
  */
-#ifndef EBB_KERNELS_CUDA_RUNTIME_H
-#define EBB_KERNELS_CUDA_RUNTIME_H
+#pragma once
 
 #include "kernels/device.h"
 
@@ -65,5 +64,4 @@ ebb_status ebb_gpu_facts(ebb_device_facts *facts); /* allocated_bytes is left al
 
 #ifdef __cplusplus
 }
-#endif
 #endif

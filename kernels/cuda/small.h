@@ -2,8 +2,7 @@
  *
  * Any element as a double: ebb_load_number. Floats of 8 and 4 bits are made by ebb_small_of.
  */
-#ifndef EBB_KERNELS_CUDA_SMALL_H
-#define EBB_KERNELS_CUDA_SMALL_H
+#pragma once
 
 #include "kernels/cuda/elements.h"
 
@@ -138,5 +137,3 @@ EBB_GPU_INLINE double ebb_load_number(const void *p, int64_t i, uint8_t dtype)
         return (double)ebb_load_integer(p, i, dtype);
     }
 }
-
-#endif

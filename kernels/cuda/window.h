@@ -3,8 +3,7 @@
  * Within one channel of one image every place is below 2^31, which the launchers prove; images and
  * channels are counted in 64 bits. Three axes always: missing leading ones have size 1.
  */
-#ifndef EBB_KERNELS_CUDA_WINDOW_H
-#define EBB_KERNELS_CUDA_WINDOW_H
+#pragma once
 
 #include "kernels/cuda/gpu.h"
 #include "kernels/call/geometry.h"
@@ -55,5 +54,3 @@ EBB_GPU_INLINE void ebb_cuda_axes_of(int32_t at[EBB_AXES], const int32_t size[EB
     at[0] = (int32_t)(row / middle);
     at[1] = (int32_t)(row - (uint32_t)at[0] * middle);
 }
-
-#endif

@@ -1,16 +1,11 @@
 /* fast.h: kernels that are faster than the plain ones: by oneDNN (onednn.h), and by loops of our
  * own, which need nothing of it. Built with -DEBB_ONEDNN=OFF only the latter are there.
  */
-#ifndef EBB_KERNELS_FAST_FAST_H
-#define EBB_KERNELS_FAST_FAST_H
+#pragma once
 
 #include "kernels/kernels.h"
 #include "kernels/parallel.h"
 #include "kernels/call/geometry.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Of one operand: static, of at least one element, countable; row-major, if asked. */
 const char *ebb_dnnl_declines_shape(const ebb_operand *o, bool plain);
@@ -50,8 +45,3 @@ EBB_OWN_LAST(EBB_DNNL_DECLARE)
 
 #define EBB_DNNL_COUNT(name) \
     const size_t ebb_dnnl_##name##_count = sizeof ebb_dnnl_##name / sizeof ebb_dnnl_##name[0];
-
-#ifdef __cplusplus
-}
-#endif
-#endif

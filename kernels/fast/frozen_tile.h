@@ -1,15 +1,10 @@
 /* frozen_tile.h: a product with a matrix in few bits, and the tile of it that a thread has decoded
  * (frozen.c multiplies, frozen_decode.c decodes).
  */
-#ifndef EBB_KERNELS_FAST_FROZEN_TILE_H
-#define EBB_KERNELS_FAST_FROZEN_TILE_H
+#pragma once
 
 #include "kernels/call/linear_codes.h"
 #include "kernels/fast/tile.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 enum {
     EBB_PANEL_DEPTH = 256,  /* rows of a panel */
@@ -41,8 +36,3 @@ void ebb_frozen_decode(ebb_frozen_tile *t);
 
 /* Whether lanes can decode it: `quick`. */
 bool ebb_frozen_lanes_can(const ebb_frozen_product *p);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -7,14 +7,9 @@
  * memory of its own, a stretch of k after the other, and its rows are then handed out. How it is cut
  * follows from the sizes alone: the bits do not depend on the number of threads.
  */
-#ifndef EBB_KERNELS_FAST_GATHERED_H
-#define EBB_KERNELS_FAST_GATHERED_H
+#pragma once
 
 #include "kernels/kernels.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 enum { EBB_GATHERED_LINE = 256 }; /* elements that are asked for at once, at most */
 
@@ -49,8 +44,3 @@ struct ebb_gathered {
 ebb_status ebb_gathered_workspace(const ebb_gathered *p, const ebb_call *call, size_t *bytes);
 /* No size but k is 0. The workspace is that of the call. */
 void ebb_gathered_run(const ebb_gathered *p, const ebb_call *call);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

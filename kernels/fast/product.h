@@ -6,14 +6,9 @@
  * of single rows gain by it (64 of them: 2.5 times); with 4 rows or more each it makes no
  * difference.
  */
-#ifndef EBB_KERNELS_FAST_PRODUCT_H
-#define EBB_KERNELS_FAST_PRODUCT_H
+#pragma once
 
 #include "kernels/kernels.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* An operand: batch dims, then rows and columns, missing ones 1; transposition is in the strides. */
 typedef struct ebb_matrix {
@@ -38,8 +33,3 @@ bool ebb_product_tiles_bytes(const ebb_product *p, size_t *bytes);
 /* c may be NULL, or y. */
 void ebb_product_tiles_run(const ebb_product *p, const void *a, const void *b, const void *c,
                            void *y, void *workspace);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

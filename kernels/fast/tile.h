@@ -11,8 +11,7 @@
  * stands in the place of a float, and k counts pairs; an odd one out is beside 0 in A and in B.
  * Sums are float32, rounded to nearest after each product, and what is below 2^-126 counts as 0.
  */
-#ifndef EBB_KERNELS_FAST_TILE_H
-#define EBB_KERNELS_FAST_TILE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -22,10 +21,6 @@
 #include <immintrin.h>
 #elif defined(__ARM_NEON)
 #include <arm_neon.h>
-#endif
-
-#ifdef __cplusplus
-extern "C" {
 #endif
 
 /* Two vectors a row of the block, and as many rows as leave registers for B and an element of A. */
@@ -236,8 +231,3 @@ static inline void ebb_tile_multiply_pairs(float *c, int64_t c_row, const float 
 {
     ebb_tile_multiply_of(c, c_row, a, a_row, a_column, panels, m, n, k, panel_rows, adds, true);
 }
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -4,8 +4,7 @@
  * Codes that share a byte must be written by one thread, in ascending order. Eight codes fill whole
  * bytes whatever `bits` is.
  */
-#ifndef EBB_KERNELS_MATH_CODES_H
-#define EBB_KERNELS_MATH_CODES_H
+#pragma once
 
 #include <stdint.h>
 
@@ -42,5 +41,4 @@ EBB_BOTH uint32_t ebb_code_get(const uint8_t *codes, unsigned bits, int64_t i)
 
 #ifdef __cplusplus
 }
-#endif
 #endif

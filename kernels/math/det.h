@@ -1,7 +1,6 @@
 /* det.h: determinants, their cofactors and inverses, the same text for all back ends: one matrix, one thread.
  */
-#ifndef EBB_KERNELS_MATH_DET_H
-#define EBB_KERNELS_MATH_DET_H
+#pragma once
 
 #include <math.h>
 #include <stdint.h>
@@ -159,5 +158,4 @@ EBB_BOTH void ebb_adjugate_whole(const ebb_factors *f, double *a)
 
 #ifdef __cplusplus
 }
-#endif
 #endif

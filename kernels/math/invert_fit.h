@@ -1,8 +1,7 @@
 /* invert_fit.h: written by kernels/math/generate/invert.py, which says what the numbers are;
  * docs/invert.md has their errors. Rows of `c`: the coefficients of u^0, u^1, ...; columns: left,
  * middle, far. */
-#ifndef EBB_KERNELS_MATH_INVERT_FIT_H
-#define EBB_KERNELS_MATH_INVERT_FIT_H
+#pragma once
 
 // clang-format off
 enum { EBB_INVERT_DEGREE = 9 };
@@ -91,4 +90,3 @@ static const ebb_invert_fit ebb_invert_mish = {
 };
 
 // clang-format on
-#endif

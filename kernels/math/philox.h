@@ -4,8 +4,7 @@
  * Counter = (element / 4, stream, step), key = seed: 128 bits in, four 32-bit words out; element i
  * takes word i % 4. The same bits on every device, in forward and in recompute.
  */
-#ifndef EBB_KERNELS_MATH_PHILOX_H
-#define EBB_KERNELS_MATH_PHILOX_H
+#pragma once
 
 #include <stdint.h>
 
@@ -57,5 +56,3 @@ EBB_BOTH float ebb_philox_uniform(uint32_t word)
 {
     return (float)(word >> 8) * (1.0f / 16777216.0f);
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* recurrent_cell.h: what one element of a recurrent cell computes, the same text for all back ends:
  * what the operator is told, activations with their slopes, and an LSTM's step. In double, whatever
  * the elements are. */
-#ifndef EBB_KERNELS_MATH_RECURRENT_CELL_H
-#define EBB_KERNELS_MATH_RECURRENT_CELL_H
+#pragma once
 
 #include <math.h>
 #include <stdbool.h>
@@ -161,5 +160,4 @@ EBB_BOTH void ebb_lstm_element_back(double da[4], const ebb_recurrent *s, const 
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -5,8 +5,7 @@
  * neighbour whose last bit is 1. That bit says "and something more" to the second rounding, which is
  * then right for every format that is at least two digits shorter.
  */
-#ifndef EBB_KERNELS_MATH_ROUND_ONCE_H
-#define EBB_KERNELS_MATH_ROUND_ONCE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -43,5 +42,3 @@ EBB_BOTH double ebb_odd_double(int64_t x, bool is_unsigned)
         exact = (double)size;
     return is_negative ? -exact : exact;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* whole.h: arithmetic of integers that C leaves open, the same text for all back ends. */
-#ifndef EBB_KERNELS_MATH_WHOLE_H
-#define EBB_KERNELS_MATH_WHOLE_H
+#pragma once
 
 #include <math.h>
 #include <stdbool.h>
@@ -63,5 +62,3 @@ EBB_BOTH int64_t ebb_whole_real_power(double base, double exponent)
     v = trunc(v);
     return v != v ? 0 : v >= 9.2e18 ? INT64_MAX : v <= -9.2e18 ? INT64_MIN : (int64_t)v;
 }
-
-#endif

@@ -1,12 +1,7 @@
 /* compose.h: operators that mean several others, one behind or beside the other. */
-#ifndef EBB_KERNELS_NESTED_COMPOSE_H
-#define EBB_KERNELS_NESTED_COMPOSE_H
+#pragma once
 
 #include "kernels/kernels.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 extern const ebb_kernel ebb_kernel_compose;
 
@@ -16,8 +11,3 @@ bool ebb_is_composed(ebb_op op);
 /* Gives the call the kernel that runs, for each part, what the call's back ends have for it.
  * EBB_UNSUPPORTED, naming the node, where a part has none. */
 ebb_status ebb_pick_composed(ebb_call *call);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

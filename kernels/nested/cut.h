@@ -6,14 +6,9 @@
  * what is made of it stays in the first cache. Pieces are dealt out to slots: one thread with calls
  * and workspace of its own.
  */
-#ifndef EBB_KERNELS_NESTED_CUT_H
-#define EBB_KERNELS_NESTED_CUT_H
+#pragma once
 
 #include "kernels/kernels.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_cut {
     bool whole; /* not cut: one piece */
@@ -33,8 +28,3 @@ int64_t ebb_cut_rest(const ebb_cut *cut);
 /* The operand's type in a piece with `units` of the axis; the element of it where a piece begins. */
 void ebb_cut_type(const ebb_cut *cut, ebb_type *type, int64_t units);
 int64_t ebb_cut_first(const ebb_cut *cut, const ebb_type *type, int64_t piece);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

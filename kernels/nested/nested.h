@@ -5,14 +5,9 @@
  *     run(outer)         point each, run each
  *     release(outer)     release each
  */
-#ifndef EBB_KERNELS_NESTED_NESTED_H
-#define EBB_KERNELS_NESTED_NESTED_H
+#pragma once
 
 #include "kernels/kernels.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* The same call without what belongs to that one alone: kernel, state, workspace. Its operands are
  * still those of `from`; with an arena: copies. */
@@ -31,8 +26,3 @@ void ebb_nested_point(ebb_call *call, const ebb_call *outer, size_t at);
 /* Both: nothing where it has no kernel. A call whose prepare failed is still to be released. */
 ebb_status ebb_nested_prepare(ebb_call *call);
 void ebb_nested_release(ebb_call *call);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

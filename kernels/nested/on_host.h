@@ -1,12 +1,7 @@
 /* on_host.h: calls of a device that the host computes. */
-#ifndef EBB_KERNELS_NESTED_ON_HOST_H
-#define EBB_KERNELS_NESTED_ON_HOST_H
+#pragma once
 
 #include "kernels/kernels.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Gives the call the kernel that brings its operands to the host, runs there what the back end
  * "cpu" has for it, and takes the outputs back. EBB_UNSUPPORTED where that has nothing either. */
@@ -14,8 +9,3 @@ ebb_status ebb_pick_on_host(ebb_call *call);
 
 /* Whether that is the call's kernel. */
 bool ebb_is_on_host(const ebb_call *call);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -4,16 +4,11 @@
  * bits are those of ebb_float_to_half() and ebb_float_to_bf16() (onnx/words/tensor.h), in loops
  * without branches, which become vector code.
  */
-#ifndef EBB_KERNELS_PLAIN_HALVES_H
-#define EBB_KERNELS_PLAIN_HALVES_H
+#pragma once
 
 #include <string.h>
 
 #include "onnx/words/tensor.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* By threads. */
 void ebb_widen(float *to, const void *from, ebb_dtype dtype, int64_t count);
@@ -131,8 +126,3 @@ static inline void ebb_put_f64(void *data, ebb_dtype dtype, int64_t at, int64_t 
     (void)n;
     (void)from;
 }
-
-#ifdef __cplusplus
-}
-#endif
-#endif

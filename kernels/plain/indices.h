@@ -1,13 +1,8 @@
 /* indices.h: index tensors: are they all within bounds, and where along an axis does each lead?
  * And labels: the classes that losses are told. */
-#ifndef EBB_KERNELS_PLAIN_INDICES_H
-#define EBB_KERNELS_PLAIN_INDICES_H
+#pragma once
 
 #include "kernels/plain/plain.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Index i of an index tensor, counted from the front of an axis of n. */
 static inline int64_t ebb_index_at(const ebb_operand *o, int64_t i, int64_t n)
@@ -93,8 +88,3 @@ static inline ebb_status ebb_labels_read(const ebb_call *c, const ebb_operand *o
     }
     return NULL;
 }
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,13 +1,8 @@
 /* number.h: elements of any dtype, one at a time, for kernels that run seldom: those of indices, of
  * quantised tensors, of images. What runs often has loops of its own for each dtype. */
-#ifndef EBB_KERNELS_PLAIN_NUMBER_H
-#define EBB_KERNELS_PLAIN_NUMBER_H
+#pragma once
 
 #include "kernels/plain/plain.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Element i as a double (integers beyond 2^53 are rounded), or as an integer (floats truncated). */
 double ebb_plain_real(const ebb_operand *o, int64_t i);
@@ -22,8 +17,3 @@ void ebb_plain_put(const ebb_operand *o, int64_t i, double value);
 
 /* The ends of an integer dtype of up to 32 bits. */
 void ebb_plain_range(ebb_dtype dtype, double *least, double *most);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -3,15 +3,10 @@
  * Each file of this folder is a family: it ends in an array of kernels, and backend.c lists the
  * arrays. To add a kernel: a function and a row in its file's array.
  */
-#ifndef EBB_KERNELS_PLAIN_PLAIN_H
-#define EBB_KERNELS_PLAIN_PLAIN_H
+#pragma once
 
 #include "kernels/operand.h"
 #include "kernels/parallel.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* ---- families ---- */
 
@@ -94,8 +89,3 @@ void ebb_plain_copy(void *to, const int64_t *to_stride, const void *from,
 void ebb_plain_fill(void *to, const void *value, int64_t count, size_t size);
 
 void ebb_plain_memcpy(void *to, const void *from, size_t bytes); /* by threads; the same: nothing */
-
-#ifdef __cplusplus
-}
-#endif
-#endif

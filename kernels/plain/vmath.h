@@ -8,8 +8,7 @@
  *   ebb_log   0.9 ulp, of normal x > 0 alone
  * NaN gives NaN, infinities their limits. test_plain.c holds them to these bounds.
  */
-#ifndef EBB_KERNELS_PLAIN_VMATH_H
-#define EBB_KERNELS_PLAIN_VMATH_H
+#pragma once
 
 #include "kernels/plain/halves.h"
 
@@ -124,5 +123,3 @@ static inline float ebb_erfc(float x)
     float y = t < 1.0f ? near : far;
     return x < 0.0f ? 2.0f - y : y;
 }
-
-#endif

@@ -4,14 +4,9 @@
  * finds where raw weights lie; protobuf-c parses what is left; read.c makes the graph. Weights stay
  * mapped. Writing streams: weights go from the mapping to the file without a copy.
  */
-#ifndef EBB_ONNX_FILE_FILE_H
-#define EBB_ONNX_FILE_FILE_H
+#pragma once
 
 #include "onnx/graph/graph.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* From a file; external data is looked for beside it and must lie inside its folder. Missing
  * external files are no error: such tensors have no bytes (a skeleton). EBB_IO when it cannot be
@@ -45,8 +40,3 @@ ebb_status ebb_text_print_model(char **text, const ebb_model *model);
 /* The bytes of one value as a TensorProto file (test_data_set_*). Arena memory of the model's. */
 ebb_status ebb_tensor_read_pb(ebb_tensor *tensor, const char **name, ebb_arena *arena,
                               const char *path);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -3,18 +3,13 @@
  * Between wire.h (bytes to messages) and read.c (a model message to a graph). Only the files that
  * read and write the format include this.
  */
-#ifndef EBB_ONNX_FILE_PROTO_H
-#define EBB_ONNX_FILE_PROTO_H
+#pragma once
 
 #include "onnx.pb-c.h"
 
 #include "onnx/file/wire.h"
 #include "onnx/graph/graph.h"
 #include "onnx/words/map.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* NULL or a type without a value gives kind UNKNOWN. Names are interned for symbols. EBB_REJECTED
  * for ranks above EBB_MAX_RANK and for negative dims other than -1, which some writers use for
@@ -65,8 +60,3 @@ extern const char *const ebb_role_spelling[EBB_ROLE_COUNT];
 
 /* The doc_string of a gradient node in ONNX Runtime's training graphs, and in ours. */
 #define EBB_BACKWARD_DOC "Backward pass"
-
-#ifdef __cplusplus
-}
-#endif
-#endif

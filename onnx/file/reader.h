@@ -1,12 +1,7 @@
 /* reader.h: what read.c (models, files) and read_graph.c (graphs and below) share. */
-#ifndef EBB_ONNX_FILE_READER_H
-#define EBB_ONNX_FILE_READER_H
+#pragma once
 
 #include "onnx/file/proto.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_reader {
     ebb_model *model;
@@ -46,7 +41,3 @@ typedef ebb_status ebb_part_reader(ebb_reader *r, ebb_graph *g, const void *part
 ebb_status ebb_reader_parts(ebb_reader *r, ebb_graph *g, ebb_encoded whole, uint32_t field,
                             const ProtobufCMessageDescriptor *type, uint64_t without,
                             ebb_part_reader *read);
-#ifdef __cplusplus
-}
-#endif
-#endif

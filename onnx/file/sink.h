@@ -3,16 +3,11 @@
  * that it leads to. What a run that was killed left of the same file goes when it is written again.
  * A device, a pipe or a descriptor (/dev/fd/N, /dev/stdout) is never replaced: it is written into.
  */
-#ifndef EBB_ONNX_FILE_SINK_H
-#define EBB_ONNX_FILE_SINK_H
+#pragma once
 
 #include <protobuf-c/protobuf-c.h>
 
 #include "onnx/words/arena.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_sink {
     ProtobufCBuffer base; /* first: protobuf-c calls back with this */
@@ -42,8 +37,3 @@ ebb_status
 ebb_sink_finish(ebb_sink *sink); /* flush, fsync; the file is still under its other name */
 ebb_status ebb_sink_rename(ebb_sink *sink); /* now it appears */
 void ebb_sink_close(ebb_sink *sink);        /* removes what was not renamed; memory is freed */
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -12,16 +12,11 @@
  * then parsed in parts: a message without some of its fields, and what those hold one after the
  * other. A part is known by where it lies: a pointer to its length in the checked bytes.
  */
-#ifndef EBB_ONNX_FILE_WIRE_H
-#define EBB_ONNX_FILE_WIRE_H
+#pragma once
 
 #include <protobuf-c/protobuf-c.h>
 
 #include "onnx/words/arena.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 enum { EBB_WIRE_DEPTH = 64 }; /* messages inside messages; a subgraph in a subgraph takes three */
 
@@ -51,8 +46,3 @@ ebb_encoded ebb_wire_bytes(const void *part);
  * with *at from 0 on; NULL: no more. */
 size_t ebb_wire_count(ebb_encoded message, uint32_t field);
 const void *ebb_wire_next(ebb_encoded message, uint32_t field, size_t *at);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -7,16 +7,11 @@
  * again when it is written, and forgotten each time: a length stands before what it is of, and all
  * of them together take many times the memory of the graph.
  */
-#ifndef EBB_ONNX_FILE_WRITER_H
-#define EBB_ONNX_FILE_WRITER_H
+#pragma once
 
 #include "onnx/file/file.h"
 #include "onnx/file/proto.h"
 #include "onnx/file/sink.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_moved { /* weights that go to the data file */
     const void *data;
@@ -120,8 +115,3 @@ Onnx__AttributeProto *ebb_writer_attr(ebb_writer *w, const ebb_graph *g, const e
 /* write_body.c: the body that its operator has does not compute what this node does; it is of 16 bits. */
 bool ebb_body_is_wrong(const ebb_graph *g, ebb_node n);
 bool ebb_body_is_narrow(const ebb_graph *g, ebb_node n);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

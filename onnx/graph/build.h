@@ -8,14 +8,9 @@
  * before the node that they belong to (ebb_with_*). Each node gets the builder's phase and pass as
  * provenance, goes before `before`, and has its outputs' types inferred at once.
  */
-#ifndef EBB_ONNX_GRAPH_BUILD_H
-#define EBB_ONNX_GRAPH_BUILD_H
+#pragma once
 
 #include "onnx/graph/graph.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 enum { EBB_BUILD_ATTRS = 16, EBB_BUILD_LIKE = 2, EBB_BUILD_OUTPUTS = 8 };
 
@@ -110,8 +105,3 @@ void ebb_grad_rule(ebb_build *b, ebb_op op, ebb_grad *c);
 /* Makes sure that the forward node has output `slot` (LayerNormalization's mean, say), and returns
  * it. */
 ebb_value ebb_grad_need_output(ebb_build *b, ebb_grad *c, uint32_t slot, const char *suffix);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

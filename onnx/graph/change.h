@@ -1,13 +1,8 @@
 /* change.h: what the files that change a graph ask of each other: graph.c (nodes and values), names.c,
  * attributes.c, interface.c. Others call graph.h. */
-#ifndef EBB_ONNX_GRAPH_CHANGE_H
-#define EBB_ONNX_GRAPH_CHANGE_H
+#pragma once
 
 #include "onnx/graph/graph.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* ---- graph.c ---- */
 
@@ -27,8 +22,3 @@ void ebb_name_free(ebb_graph *g, ebb_value v); /* another value may have v's nam
 void ebb_interface_replace(ebb_graph *g, ebb_value old, ebb_value with);
 /* Initializers that were made here and that nobody reads are gone. */
 void ebb_interface_sweep(ebb_graph *g);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -5,14 +5,9 @@
  * like, so that Reshape(x, Concat(Shape(x)[0], -1)) has a type even while batch is open. Part of
  * infer.c; nothing in the graph is changed.
  */
-#ifndef EBB_ONNX_GRAPH_FACTS_H
-#define EBB_ONNX_GRAPH_FACTS_H
+#pragma once
 
 #include "onnx/graph/graph.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 enum { EBB_FACT_MAX = 64 }; /* elements of a list that is followed */
 
@@ -66,8 +61,3 @@ void ebb_facts_refine(ebb_facts *facts, ebb_node n, ebb_type *out);
 
 /* What the node's first output holds. Its type is known by now. */
 ebb_status ebb_facts_learn(ebb_facts *facts, ebb_node n);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

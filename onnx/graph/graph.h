@@ -12,14 +12,9 @@
  * Lifetimes: everything hangs on the model (ebb_model) and goes with it. Read next: build.h,
  * infer.h.
  */
-#ifndef EBB_ONNX_GRAPH_GRAPH_H
-#define EBB_ONNX_GRAPH_GRAPH_H
+#pragma once
 
 #include "onnx/tables/op.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct {
     uint32_t i;
@@ -403,8 +398,3 @@ uint32_t *ebb_graph_positions(const ebb_graph *g, ebb_arena *scratch);
 /* Orders the nodes topologically, keeping the present order where it is legal (stable). A cycle is
  * EBB_REJECTED and names a node on it. */
 ebb_status ebb_graph_sort(ebb_graph *g);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

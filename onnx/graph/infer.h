@@ -1,12 +1,7 @@
 /* infer.h, verify.h in one: types over a graph, and every rule of a legal graph. */
-#ifndef EBB_ONNX_GRAPH_INFER_H
-#define EBB_ONNX_GRAPH_INFER_H
+#pragma once
 
 #include "onnx/graph/graph.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Types of one node's outputs, from the types of its inputs. An op without a row keeps what the
  * file says (value_info). A conflict with a known type of the file is EBB_REJECTED. */
@@ -48,8 +43,3 @@ double ebb_node_flops(const ebb_graph *g, ebb_node n);
  * nodes exist, uses lists true, arity, bindings of equal types. The first that is broken, as an
  * error. */
 ebb_status ebb_verify(const ebb_graph *g);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

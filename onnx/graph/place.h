@@ -20,14 +20,9 @@
  * Weights that no step changes need not be brought anywhere: kernels read them where the model's file is
  * mapped (exec/weigh/memory.h).
  */
-#ifndef EBB_ONNX_GRAPH_PLACE_H
-#define EBB_ONNX_GRAPH_PLACE_H
+#pragma once
 
 #include "onnx/graph/graph.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef enum ebb_place {
     EBB_PLACE_DEVICE,
@@ -68,8 +63,3 @@ int ebb_rows_axis(const ebb_graph *g, ebb_value v);
 
 /* NULL, or why n may not stand where it does, as far as places go: a full clause. */
 const char *ebb_place_refuses(const ebb_graph *g, ebb_node n);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -8,14 +8,9 @@
  * A Scan is the one form of a loop that is kept: a Loop that can be kept becomes one (passes/flatten). So
  * executor, ruler and gradient know one loop, and the chain of its steps is a node that is easy to find.
  */
-#ifndef EBB_ONNX_GRAPH_SCAN_H
-#define EBB_ONNX_GRAPH_SCAN_H
+#pragma once
 
 #include "onnx/graph/graph.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_scan {
     ebb_graph *body;
@@ -57,8 +52,3 @@ ebb_status ebb_bodies_own(ebb_graph *g, ebb_node n);
 
 /* What a body's stand-in stands for: *g becomes the graph where that is. Others are themselves. */
 ebb_value ebb_value_meant(const ebb_graph **g, ebb_value v);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

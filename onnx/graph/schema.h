@@ -2,14 +2,9 @@
  * one dtype, which kind each attribute has, what its bodies take and make. Rules of inference, gradient and kernels then need not
  * ask whether a required operand is there, nor whether a floating point one comes with integers.
  */
-#ifndef EBB_ONNX_GRAPH_SCHEMA_H
-#define EBB_ONNX_GRAPH_SCHEMA_H
+#pragma once
 
 #include "onnx/graph/graph.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* The attributes that known operators have, by index; NULL beyond the last. *type: its kind. A name
  * of two kinds comes twice. */
@@ -19,8 +14,3 @@ const char *ebb_attr_known(size_t index, ebb_attr_type *type);
  * another kind, operands of two dtypes that should be one, or a body that takes or makes other than
  * the node gives and hands on. Unknown operators and unknown attributes pass. */
 ebb_status ebb_schema_check(const ebb_graph *g, ebb_node n);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,12 +1,7 @@
 /* shape.h: what the inference of the move, conv, pool and recurrent families shares. In move.c. */
-#ifndef EBB_ONNX_GRAPH_SHAPE_H
-#define EBB_ONNX_GRAPH_SHAPE_H
+#pragma once
 
 #include "onnx/tables/op.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* A tensor of unknown rank; of known rank with all dims unknown. */
 ebb_type ebb_type_unranked(ebb_dtype dtype);
@@ -34,8 +29,3 @@ ebb_status ebb_infer_shape_input(const ebb_infer *c, uint32_t input, ebb_dtype d
 
 /* ONNX Slice along one axis of `dim` elements: the first index and how many are taken. */
 int64_t ebb_slice_bounds(int64_t dim, int64_t start, int64_t end, int64_t step, int64_t *size);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

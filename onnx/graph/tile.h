@@ -13,14 +13,9 @@
  * reader asks for tiles. Set by the stream pass, checked by verify, obeyed by the ruler and the
  * executor; other runtimes see an ordinary node.
  */
-#ifndef EBB_ONNX_GRAPH_TILE_H
-#define EBB_ONNX_GRAPH_TILE_H
+#pragma once
 
 #include "onnx/tables/op.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 enum { EBB_TILE_OPERANDS = 8 };
 
@@ -40,8 +35,3 @@ typedef struct ebb_tiling {
 const char *ebb_tiling_find(ebb_tiling *tiling, ebb_op op, const ebb_attrs *attrs,
                             const ebb_type *const *in, uint32_t in_count,
                             const ebb_type *const *out, uint32_t out_count, uint32_t slot);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

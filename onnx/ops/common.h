@@ -1,13 +1,8 @@
 /* common.h: what the operator families share: inference by broadcasting, axes, small formulas of
  * gradient rules. ops/shape.h has the helpers that make types. */
-#ifndef EBB_ONNX_OPS_COMMON_H
-#define EBB_ONNX_OPS_COMMON_H
+#pragma once
 
 #include "onnx/graph/build.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* ---- inference ---- */
 
@@ -76,8 +71,3 @@ bool ebb_constant_scalar(const ebb_graph *g, ebb_value v, double *x);
 /* Where(IsNaN(y), 0, y), which exporters write behind the Softmax y of an attention whose rows may be masked
  * whole: y, with zeros for their NaN. None: there is no such guard. */
 ebb_value ebb_guarded_softmax(const ebb_graph *g, ebb_value y);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

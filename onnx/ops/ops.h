@@ -1,12 +1,7 @@
 /* ops.h: prototypes of the functions that the rows of ops.def name, made from it. */
-#ifndef EBB_ONNX_OPS_OPS_H
-#define EBB_ONNX_OPS_OPS_H
+#pragma once
 
 #include "onnx/graph/build.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Several rows share a function: repeated prototypes are harmless. */
 #define EBB_OP(id, domain, name, since, operands, reads, slots, traits, alias, infer, grad, cost, \
@@ -16,8 +11,3 @@ extern "C" {
     double ebb_cost_##cost(const ebb_infer *c);
 #include "onnx/tables/ops.def"
 #undef EBB_OP
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,12 +1,7 @@
 /* window.h: the sliding window of convolutions and pools, with auto_pad resolved. */
-#ifndef EBB_ONNX_OPS_WINDOW_H
-#define EBB_ONNX_OPS_WINDOW_H
+#pragma once
 
 #include "onnx/tables/op.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Of one axis; keeps arithmetic with sizes, strides and pads from overflowing. */
 #define EBB_WINDOW_LIMIT (INT64_C(1) << 40)
@@ -28,8 +23,3 @@ const char *ebb_window_resolve(ebb_window *w, const ebb_attrs *attrs, int rank, 
 /* The same for ConvTranspose, where auto_pad and output_shape decide the pads. */
 const char *ebb_window_resolve_transposed(ebb_window *w, const ebb_attrs *attrs, int rank,
                                           const int64_t *dims, const int64_t *kernel);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -16,8 +16,7 @@
  *
  * `none`: it has no such rule.
  */
-#ifndef EBB_ONNX_TABLES_OP_H
-#define EBB_ONNX_TABLES_OP_H
+#pragma once
 
 #include "onnx/words/attr.h"
 
@@ -190,5 +189,4 @@ ebb_status ebb_infer_ints(const ebb_infer *c, const char *attr, uint32_t input,
 
 #ifdef __cplusplus
 }
-#endif
 #endif

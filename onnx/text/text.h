@@ -2,14 +2,9 @@
  *
  * Whole models and functions are in file.h. Rules (rewrite/match.c) read their patterns with this.
  */
-#ifndef EBB_ONNX_TEXT_TEXT_H
-#define EBB_ONNX_TEXT_TEXT_H
+#pragma once
 
 #include "onnx/graph/graph.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef enum ebb_token {
     EBB_TOKEN_END = 0,
@@ -85,8 +80,3 @@ ebb_status ebb_text_graph_read(ebb_text_reader *r,
 
 /* Whether a word would be read as a type, and so must be quoted as a name. */
 bool ebb_text_is_type_word(const char *word);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,12 +1,7 @@
 /* amount.h: amounts of memory as people read them. How they are written to be read: ebb_amount_parse. */
-#ifndef EBB_ONNX_WORDS_AMOUNT_H
-#define EBB_ONNX_WORDS_AMOUNT_H
+#pragma once
 
 #include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_bytes_text {
     char text[24];
@@ -14,8 +9,3 @@ typedef struct ebb_bytes_text {
 
 /* "1.25 GiB", "640 B"; for a format: ebb_bytes(n).text. */
 ebb_bytes_text ebb_bytes(uint64_t bytes);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -6,8 +6,7 @@
  *
  * Also here, because everyone needs them: growing arrays, interned names, checked size arithmetic.
  */
-#ifndef EBB_ONNX_WORDS_ARENA_H
-#define EBB_ONNX_WORDS_ARENA_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -105,5 +104,4 @@ static inline bool ebb_size_room(size_t *at, size_t *bytes, size_t more, size_t 
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -2,8 +2,7 @@
  *
  * Apart from graph.h because kernels see attributes and never graphs.
  */
-#ifndef EBB_ONNX_WORDS_ATTR_H
-#define EBB_ONNX_WORDS_ATTR_H
+#pragma once
 
 #include "onnx/words/tensor.h"
 
@@ -65,5 +64,4 @@ const int64_t *ebb_attr_ints(const ebb_attrs *attrs, const char *name, uint32_t 
 
 #ifdef __cplusplus
 }
-#endif
 #endif

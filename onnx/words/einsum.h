@@ -1,6 +1,5 @@
 /* einsum.h: an Einsum equation against the shapes of its inputs. */
-#ifndef EBB_ONNX_WORDS_EINSUM_H
-#define EBB_ONNX_WORDS_EINSUM_H
+#pragma once
 
 #include "onnx/words/tensor.h"
 
@@ -26,5 +25,4 @@ const char *ebb_einsum_read(ebb_einsum *e, const char *equation, uint32_t inputs
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -12,8 +12,7 @@
  * Codes of a row lie one behind the other, from the low bits of a byte to its high ones (or from high
  * to low). A level is the number itself, or a table's entry (NF4, FP4, floats of 8 bits).
  */
-#ifndef EBB_ONNX_WORDS_FROZEN_H
-#define EBB_ONNX_WORDS_FROZEN_H
+#pragma once
 
 #include "onnx/words/attr.h"
 
@@ -130,5 +129,4 @@ const char *ebb_frozen_table_read(ebb_frozen_table *t, const ebb_attrs *attrs,
 
 #ifdef __cplusplus
 }
-#endif
 #endif

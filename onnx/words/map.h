@@ -3,14 +3,9 @@
  * A mapping stays until ebb_mappings_free. Renaming a new file over a mapped one is safe: the
  * mapping keeps the old bytes.
  */
-#ifndef EBB_ONNX_WORDS_MAP_H
-#define EBB_ONNX_WORDS_MAP_H
+#pragma once
 
 #include "onnx/words/arena.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_mapping {
     struct ebb_mapping *older;
@@ -39,8 +34,3 @@ ebb_status ebb_mapping_make(ebb_mapping **list, int *file, const char *folder, s
  * to an absolute path. A file that is not there gives a mapping with `absent` set. */
 ebb_status ebb_external_open(ebb_mapping **list, const ebb_mapping **mapping, const char *folder,
                              const char *location);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -7,14 +7,9 @@
  *
  * A new field goes to the end, behind the padding.
  */
-#ifndef EBB_ONNX_WORDS_OPTIONS_H
-#define EBB_ONNX_WORDS_OPTIONS_H
+#pragma once
 
 #include "onnx/words/status.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* `given`, or all zero where it is NULL, as this version has it. first: the bytes of version 0.1, which
  * size 0 stands for. EBB_USAGE: a field that this version does not have is set. */
@@ -26,8 +21,3 @@ ebb_status ebb_options_take(void *own, size_t own_size, size_t first, const void
 
 /* The first `size` bytes of what the caller reads; what is not there is zero. */
 void ebb_facts_give(void *facts, size_t size, const void *own, size_t own_size);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -7,8 +7,7 @@
  * Interpolation is a product over the axes, so there is one such table for each axis. The kernel
  * sums by them, and the gradient rule turns them round.
  */
-#ifndef EBB_ONNX_WORDS_RESIZE_H
-#define EBB_ONNX_WORDS_RESIZE_H
+#pragma once
 
 #include <math.h>
 
@@ -254,5 +253,4 @@ EBB_RESIZE int64_t ebb_resize_place(const ebb_resize *r, int d, int64_t o, int64
 
 #ifdef __cplusplus
 }
-#endif
 #endif

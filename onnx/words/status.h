@@ -11,8 +11,7 @@
  *
  * Wrong input is a status. A wrong program is an assert. Read next: arena.h.
  */
-#ifndef EBB_ONNX_WORDS_STATUS_H
-#define EBB_ONNX_WORDS_STATUS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdarg.h>
@@ -75,5 +74,4 @@ ebb_status ebb_at(ebb_status status, const char *place);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -3,8 +3,7 @@
  * A type is a plain value: copy it, compare it, keep it on the stack. Dims are int64 and -1 where
  * unknown; an unknown dim may carry the symbol that the file gives it ("batch").
  */
-#ifndef EBB_ONNX_WORDS_TENSOR_H
-#define EBB_ONNX_WORDS_TENSOR_H
+#pragma once
 
 #include "onnx/words/arena.h"
 
@@ -142,5 +141,4 @@ int64_t ebb_bits_signed(unsigned value, unsigned bits);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

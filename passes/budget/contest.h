@@ -5,14 +5,9 @@
  * gets it, whichever comes first in the list; the other is refused there and reports to whom it
  * lost. So the order of a list loses no savings.
  */
-#ifndef EBB_PASSES_BUDGET_CONTEST_H
-#define EBB_PASSES_BUDGET_CONTEST_H
+#pragma once
 
 #include "rewrite/rewrite.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_claim { /* the best offer for a value */
     double worth;
@@ -40,8 +35,3 @@ const char *ebb_contest_hear(void *contest, const ebb_pass *pass, ebb_node site,
                              const ebb_offer *offer);
 const char *ebb_contest_judge(void *contest, const ebb_pass *pass, ebb_node site,
                               const ebb_offer *offer);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

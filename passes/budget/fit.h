@@ -1,6 +1,5 @@
 /* fit.h: what the files of pass fit share: its variants, their points, and who is chosen. */
-#ifndef EBB_PASSES_BUDGET_FIT_H
-#define EBB_PASSES_BUDGET_FIT_H
+#pragma once
 
 #include <math.h>
 
@@ -70,5 +69,3 @@ typedef struct ebb_fit_away {
 /* Of some points that are cheaper than `chosen` (NULL: of all) the one that, with what is too much moved to
  * the places that the options name, keeps to the budget in the least time. */
 ebb_status ebb_fit_move(joint *j, uint64_t budget, const choice *chosen, ebb_fit_away *best);
-
-#endif

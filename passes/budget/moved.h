@@ -1,14 +1,9 @@
 /* moved.h: tensors moved to other places, in steps: for who looks at many plans of one step. */
-#ifndef EBB_PASSES_BUDGET_MOVED_H
-#define EBB_PASSES_BUDGET_MOVED_H
+#pragma once
 
 #include "passes/budget/planners/away.h"
 #include "passes/budget/trial.h"
 #include "passes/common.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_moved_places { /* the nearest first */
     size_t count;
@@ -50,8 +45,3 @@ ebb_status ebb_moved_try(const ebb_moved *o, const char *backend, uint64_t *byte
 ebb_status ebb_moved_apply(ebb_moved *o);
 /* "12 tensors, 8192 bytes a step, wait on the disk"; NULL: no memory. */
 const char *ebb_moved_text(const ebb_moved *o);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

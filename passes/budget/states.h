@@ -1,13 +1,8 @@
 /* states.h: what a step replaces, moved to another place: for passes offload and fit. */
-#ifndef EBB_PASSES_BUDGET_STATES_H
-#define EBB_PASSES_BUDGET_STATES_H
+#pragma once
 
 #include "onnx/graph/place.h"
 #include "rewrite/rewrite.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Which states lie in another place from step to step, and what they are. */
 typedef struct ebb_away_states {
@@ -26,8 +21,3 @@ ebb_status ebb_states_move(ebb_edit *e, ebb_away_states *wish);
 const char *ebb_states_text(const ebb_edit *e, const ebb_away_states *away);
 /* what=state, what=weights, with the options of the pass. */
 ebb_status ebb_offload_states(ebb_edit *e);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

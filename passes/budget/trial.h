@@ -1,13 +1,8 @@
 /* trial.h: what a step would take in the arena, tried on a copy. For passes that obey a budget. */
-#ifndef EBB_PASSES_BUDGET_TRIAL_H
-#define EBB_PASSES_BUDGET_TRIAL_H
+#pragma once
 
 #include "passes/budget/planners/problem.h"
 #include "passes/pipeline.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_trial {
     ebb_estimate estimate;   /* with memory shared as the alias pass shares it */
@@ -26,8 +21,3 @@ ebb_status ebb_trial_measure(ebb_estimate *estimate, ebb_arena *arena, ebb_graph
  * not changed. */
 ebb_status ebb_trial_schedule(uint64_t *bytes, double *ns, const ebb_trial *trial, ebb_graph *g,
                               const ebb_remat_schedule *schedule, const char *backend);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

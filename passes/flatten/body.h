@@ -1,12 +1,7 @@
 /* body.h: the body of a function, a branch or a loop, put where it runs. */
-#ifndef EBB_PASSES_FLATTEN_BODY_H
-#define EBB_PASSES_FLATTEN_BODY_H
+#pragma once
 
 #include "rewrite/rewrite.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 enum { EBB_BODY_NODES = 1 << 20 }; /* of all copies in a run: small bodies can nest to any size */
 
@@ -37,8 +32,3 @@ ebb_status ebb_body_copy_graphs(ebb_edit *e, ebb_attr *attr, const ebb_value *ma
  * ids were there before and keep their names. */
 ebb_status ebb_body_stand_in(ebb_edit *e, ebb_node n, const ebb_value *made, uint32_t count,
                              size_t before);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -5,14 +5,9 @@
  * the work is that of reading all bodies, however many functions there are and however deep they
  * nest.
  */
-#ifndef EBB_PASSES_FLATTEN_CALLS_H
-#define EBB_PASSES_FLATTEN_CALLS_H
+#pragma once
 
 #include "onnx/graph/graph.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_calls {
     const ebb_model *model;
@@ -34,8 +29,3 @@ bool ebb_calls_same_domain(const char *a, const char *b);
 /* Nodes that the model unfolds to, functions put in. EBB_REJECTED where a function calls itself, by
  * way of others or not, or where they are more than `most`. */
 ebb_status ebb_calls_bound(ebb_calls *calls, uint32_t most, ebb_arena *scratch);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

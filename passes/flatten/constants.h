@@ -1,13 +1,8 @@
 /* constants.h: nodes that compute from constants alone. */
-#ifndef EBB_PASSES_FLATTEN_CONSTANTS_H
-#define EBB_PASSES_FLATTEN_CONSTANTS_H
+#pragma once
 
 #include "onnx/graph/facts.h"
 #include "rewrite/rewrite.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* The value's bytes where they may be computed with: never those of a weight. Else NULL. */
 const ebb_tensor *ebb_constant_foldable(const ebb_graph *g, ebb_value v);
@@ -22,8 +17,3 @@ ebb_status ebb_constant_fold(ebb_edit *e, ebb_node n, ebb_facts *facts, bool *do
 /* Some exporters write every weight as a Constant node. Where no initializer is a weight, but such
  * nodes lie where operators take weights, those become weights, and others that have a name. */
 ebb_status ebb_constant_take_weights(ebb_edit *e);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,13 +1,8 @@
 /* control.h: If, Loop and Scan become copies of their bodies. */
-#ifndef EBB_PASSES_FLATTEN_CONTROL_H
-#define EBB_PASSES_FLATTEN_CONTROL_H
+#pragma once
 
 #include "passes/flatten/body.h"
 #include "passes/common.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_unroll {
     ebb_edit *e;
@@ -45,8 +40,3 @@ ebb_status ebb_unroll_copy(ebb_unroll *u, ebb_body *body, ebb_node n, const char
                            const ebb_value *in, size_t given, ebb_value *out);
 
 ebb_status ebb_unroll_scan(ebb_unroll *u, ebb_node n, const char **why);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,12 +1,7 @@
 /* functions.h: bodies of functions in the place of calls of them. */
-#ifndef EBB_PASSES_FLATTEN_FUNCTIONS_H
-#define EBB_PASSES_FLATTEN_FUNCTIONS_H
+#pragma once
 
 #include "rewrite/rewrite.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Puts the body of function f, which need not be among the model's but has its names, in the place
  * of a call of it. Outputs keep their names; types are not inferred. */
@@ -14,8 +9,3 @@ ebb_status ebb_inline_call(ebb_edit *e, const ebb_function *f, ebb_node call);
 
 /* Puts in the bodies of all functions, and what other runtimes' operators stand for. */
 ebb_status ebb_inline_all(ebb_edit *e);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

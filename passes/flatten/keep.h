@@ -7,21 +7,11 @@
  * around, which it reads by name, as all others are), computes nothing that is the same in each step, makes
  * each output by a node and no value twice, and all its sizes are known.
  */
-#ifndef EBB_PASSES_FLATTEN_KEEP_H
-#define EBB_PASSES_FLATTEN_KEEP_H
+#pragma once
 
 #include "passes/flatten/control.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Whether the node is a loop of a known number of steps, more than become copies. */
 bool ebb_keep_wants(const ebb_unroll *u, ebb_node n);
 /* Brings it into that form. *why: NULL, or what stands in the way; *changed: something was to be done. */
 ebb_status ebb_keep_node(ebb_unroll *u, ebb_node n, const char **why, bool *changed);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,12 +1,7 @@
 /* simplify.h: what is constant is computed, and what does nothing goes. */
-#ifndef EBB_PASSES_FLATTEN_SIMPLIFY_H
-#define EBB_PASSES_FLATTEN_SIMPLIFY_H
+#pragma once
 
 #include "rewrite/rewrite.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Computes what is constant in the graph and drops what does nothing; dead nodes are swept. */
 ebb_status ebb_fold_all(ebb_edit *e);
@@ -17,8 +12,3 @@ ebb_status ebb_fold_between(ebb_edit *e, ebb_node after, ebb_node end);
 
 /* The same where shapes count, too: types are inferred, and Shape of a known shape is constant. */
 ebb_status ebb_fold_shapes_between(ebb_edit *e, ebb_node after, ebb_node end);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

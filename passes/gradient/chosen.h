@@ -1,13 +1,8 @@
 /* chosen.h: which weights pass gradient trains, and what is said of those that it does not. */
-#ifndef EBB_PASSES_GRADIENT_CHOSEN_H
-#define EBB_PASSES_GRADIENT_CHOSEN_H
+#pragma once
 
 #include "passes/gradient/reverse.h"
 #include "passes/parameters/trainable.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_chosen {
     ebb_weight *list; /* by value id */
@@ -27,8 +22,3 @@ size_t ebb_chosen_lost(const ebb_chosen *chosen, const ebb_reverse *r);
 /* With r->counts: says how much is trained and what not, and refuses to train less than half of what
  * looks like a weight, or less than all where the file lost some for good, unless somebody asked for it. */
 ebb_status ebb_chosen_tell(const ebb_chosen *chosen, const ebb_reverse *r);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,12 +1,7 @@
 /* loop.h: the gradient of a loop is a loop. */
-#ifndef EBB_PASSES_GRADIENT_LOOP_H
-#define EBB_PASSES_GRADIENT_LOOP_H
+#pragma once
 
 #include "passes/gradient/reverse.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Gradients of what a node's body reads by name. */
 typedef struct ebb_captured_grad {
@@ -19,8 +14,3 @@ typedef struct ebb_captured_grad {
  * outputs: what the backward reads of each step. EBB_UNSUPPORTED names what has no gradient. */
 ebb_status ebb_loop_grad(ebb_reverse *r, ebb_node n, const ebb_value *dy, const bool *wants,
                          ebb_value *dx, ebb_captured_grad *captured, size_t count);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

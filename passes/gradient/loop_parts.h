@@ -1,13 +1,8 @@
 /* loop_parts.h: what loop.c has found of a loop, for loop_parts.c, which parts its forward from its backward. */
-#ifndef EBB_PASSES_GRADIENT_LOOP_PARTS_H
-#define EBB_PASSES_GRADIENT_LOOP_PARTS_H
+#pragma once
 
 #include "onnx/graph/scan.h"
 #include "passes/gradient/loop.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef enum ebb_loop_source {
     EBB_LOOP_STACKED, /* a new output of the forward */
@@ -56,8 +51,3 @@ typedef struct ebb_loop_back {
 /* With o's states and outputs, and the list of what is saved: the forward is the node with more outputs,
  * the joint graph the body of a new one. made: by output of that. */
 ebb_status ebb_loop_part(ebb_loop_back *l, ebb_value *made);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,13 +1,8 @@
 /* reverse.h: the gradient of one value by others, as nodes. See pass gradient and pass
  * differentiate. */
-#ifndef EBB_PASSES_GRADIENT_REVERSE_H
-#define EBB_PASSES_GRADIENT_REVERSE_H
+#pragma once
 
 #include "rewrite/rewrite.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_no_gradient { /* a node on the way whose gradient cannot be made */
     ebb_node node;
@@ -63,8 +58,3 @@ ebb_status ebb_reverse_run(ebb_reverse *r);
 
 /* grad, the gradient of `of`, gets its name: of_grad; part >= 0: of_grad_PART. */
 ebb_status ebb_reverse_name(ebb_reverse *r, ebb_value grad, ebb_value of, int part);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -6,14 +6,9 @@
  * Add(state, change) or Sub(w, step): pass alias then computes it in place. A running mean is
  * therefore m + (1 - b) (x - m), not b m + (1 - b) x.
  */
-#ifndef EBB_PASSES_GRADIENT_UPDATE_H
-#define EBB_PASSES_GRADIENT_UPDATE_H
+#pragma once
 
 #include "rewrite/rewrite.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 enum { EBB_UPDATE_STATES = 3, EBB_UPDATE_OPTIONS = 9 };
 
@@ -99,8 +94,3 @@ ebb_status ebb_hidden_find(bool **is_hidden, const ebb_graph *g, ebb_arena *scra
 #define EBB_OPTIMIZER(name, ...) void ebb_update_##name(ebb_update *u);
 #include "passes/gradient/optimizers.def"
 #undef EBB_OPTIMIZER
-
-#ifdef __cplusplus
-}
-#endif
-#endif

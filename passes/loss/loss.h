@@ -4,14 +4,9 @@
  * splits it as it splits a model, and other runtimes compute the same. It is what PyTorch defines
  * under that name, in the form that does not overflow.
  */
-#ifndef EBB_PASSES_LOSS_LOSS_H
-#define EBB_PASSES_LOSS_LOSS_H
+#pragma once
 
 #include "rewrite/rewrite.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* What predictions and targets are to each other; which metrics fit follows from it. */
 typedef enum ebb_task {
@@ -72,8 +67,3 @@ ebb_status ebb_loss_ctc(ebb_loss_site *s, ebb_value *loss);
  * one array, or text. In arena memory. EBB_USAGE names `what`. */
 ebb_status ebb_loss_numbers(const double **list, size_t *count, const char *text, const char *what,
                             ebb_arena *arena);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -7,14 +7,9 @@
  * Views are seen through on both sides: the decoder gives the shape that the reader wants, and the
  * view that made it goes. What is decoded lives for that reader alone.
  */
-#ifndef EBB_PASSES_MEMORY_DECODE_H
-#define EBB_PASSES_MEMORY_DECODE_H
+#pragma once
 
 #include "passes/common.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_reads { /* ebb_saves, and by whom */
     ebb_saves saves;
@@ -44,8 +39,3 @@ typedef ebb_value (*ebb_decode_fn)(void *context, ebb_build *b, const ebb_type *
 /* Operand `use` reads what `decode` makes right before its node; two operands of one node that want
  * the same shape share it. */
 ebb_status ebb_decode_before(ebb_edit *e, ebb_use use, ebb_decode_fn decode, void *context);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -6,14 +6,9 @@
  * Layers that read one H (the query, key and value of attention) are one group: H goes only if all
  * of them let it go.
  */
-#ifndef EBB_PASSES_MEMORY_LINEAR_H
-#define EBB_PASSES_MEMORY_LINEAR_H
+#pragma once
 
 #include "passes/common.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_linear_site {
     ebb_node node;
@@ -49,8 +44,3 @@ ebb_build ebb_linear_after(ebb_edit *e, const ebb_linear_group *group, ebb_value
 
 /* The site's product with other operands, in its place. */
 ebb_status ebb_linear_replace(ebb_edit *e, const ebb_linear_site *site, ebb_value h, ebb_value g);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

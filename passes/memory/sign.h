@@ -3,14 +3,9 @@
  *
  *   dx = ReluGrad(dy, y)        b = PackSign(y)   dx = MaskGrad(dy, b)
  */
-#ifndef EBB_PASSES_MEMORY_SIGN_H
-#define EBB_PASSES_MEMORY_SIGN_H
+#pragma once
 
 #include "passes/common.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_sign_question {
     ebb_node node;       /* who asks */
@@ -33,8 +28,3 @@ bool ebb_sign_same(const ebb_sign_question *a, const ebb_sign_question *b);
 /* Puts the answer from a mask in the node's place; the mask is made right after v, where an earlier
  * question has not made it. q is not refused. */
 ebb_status ebb_sign_mask(ebb_edit *e, const ebb_sign_question *q);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

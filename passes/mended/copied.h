@@ -1,12 +1,7 @@
 /* copied.h: parameters that an exporter stored twice, made one again. */
-#ifndef EBB_PASSES_MENDED_COPIED_H
-#define EBB_PASSES_MENDED_COPIED_H
+#pragma once
 
 #include "onnx/graph/graph.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Metadata of an initializer: the name of its copy, which nothing reads now. */
 #define EBB_COPIED_AS "ebb.copied_as"
@@ -17,8 +12,3 @@ bool ebb_is_copy(const ebb_graph *g, ebb_value a, ebb_value b, bool *turned);
 
 /* Readers of a copy read the parameter, in files from PyTorch; see copied.c. */
 ebb_status ebb_copied_join(ebb_graph *g, ebb_arena *scratch);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,12 +1,7 @@
 /* merged.h: initializers that an exporter made one because their values were equal, parted again. */
-#ifndef EBB_PASSES_MENDED_MERGED_H
-#define EBB_PASSES_MENDED_MERGED_H
+#pragma once
 
 #include "onnx/graph/graph.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Metadata of an initializer that was parted: the name of the one that stood for it. */
 #define EBB_MERGED_WITH "ebb.merged_with"
@@ -22,8 +17,3 @@ ebb_status ebb_initializer_copy(ebb_graph *g, ebb_value from, const char *name, 
 
 /* Whether a parameter is used here as the scale or bias of one operator. */
 bool ebb_is_own_slot(const ebb_graph *g, ebb_use use);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,12 +1,7 @@
 /* unfolded.h: parameters that constant folding repeated, taken back to what they were. */
-#ifndef EBB_PASSES_MENDED_UNFOLDED_H
-#define EBB_PASSES_MENDED_UNFOLDED_H
+#pragma once
 
 #include "onnx/graph/graph.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Metadata of an initializer: it stood in the file several times over. */
 #define EBB_REPEATED "ebb.repeated"
@@ -24,8 +19,3 @@ ebb_status ebb_initializer_restate(ebb_graph *g, ebb_value *made, ebb_value v, c
 /* What read v reads y, which is made of `made`; that takes v's name. */
 ebb_status ebb_initializer_give_way(ebb_graph *g, ebb_value v, ebb_value made, ebb_value y,
                                     ebb_arena *scratch);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

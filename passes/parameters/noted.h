@@ -6,14 +6,9 @@
  *     "%linear : [num_users=1] = call_function[target=torch.ops.aten.linear.default]
  *          (args = (%x, %p_fc_weight, %p_fc_bias), kwargs = {})"       p_: parameter, b_: buffer
  */
-#ifndef EBB_PASSES_PARAMETERS_NOTED_H
-#define EBB_PASSES_PARAMETERS_NOTED_H
+#pragma once
 
 #include "onnx/graph/graph.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 #define EBB_NOTED_KIND "pkg.torch.export.graph_signature.InputSpec.kind"
 #define EBB_NOTED_NAME "pkg.torch.onnx.original_node_name"
@@ -105,8 +100,3 @@ const ebb_noted_loss *ebb_noted_loss_beside(const ebb_noted_losses *losses, cons
 
 /* "b2.weight" of "p_b2_weight" where the node's innermost module is "b2"; else NULL. */
 const char *ebb_noted_name(const ebb_graph *g, ebb_node n, const char *source, ebb_arena *scratch);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,12 +1,7 @@
 /* slots.h: what an initializer in an operand of an operator is for: the slots column of ops.def. */
-#ifndef EBB_PASSES_PARAMETERS_SLOTS_H
-#define EBB_PASSES_PARAMETERS_SLOTS_H
+#pragma once
 
 #include "onnx/graph/graph.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* The letters that op.h explains. */
 typedef enum ebb_slot {
@@ -30,8 +25,3 @@ static inline ebb_slot ebb_use_of(const ebb_graph *g, ebb_use use)
 {
     return ebb_slot_of(ebb_node_of(g, use.node)->op, use.slot);
 }
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,12 +1,7 @@
 /* trainable.h: which initializers are parameters. */
-#ifndef EBB_PASSES_PARAMETERS_TRAINABLE_H
-#define EBB_PASSES_PARAMETERS_TRAINABLE_H
+#pragma once
 
 #include "rewrite/rewrite.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* How the set was found, for the report. */
 typedef enum ebb_trainable_source {
@@ -65,8 +60,3 @@ bool ebb_feeds_weight_slot(const ebb_graph *g, ebb_value v);
 /* Whether v goes into scales and sizes alone (of Resize, Upsample, Range), directly or through
  * arithmetic: it is a constant then, whatever its name. */
 bool ebb_feeds_sizes_alone(const ebb_graph *g, ebb_value v);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,12 +1,7 @@
 /* unmarked.h: parameter or buffer, in a file of PyTorch's TorchScript exporter, which marks neither. */
-#ifndef EBB_PASSES_PARAMETERS_UNMARKED_H
-#define EBB_PASSES_PARAMETERS_UNMARKED_H
+#pragma once
 
 #include "onnx/graph/graph.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef enum ebb_unmarked {
     EBB_UNMARKED_UNKNOWN = 0,
@@ -35,8 +30,3 @@ ebb_unmarked ebb_unmarked_of(const ebb_unmarked_file *file, ebb_value v);
  * computes, but for sums and moves, as in a linear layer or a convolution; or what is added to it is named as
  * a bias; or it is recurrent; or the file does not tell modules. */
 bool ebb_unmarked_is_layer(const ebb_unmarked_file *file, ebb_node n);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

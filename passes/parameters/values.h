@@ -1,12 +1,7 @@
 /* values.h: what the numbers of a tensor look like: drawn and trained, or made by a rule. */
-#ifndef EBB_PASSES_PARAMETERS_VALUES_H
-#define EBB_PASSES_PARAMETERS_VALUES_H
+#pragma once
 
 #include "onnx/words/tensor.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef enum ebb_look {
     EBB_LOOK_DRAWN = 0, /* nothing else was seen, or there are no bytes, or too few elements */
@@ -34,8 +29,3 @@ bool ebb_is_table_of_sines(const ebb_tensor *t);
 
 /* "its values are those of a mask": a clause; "" for DRAWN. */
 const char *ebb_look_words(ebb_look look);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,14 +1,9 @@
 /* weights.h: whether one initializer is a weight, where its file does not say. */
-#ifndef EBB_PASSES_PARAMETERS_WEIGHTS_H
-#define EBB_PASSES_PARAMETERS_WEIGHTS_H
+#pragma once
 
 #include "passes/parameters/noted.h"
 #include "passes/parameters/trainable.h"
 #include "passes/parameters/unmarked.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_judge {
     const ebb_graph *g;
@@ -29,8 +24,3 @@ bool ebb_name_is_after(const char *name, const char *call);
 
 /* "mul_3", "sub_1": after a call that computes. */
 bool ebb_name_is_of_arithmetic(const char *name);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,12 +1,7 @@
 /* drop_path.h: dropout that an exporter wrote as arithmetic on random numbers. */
-#ifndef EBB_PASSES_PRIMAL_DROP_PATH_H
-#define EBB_PASSES_PRIMAL_DROP_PATH_H
+#pragma once
 
 #include "onnx/graph/graph.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_drop_path {
     ebb_value x;     /* what is dropped */
@@ -18,8 +13,3 @@ typedef struct ebb_drop_path {
 /* Whether n, a product, drops: *found then says what. Nothing between the numbers and n is read
  * elsewhere. */
 bool ebb_drop_path_at(const ebb_graph *g, ebb_node n, ebb_drop_path *found);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,6 +1,5 @@
 /* fuse_codes.h, of fuse.c: products with a quantised weight. */
-#ifndef EBB_PASSES_PRIMAL_FUSE_CODES_H
-#define EBB_PASSES_PRIMAL_FUSE_CODES_H
+#pragma once
 
 #include "rewrite/rewrite.h"
 
@@ -8,5 +7,3 @@
  * scales a MatMulInteger, replaces it and sets *done. */
 ebb_status ebb_fuse_dequantized(ebb_edit *e, ebb_node n, bool *done);
 ebb_status ebb_fuse_integer_product(ebb_edit *e, ebb_node n, bool *done);
-
-#endif

@@ -3,14 +3,9 @@
  * A table of patterns, each of one node. The same pattern is counted in the file and again in what
  * the passes made of it: so `ebb check` says "handled" of what is gone, and of nothing else.
  */
-#ifndef EBB_PASSES_PRIMAL_HABIT_H
-#define EBB_PASSES_PRIMAL_HABIT_H
+#pragma once
 
 #include "onnx/graph/graph.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_habit {
     const char *kind; /* "frozen-batch-norm" */
@@ -30,8 +25,3 @@ ebb_status ebb_visit_nodes(const ebb_model *model, ebb_visits each, void *contex
 
 /* Whether the node calls one of the model's own functions that is no operator of ours. */
 bool ebb_calls_function(const ebb_graph *g, ebb_node n);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -4,14 +4,9 @@
  *     last  [N, H, W, C]  the same image with channels last
  *     flat  [N H W, C]    the bytes of last, as batch norm wants them
  */
-#ifndef EBB_PASSES_PRIMAL_LAYOUT_H
-#define EBB_PASSES_PRIMAL_LAYOUT_H
+#pragma once
 
 #include "passes/common.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_image { /* what there is of a value; none: not made */
     ebb_value last, flat;
@@ -61,8 +56,3 @@ const char *ebb_layout_follow(ebb_images *s, ebb_build *b, ebb_node n);
 /* Whether n is a Transpose from channels last: what it transposes is then the image of what it
  * makes, and it goes where nobody else reads it. */
 bool ebb_layout_comes_last(ebb_images *s, ebb_node n);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

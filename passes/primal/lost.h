@@ -1,12 +1,7 @@
 /* lost.h: what the exporter took out of a model for good. `ebb check` and train-mode say it. */
-#ifndef EBB_PASSES_PRIMAL_LOST_H
-#define EBB_PASSES_PRIMAL_LOST_H
+#pragma once
 
 #include "onnx/graph/graph.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef enum ebb_lost_kind {
     EBB_LOST_BATCH_NORM, /* folded into the convolution before it, in inference mode */
@@ -34,8 +29,3 @@ ebb_status ebb_lost_list(ebb_lost **list, size_t *count, const ebb_graph *g, ebb
 
 /* Whether v is the scale or bias of several operators, and for nothing else: merged, or shared on purpose. */
 bool ebb_is_shared(const ebb_graph *g, ebb_value v);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

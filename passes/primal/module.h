@@ -8,14 +8,9 @@
  * A weight that lost its name, or is an embedding's as well, is called by its node, whose path is the
  * module's.
  */
-#ifndef EBB_PASSES_PRIMAL_MODULE_H
-#define EBB_PASSES_PRIMAL_MODULE_H
+#pragma once
 
 #include "rewrite/rewrite.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* The module of node n, whose weight is the initializer `stored` (none: made of several), as a PEFT
  * file names it. NULL: out of memory. */
@@ -23,8 +18,3 @@ char *ebb_module_of(const ebb_graph *g, ebb_node n, ebb_value stored, ebb_arena 
 
 /* The same as the file has it; equal but for files of ONNX Runtime GenAI. */
 char *ebb_module_in_file(const ebb_graph *g, ebb_node n, ebb_value stored, ebb_arena *scratch);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

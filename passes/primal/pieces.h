@@ -5,14 +5,9 @@
  * once, so that the gradients of its pieces are put together once. What is itself put together of such
  * pieces, and perhaps squeezed, gives those, and a table that the model has becomes tables.
  */
-#ifndef EBB_PASSES_PRIMAL_PIECES_H
-#define EBB_PASSES_PRIMAL_PIECES_H
+#pragma once
 
 #include "rewrite/rewrite.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_pieces {
     ebb_edit *e;
@@ -46,8 +41,3 @@ ebb_status ebb_pieces_add_node(const ebb_pieces *s, ebb_node *made, const char *
                                const char *name, const ebb_value *in, uint32_t in_count,
                                const ebb_value *out, uint32_t out_count);
 ebb_status ebb_pieces_add_value(const ebb_pieces *s, ebb_value *v, const char *name);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -5,8 +5,7 @@
  *
  * Which makers there are: epilogue_norm.c, epilogue_conv.c.
  */
-#ifndef EBB_PASSES_SPEED_EPILOGUE_H
-#define EBB_PASSES_SPEED_EPILOGUE_H
+#pragma once
 
 #include "passes/common.h"
 
@@ -42,5 +41,3 @@ uint32_t ebb_epilogue_packs(const ebb_graph *g, ebb_value z, ebb_node list[EBB_E
 /* The node that was made of all has z and, where somebody wants them, its bits. */
 ebb_status ebb_epilogue_joined(ebb_edit *e, const ebb_epilogue *t, ebb_value z, ebb_value bits,
                                const ebb_node *packs, uint32_t pack_count);
-
-#endif

@@ -1,12 +1,7 @@
 /* gather_parts.h: what the values of a step for several processes are, by value id: for pass gather. */
-#ifndef EBB_PASSES_SPREAD_GATHER_PARTS_H
-#define EBB_PASSES_SPREAD_GATHER_PARTS_H
+#pragma once
 
 #include "rewrite/rewrite.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef enum ebb_held {
     EBB_HELD_SAME = 0, /* all processes have the same */
@@ -25,8 +20,3 @@ bool ebb_ends_exchange(const ebb_graph *g, ebb_node n);
 /* What was begun is exchanged at once; parts become what they are parts of, and a share the sum over all, which is
  * rank 0's then, the others having zero. What is left are AllReduces and Unshards of what each process has, and Rank. */
 ebb_status ebb_parts_whole(ebb_edit *e, const ebb_held *held, int64_t ranks);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

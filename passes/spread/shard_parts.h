@@ -1,13 +1,8 @@
 /* shard_parts.h: what each process has a part of: where the parts come from, and where the whole is put
  * together. */
-#ifndef EBB_PASSES_SPREAD_SHARD_PARTS_H
-#define EBB_PASSES_SPREAD_SHARD_PARTS_H
+#pragma once
 
 #include "rewrite/rewrite.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* For how many processes a node is that exchanges with others, or knows of them. */
 static inline int64_t ebb_ranks_of(const ebb_graph *g, ebb_node n)
@@ -38,8 +33,3 @@ typedef struct ebb_shard_weights {
 /* Whoever reads a weight as a whole gets it put together, and lets it go: the backward's nodes get it anew, and
  * what is made of weights alone (a transposed one) is made anew, too. */
 ebb_status ebb_shard_join(const ebb_shard_weights *weights);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

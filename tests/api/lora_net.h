@@ -1,6 +1,5 @@
 /* lora_net.h: two layers, their steps with adapters, and what comes of them: for the tests of pass lora. */
-#ifndef EBB_TESTS_API_LORA_NET_H
-#define EBB_TESTS_API_LORA_NET_H
+#pragma once
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -114,5 +113,3 @@ static inline void draw_net(void)
     draw(inputs, ROWS * IN, 2);
     draw(targets, ROWS * OUT, 3);
 }
-
-#endif

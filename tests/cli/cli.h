@@ -1,8 +1,7 @@
 /* cli.h: the command as its tests run it: in a folder of its own, which goes when they end, and
  * what it said.
  */
-#ifndef EBB_TESTS_CLI_CLI_H
-#define EBB_TESTS_CLI_CLI_H
+#pragma once
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -81,5 +80,3 @@ static inline int lines_of(const char *name)
     fclose(file);
     return count;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* together.h: what the tests of several processes share. */
-#ifndef EBB_TESTS_CLI_TOGETHER_H
-#define EBB_TESTS_CLI_TOGETHER_H
+#pragma once
 
 #include "cli.h"
 
@@ -23,5 +22,3 @@ static inline long long number_after(const char *key)
         fail_msg("no number %s in:\n%s", key, output);
     return n;
 }
-
-#endif

@@ -5,8 +5,7 @@
  *     put_list(&t, 2, (int64_t[]){0, 1});               a constant int64 vector
  *     same_bits(&t, "cuda.pad", "plain.pad");           in both orders of threads
  */
-#ifndef EBB_TESTS_CUDA_BITS_H
-#define EBB_TESTS_CUDA_BITS_H
+#pragma once
 
 #include "tests/cuda/cuda.h"
 
@@ -132,5 +131,3 @@ static inline void check_fault(testing *t, const char *kernel, int64_t value, in
     assert_int_equal(fault.low, -n);
     assert_int_equal(fault.high, n);
 }
-
-#endif

@@ -4,8 +4,7 @@
  *     agrees(&t, "cuda.add", "plain.add", 1e-6);       forwards and with the threads in reverse:
  *                                                      both the same bits, both near the oracle
  */
-#ifndef EBB_TESTS_CUDA_CUDA_H
-#define EBB_TESTS_CUDA_CUDA_H
+#pragma once
 
 #include "tests/kernels/call.h"
 
@@ -93,5 +92,3 @@ static inline void agrees(testing *t, const char *kernel, const char *oracle, do
         free(first[o]);
     }
 }
-
-#endif

@@ -6,8 +6,7 @@
  * the results must be those of float32, rounded once to nearest even. A tolerance is for what is
  * stored in between, as a share of 1 + the largest result.
  */
-#ifndef EBB_TESTS_CUDA_HALVES_H
-#define EBB_TESTS_CUDA_HALVES_H
+#pragma once
 
 #include "tests/cuda/cuda.h"
 
@@ -78,5 +77,3 @@ static inline void agrees_in_halves(testing *t, const char *kernel, double toler
                 unguard(h.in[i].data);
     }
 }
-
-#endif

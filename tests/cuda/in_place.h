@@ -1,7 +1,6 @@
 /* in_place.h: a CUDA kernel whose output 0 lies over one of its inputs, against itself beside it:
  * the same bits, in both orders of threads. */
-#ifndef EBB_TESTS_CUDA_IN_PLACE_H
-#define EBB_TESTS_CUDA_IN_PLACE_H
+#pragma once
 
 #include "tests/cuda/cuda.h"
 
@@ -32,5 +31,3 @@ static inline void agrees_in_place(testing *t, const char *kernel, uint32_t inpu
     }
     free(before);
 }
-
-#endif

@@ -7,8 +7,7 @@
  * computes from both and the results may differ by one rounding and `tolerance` of the largest.
  * Operands whose bit is set in `wide` (inputs from 0, outputs from 16) stay float32.
  */
-#ifndef EBB_TESTS_CUDA_MIXED_H
-#define EBB_TESTS_CUDA_MIXED_H
+#pragma once
 
 #include "tests/cuda/cuda.h"
 
@@ -88,5 +87,3 @@ static inline void agrees_mixed(testing *t, const char *kernel, uint32_t wide, d
                 unguard(n.in[i].data);
     }
 }
-
-#endif

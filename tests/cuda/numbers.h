@@ -5,8 +5,7 @@
  *                                                     bools and NaN exactly; in both orders
  *     same_as_float32(&t, "cuda.exp");                16 bits: the float32 kernel's, rounded
  */
-#ifndef EBB_TESTS_CUDA_NUMBERS_H
-#define EBB_TESTS_CUDA_NUMBERS_H
+#pragma once
 
 #include "tests/cuda/cuda.h"
 
@@ -163,5 +162,3 @@ static inline void same_as_float32(testing *t, const char *kernel)
     free(rounded);
     free(narrow.data);
 }
-
-#endif

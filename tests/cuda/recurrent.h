@@ -1,6 +1,5 @@
 /* recurrent.h: calls of recurrent layers, for tests of their kernels. */
-#ifndef EBB_TESTS_CUDA_RECURRENT_H
-#define EBB_TESTS_CUDA_RECURRENT_H
+#pragma once
 
 #include "tests/kernels/call.h"
 
@@ -190,5 +189,3 @@ static inline void put_backward(testing *t, const shape *s, cell c, ebb_dtype dt
     put_state(t, s, dtype, says, true, true);
     put_out(t, dtype, 2, D(n, 3 * s->H));
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* data_files.h: small .npy and .npz files for the tests of data, written here. */
-#ifndef EBB_TESTS_EXEC_DATA_FILES_H
-#define EBB_TESTS_EXEC_DATA_FILES_H
+#pragma once
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -86,5 +85,3 @@ static inline void write_npz(const char *path, const member *list, size_t count,
     {                                           \
         name, descr, shape, array, sizeof array \
     }
-
-#endif

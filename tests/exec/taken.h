@@ -1,6 +1,5 @@
 /* taken.h: rows of a file as a model takes them, from opening to the batch. */
-#ifndef EBB_TESTS_EXEC_TAKEN_H
-#define EBB_TESTS_EXEC_TAKEN_H
+#pragma once
 
 #include "tests/exec/data_files.h"
 #include "tests/text.h"
@@ -48,5 +47,3 @@ static inline ebb_status take_rows(const char *path, const char *inputs, const c
     ebb_close(model);
     return status;
 }
-
-#endif

@@ -4,8 +4,7 @@
  * promises beyond that (what was written can be read again) it says with `fuzz_must`, which stops
  * the run so that libFuzzer keeps the bytes.
  */
-#ifndef EBB_TESTS_FUZZ_FUZZ_H
-#define EBB_TESTS_FUZZ_FUZZ_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,5 +23,3 @@ static inline void fuzz_must(ebb_status status, const char *what)
     (void)fprintf(stderr, "%s: %s\n", what, ebb_status_text(status));
     abort();
 }
-
-#endif

@@ -10,8 +10,7 @@
  *     NULL    none: it is there already (link, pipe, folder)
  * `command` is what follows `ebb`; % is the file. Beside the file lie those of corpus_beside().
  */
-#ifndef EBB_TESTS_HOSTILE_CORPUS_H
-#define EBB_TESTS_HOSTILE_CORPUS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -134,5 +133,3 @@ static inline bool corpus_beside(const char *folder)
 #undef BESIDE
     return true;
 }
-
-#endif

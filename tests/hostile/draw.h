@@ -8,8 +8,7 @@
  * About half of what is drawn is what an operator expects, so that enough of it gets past inference
  * and reaches gradient, plan and kernel.
  */
-#ifndef EBB_TESTS_HOSTILE_DRAW_H
-#define EBB_TESTS_HOSTILE_DRAW_H
+#pragma once
 
 #include <math.h>
 #include <stdio.h>
@@ -349,5 +348,3 @@ static inline ebb_status draw_graph(draws *d, ebb_op op, uint32_t nodes, ebb_mod
     }
     return status;
 }
-
-#endif

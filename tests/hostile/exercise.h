@@ -5,8 +5,7 @@
  * beside it; a program's arena would hide that. Any status is a good end but EBB_VERIFY, which says
  * that a pass made an illegal graph.
  */
-#ifndef EBB_TESTS_HOSTILE_EXERCISE_H
-#define EBB_TESTS_HOSTILE_EXERCISE_H
+#pragma once
 
 #include "exec/weigh/call.h"
 #include "exec/run/program.h"
@@ -153,5 +152,3 @@ static inline int exercise(ebb_model *model, draws *d, ebb_status *status)
     *status = exercise_run(model->graph, d, draw_once_in(d, 3) ? "cpu" : "plain");
     return *status == NULL ? 3 : reached;
 }
-
-#endif

@@ -9,8 +9,7 @@
  * A form is one choice on each axis of a table (forms_axes.h); choice 0 is legal and plain. All forms are:
  * each kind in each place with one other choice, and each kind alone with any two.
  */
-#ifndef EBB_TESTS_HOSTILE_FORMS_H
-#define EBB_TESTS_HOSTILE_FORMS_H
+#pragma once
 
 #include "tests/hostile/forms_bodies.h"
 
@@ -232,5 +231,3 @@ static inline void put_form(bytes *b, const form *f)
         close_message(b, training);
     }
 }
-
-#endif

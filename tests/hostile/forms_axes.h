@@ -1,7 +1,6 @@
 /* forms_axes.h: which forms of If, Loop and Scan there are (forms.h): a form is one choice on each axis.
  */
-#ifndef EBB_TESTS_HOSTILE_FORMS_AXES_H
-#define EBB_TESTS_HOSTILE_FORMS_AXES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -114,5 +113,3 @@ static inline bool form_has(const form *f, enum form_axis axis, const char *choi
 {
     return strcmp(form_choices[axis].names[f->at[axis]], choice) == 0;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* forms_bodies.h: the bodies of a form (forms.h), and the pieces of which it is written.
  */
-#ifndef EBB_TESTS_HOSTILE_FORMS_BODIES_H
-#define EBB_TESTS_HOSTILE_FORMS_BODIES_H
+#pragma once
 
 #include "tests/hostile/forms_axes.h"
 #include "tests/onnx/bytes.h"
@@ -364,5 +363,3 @@ static inline void put_body(bytes *b, const form_body *y, const char *name, bool
     put_int(b, 20, list ? 10 : 5);
     close_message(b, attr);
 }
-
-#endif

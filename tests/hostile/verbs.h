@@ -1,8 +1,7 @@
 /* verbs.h: a file through what `ebb check`, `grad`, `plan`, `run` and `reduce` do with it, by the
  * library, in this process.
  */
-#ifndef EBB_TESTS_HOSTILE_VERBS_H
-#define EBB_TESTS_HOSTILE_VERBS_H
+#pragma once
 
 #include "ebb.h"
 #include "exec/data/sample.h"
@@ -159,5 +158,3 @@ static inline int verbs_on(const char *path)
     }
     return of_run;
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* watch.h: something hostile is done in a process of its own, which must end by itself: with an exit
  * code of ours, without a sanitizer's report, within ten seconds and 512 MiB.
  */
-#ifndef EBB_TESTS_HOSTILE_WATCH_H
-#define EBB_TESTS_HOSTILE_WATCH_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -104,5 +103,3 @@ static inline void watch_one(watch_tally *t, int (*use)(const char *path), const
         (void)fprintf(stderr, "  it was %d\n", how);
     t->failures++;
 }
-
-#endif

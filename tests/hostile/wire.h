@@ -4,8 +4,7 @@
  *
  *     bytes of a file --> wire_message: fields, of which some are messages --> strikes --> bytes
  */
-#ifndef EBB_TESTS_HOSTILE_WIRE_H
-#define EBB_TESTS_HOSTILE_WIRE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -432,5 +431,3 @@ static inline void wire_strike(draws *d, wire_message *root, ebb_arena *arena)
         return;
     }
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* attention_problems.h: attention of many shapes, masks and fills, for the tests of every back end.
  */
-#ifndef EBB_TESTS_KERNELS_ATTENTION_PROBLEMS_H
-#define EBB_TESTS_KERNELS_ATTENTION_PROBLEMS_H
+#pragma once
 
 #include "tests/kernels/call.h"
 
@@ -86,5 +85,3 @@ static inline void put_key(testing *t, const problem *p)
     ((int64_t *)o->data)[0] = 81985529216486895;
     ((int64_t *)o->data)[1] = 7;
 }
-
-#endif

@@ -9,8 +9,7 @@
  *     run_with(&t, "plain.conv");                          asserts that no guard was touched
  *     end(&t);
  */
-#ifndef EBB_TESTS_KERNELS_CALL_H
-#define EBB_TESTS_KERNELS_CALL_H
+#pragma once
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -369,5 +368,3 @@ static inline void check_agree(testing *t, const char *kernel, const char *oracl
         free(expected[o]);
     }
 }
-
-#endif

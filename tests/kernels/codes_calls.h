@@ -5,8 +5,7 @@
  *     run_with(&t, "plain.quantize");
  *     put_dequantize(&d, &t, &tensors[n], 0, tensors[n].rows);
  */
-#ifndef EBB_TESTS_KERNELS_CODES_CALLS_H
-#define EBB_TESTS_KERNELS_CODES_CALLS_H
+#pragma once
 
 #include "tests/kernels/call.h"
 
@@ -108,5 +107,3 @@ static inline void put_split_decode(testing *d, const testing *t, const int64_t 
     }
     put_out(d, EBB_F32, 4, dims);
 }
-
-#endif

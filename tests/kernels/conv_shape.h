@@ -1,6 +1,5 @@
 /* conv_shape.h: one convolution or pool, said in a row of a table. */
-#ifndef EBB_TESTS_KERNELS_CONV_SHAPE_H
-#define EBB_TESTS_KERNELS_CONV_SHAPE_H
+#pragma once
 
 #include "tests/kernels/call.h"
 
@@ -39,5 +38,3 @@ static inline void put_window(testing *t, const shape *s)
     put_ints(t, "pads", 2 * (uint32_t)s->spatial, s->pads);
     put_ints(t, "kernel_shape", (uint32_t)s->spatial, s->kernel);
 }
-
-#endif

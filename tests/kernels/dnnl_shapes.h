@@ -1,6 +1,5 @@
 /* dnnl_shapes.h: convolutions and pools that are not round, for test_dnnl.c and test_dnnl_half.c. */
-#ifndef EBB_TESTS_KERNELS_DNNL_SHAPES_H
-#define EBB_TESTS_KERNELS_DNNL_SHAPES_H
+#pragma once
 
 #include "tests/kernels/conv_shape.h"
 
@@ -33,5 +32,3 @@ static const shape shapes[] = {
 };
 // clang-format on
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
-
-#endif

@@ -1,6 +1,5 @@
 /* linear_loss_layers.h: calls of LinearCrossEntropy for the tests of every back end. */
-#ifndef EBB_TESTS_KERNELS_LINEAR_LOSS_LAYERS_H
-#define EBB_TESTS_KERNELS_LINEAR_LOSS_LAYERS_H
+#pragma once
 
 #include "tests/kernels/call.h"
 
@@ -64,5 +63,3 @@ static const layer layers[] = {
 };
 // clang-format on
 enum { LAYERS = sizeof layers / sizeof layers[0] };
-
-#endif

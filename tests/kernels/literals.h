@@ -1,6 +1,5 @@
 /* literals.h: operands and results of plain kernels as lists of numbers. */
-#ifndef EBB_TESTS_KERNELS_LITERALS_H
-#define EBB_TESTS_KERNELS_LITERALS_H
+#pragma once
 
 #include "call.h"
 
@@ -32,5 +31,3 @@ static inline void close_to(const ebb_operand *o, const double *expected, const 
 {
     check_close(o, expected, 1e-7, what);
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* pool_windows.h: windows of pools for tests: over ties, infinities and NaN, overlap, gaps,
  * padding, dilation and ceil mode.
  */
-#ifndef EBB_TESTS_KERNELS_POOL_WINDOWS_H
-#define EBB_TESTS_KERNELS_POOL_WINDOWS_H
+#pragma once
 
 #include "tests/kernels/call.h"
 
@@ -66,5 +65,3 @@ static inline void make_difficult(testing *t, ebb_operand *x)
     for (size_t i = 5; i < count_of(x) && x->type.dtype == EBB_F64; i += 7)
         set_value(x, i, (double)NAN);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* alike.h: steps of the samples, run twice, compared bit for bit. */
-#ifndef EBB_TESTS_MODELS_ALIKE_H
-#define EBB_TESTS_MODELS_ALIKE_H
+#pragma once
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -123,5 +122,3 @@ static inline void write_step(char *step, size_t size, const char *name, size_t 
     ebb_release(pipeline);
     ebb_close(m);
 }
-
-#endif

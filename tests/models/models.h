@@ -1,7 +1,6 @@
 /* models.h: what the tests over whole models share: where they lie, and how a step is made of them.
  */
-#ifndef EBB_TESTS_MODELS_H
-#define EBB_TESTS_MODELS_H
+#pragma once
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -223,5 +222,3 @@ static inline size_t elements(const ebb_named *t)
             goto done;                                                             \
         }                                                                          \
     } while (0)
-
-#endif

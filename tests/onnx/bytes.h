@@ -5,8 +5,7 @@
  *     put_text(&b, 2, "g");
  *     close_message(&b, graph);
  */
-#ifndef EBB_TESTS_ONNX_BYTES_H
-#define EBB_TESTS_ONNX_BYTES_H
+#pragma once
 
 #include <assert.h>
 #include <stdint.h>
@@ -167,5 +166,3 @@ static inline void put_external(bytes *b, const char *name, int64_t elements, co
 #define DIMS(...)                                                    \
     (int)(sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), \
         ((const int64_t[]){__VA_ARGS__})
-
-#endif

@@ -1,6 +1,5 @@
 /* files.h: a folder for the files of a test, which goes when it ends, and what is in them. */
-#ifndef EBB_TESTS_ONNX_FILES_H
-#define EBB_TESTS_ONNX_FILES_H
+#pragma once
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -60,5 +59,3 @@ static inline ebb_model *again(const ebb_model *model, void **memory)
     OK(ebb_model_read_memory(&copy, *memory, size, NULL));
     return copy;
 }
-
-#endif

@@ -22,8 +22,7 @@
  * a comma is a list: names=Tanh,Relu, of strings, alphas=~,0.5, of floats. Outputs, one letter
  * each: 1 weighed, w there but not weighed, 0 absent.
  */
-#ifndef EBB_TESTS_ONNX_GRAD_H
-#define EBB_TESTS_ONNX_GRAD_H
+#pragma once
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -485,5 +484,3 @@ static void all_cases_pass(const grad_case *cases, size_t count,
     if (bad > 0)
         fail_msg("%d of %zu cases", bad, count);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* chain_steps.h: steps of layers in numbers, equal or drawn, and planners on them. */
-#ifndef EBB_TESTS_PASSES_CHAIN_STEPS_H
-#define EBB_TESTS_PASSES_CHAIN_STEPS_H
+#pragma once
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -172,5 +171,3 @@ static inline ebb_remat_weight weigh_plan(step *s, const char *name, uint64_t bu
     OK(planner->plan(&schedule, &s->problem, budget, work, &s->arena));
     return weigh(s, &schedule);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* loops.h: models with loops, rewritten and run, for tests that hold kept loops against their copies. */
-#ifndef EBB_TESTS_PASSES_LOOPS_H
-#define EBB_TESTS_PASSES_LOOPS_H
+#pragma once
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -178,5 +177,3 @@ static inline void same_kept_and_unrolled(const char *text, const char *behind, 
 
 static const ebb_compile_options plain = {.backend = "plain", .threads = 1, .seed = 3},
                                  cpu = {.threads = 1, .seed = 3};
-
-#endif

@@ -2,8 +2,7 @@
  *
  *   y = X M H + b,  loss = sum y^2:   M is a matrix within the network, H is next to the loss
  */
-#ifndef EBB_TESTS_PASSES_OPTIMIZERS_H
-#define EBB_TESTS_PASSES_OPTIMIZERS_H
+#pragma once
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -85,5 +84,3 @@ static inline double value_of(ebb_program *p, const char *name, size_t index)
     good(ebb_program_get(p, name, &named));
     return ebb_element(&named, index);
 }
-
-#endif

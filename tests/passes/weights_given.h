@@ -1,8 +1,7 @@
 /* weights_given.h: tensors as folding leaves them, for tests of what of a file is trained: their numbers, and
  * a model whose one node reads one of them in some slot.
  */
-#ifndef EBB_TESTS_PASSES_WEIGHTS_GIVEN_H
-#define EBB_TESTS_PASSES_WEIGHTS_GIVEN_H
+#pragma once
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -217,5 +216,3 @@ static inline void are(ebb_weight_kind kind, const given *list, size_t count, bo
         const given list[] = {__VA_ARGS__};                    \
         are(kind, list, sizeof list / sizeof list[0], marked); \
     } while (0)
-
-#endif

@@ -1,7 +1,6 @@
 /* recorded.h: what PyTorch computes for exported models, as sample.py and newcomer_sample.py write it
  * into recorded.txt, and a step of ebb beside it. */
-#ifndef EBB_TESTS_ZOO_RECORDED_H
-#define EBB_TESTS_ZOO_RECORDED_H
+#pragma once
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -240,5 +239,3 @@ static int visit_samples(const char *folder, bool (*visit)(sample *s))
     assert_int_equal(failures, 0);
     return models;
 }
-
-#endif

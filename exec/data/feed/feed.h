@@ -5,15 +5,10 @@
  * fit.c chooses when an array is bound to an input; convert.c does it, row by row, in any thread. What a
  * row becomes depends on the row, the seed and the epoch alone.
  */
-#ifndef EBB_EXEC_DATA_FEED_H
-#define EBB_EXEC_DATA_FEED_H
+#pragma once
 
 #include "exec/data/data.h"
 #include "exec/data/picture/picture.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Between the axes of a raw row and those of the input's: a row is outer x channels x inner elements on
  * one side, and with `channels` elsewhere, or gone, on the other. */
@@ -129,8 +124,3 @@ bool ebb_cast_is(ebb_dtype to, ebb_dtype from); /* whether there is one */
 /* The first NaN, or integer outside of the span; count: none. */
 size_t ebb_find_nan(ebb_dtype dtype, const void *data, size_t count);
 size_t ebb_find_outside(ebb_dtype dtype, const void *data, size_t count, const ebb_span *span);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,18 +1,8 @@
 /* span.h: which integers an input may hold, by what reads it. */
-#ifndef EBB_EXEC_DATA_SPAN_H
-#define EBB_EXEC_DATA_SPAN_H
+#pragma once
 
 #include "exec/data/feed/feed.h"
 #include "onnx/graph/graph.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Classes where a loss reads it as labels, rows of a table where Gather does; else not known. */
 void ebb_find_span(ebb_span *span, const ebb_graph *g, ebb_value input);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,12 +1,7 @@
 /* chat.h: messages as a model's chat template writes them, in the few forms that chat.c knows. */
-#ifndef EBB_EXEC_DATA_FORMATS_CHAT_H
-#define EBB_EXEC_DATA_FORMATS_CHAT_H
+#pragma once
 
 #include "exec/data/text/tokenizer.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_chat {
     const struct ebb_chat_form *form; /* NULL: none fits */
@@ -32,8 +27,3 @@ typedef struct ebb_chat_text {
 
 /* messages: [{"role": ..., "content": ...}]. `to` is empty; its memory is its text's arena's. */
 ebb_status ebb_chat_write(const ebb_chat *chat, const json_t *messages, ebb_chat_text *to);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,13 +1,8 @@
 /* formats.h: the formats of data. open.c has the table of them: whether a path is of it, and how its arrays
  * come in. */
-#ifndef EBB_EXEC_DATA_FORMATS_H
-#define EBB_EXEC_DATA_FORMATS_H
+#pragma once
 
 #include "exec/data/data.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* npz.c; of an .npy the array has the file's name. */
 ebb_status ebb_npz_read(ebb_data *data, const char *path);
@@ -40,8 +35,3 @@ ebb_status ebb_txt_read(ebb_data *data, const char *path);
  * compressed. False: they do not, or the archive contradicts itself. */
 bool ebb_npz_stored(const unsigned char *archive, size_t size, const char *entry,
                     uint64_t entry_bytes, uint64_t *offset);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -3,14 +3,9 @@
  * jpeg.c and png.c hand a file of any kind to libjpeg and libpng, whose errors come back by longjmp and
  * end as a status; read.c tells the two apart; resize.c computes as Pillow does, to the bit.
  */
-#ifndef EBB_EXEC_DATA_PICTURE_PICTURE_H
-#define EBB_EXEC_DATA_PICTURE_PICTURE_H
+#pragma once
 
 #include "onnx/words/arena.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Largest number of pixels that are decoded: a file of 100 bytes may claim any. */
 enum { EBB_PICTURE_PIXELS = 1 << 27, EBB_PICTURE_SIDE = (1 << 16) - 1 };
@@ -34,8 +29,3 @@ ebb_status ebb_png_read(ebb_picture *picture, const unsigned char *bytes, size_t
  * bilinear over all pixels that a smaller one covers. between: scratch for one direction. */
 ebb_status ebb_picture_resize(ebb_picture *out, const ebb_picture *from, int left, int top,
                               int width, int height, ebb_picture *between);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

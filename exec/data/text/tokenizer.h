@@ -4,16 +4,11 @@
  *
  * What such a file may say and is not computed here is refused by its name when the file is opened.
  */
-#ifndef EBB_EXEC_DATA_TEXT_TOKENIZER_H
-#define EBB_EXEC_DATA_TEXT_TOKENIZER_H
+#pragma once
 
 #include <jansson.h>
 
 #include "exec/data/text/unicode.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_tokenizer ebb_tokenizer;
 
@@ -124,8 +119,3 @@ int64_t ebb_word_id(const ebb_word_model *m, const char *token, size_t size);
 /* What a file says, or its default: strings of the file's own memory. */
 const char *ebb_said_text(const json_t *o, const char *key, const char *otherwise);
 bool ebb_said_flag(const json_t *o, const char *key, bool otherwise);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

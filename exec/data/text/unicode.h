@@ -1,14 +1,9 @@
 /* unicode.h: what tokenizers ask of Unicode: patterns (PCRE2), kinds and forms of characters (utf8proc). A build
  * without the two libraries says so when a tokenizer is opened.
  */
-#ifndef EBB_EXEC_DATA_TEXT_UNICODE_H
-#define EBB_EXEC_DATA_TEXT_UNICODE_H
+#pragma once
 
 #include "onnx/words/arena.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* ---- text that grows, in an arena ---- */
 
@@ -55,8 +50,3 @@ void ebb_regex_free(ebb_regex *r);
 /* The first match from `at` on: *from, *to; both -1: there is none. */
 ebb_status ebb_regex_find(const ebb_regex *r, const char *text, size_t size, size_t at,
                           int64_t *from, int64_t *to);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

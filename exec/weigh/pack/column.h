@@ -3,8 +3,7 @@
  * So the lowest free place at that position is found with a look at each run, however many small gaps
  * lie below it.
  */
-#ifndef EBB_EXEC_WEIGH_PACK_COLUMN_H
-#define EBB_EXEC_WEIGH_PACK_COLUMN_H
+#pragma once
 
 #include "onnx/words/arena.h"
 
@@ -21,5 +20,3 @@ void ebb_column_remove(ebb_column *column, uint64_t offset);
 
 /* The lowest offset, at or above this one, from which `size` bytes are free. */
 uint64_t ebb_column_first(const ebb_column *column, uint64_t offset, uint64_t size);
-
-#endif

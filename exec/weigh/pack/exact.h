@@ -1,12 +1,7 @@
 /* exact.h: is there a packing within a capacity? */
-#ifndef EBB_EXEC_WEIGH_PACK_EXACT_H
-#define EBB_EXEC_WEIGH_PACK_EXACT_H
+#pragma once
 
 #include "exec/weigh/pack/piece.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef enum ebb_verdict { EBB_GAVE_UP, EBB_FOUND, EBB_IMPOSSIBLE } ebb_verdict;
 
@@ -17,8 +12,3 @@ enum { EBB_EXACT_MOST = 1024 }; /* pieces; memory grows with their square */
 ebb_status ebb_pack_exact(ebb_verdict *verdict, uint64_t *offsets, const ebb_piece *pieces,
                           uint32_t count, uint64_t alignment, uint64_t capacity,
                           ebb_budget *budget);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,12 +1,7 @@
 /* greedy.h: first fit and best fit by several orders; local search over orders. */
-#ifndef EBB_EXEC_WEIGH_PACK_GREEDY_H
-#define EBB_EXEC_WEIGH_PACK_GREEDY_H
+#pragma once
 
 #include "exec/weigh/pack/piece.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_greedy ebb_greedy;
 
@@ -22,8 +17,3 @@ void ebb_greedy_orders(ebb_greedy *g, uint64_t enough, ebb_budget *budget);
 
 /* Improves the best one, then starts from the other orders in turn. */
 void ebb_greedy_search(ebb_greedy *g, uint64_t enough, ebb_budget *budget);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -4,8 +4,7 @@
  * the same step from several sides. A packing depends on the intervals and options alone, so the
  * search is made once. A few megabytes at most are kept, the oldest go first.
  */
-#ifndef EBB_EXEC_WEIGH_PACK_KNOWN_H
-#define EBB_EXEC_WEIGH_PACK_KNOWN_H
+#pragma once
 
 #include "exec/weigh/pack.h"
 
@@ -16,5 +15,3 @@ bool ebb_known_find(ebb_packing *packing, ebb_interval *intervals, size_t count,
 /* Keeps one that was found; not where places are fixed, the clock decides, it is large, or memory is short. */
 void ebb_known_keep(const ebb_packing *packing, const ebb_interval *intervals, size_t count,
                     const ebb_pack_options *options);
-
-#endif

@@ -1,8 +1,7 @@
 /* parts.h: the instance of a packing as exact search has it: in 32 bits, in parts that no cut in
  * time separates, each piece by its rank.
  */
-#ifndef EBB_EXEC_WEIGH_PACK_PARTS_H
-#define EBB_EXEC_WEIGH_PACK_PARTS_H
+#pragma once
 
 #include "exec/weigh/pack/piece.h"
 
@@ -50,5 +49,3 @@ extern const char ebb_ranks[][4];
 enum { RANKS = 3 };
 
 ebb_status ebb_part_rank(part *q, const part *p, const char *by, ebb_arena *arena);
-
-#endif

@@ -1,12 +1,7 @@
 /* piece.h: what the packers share: pieces to place, and how much work they may do. */
-#ifndef EBB_EXEC_WEIGH_PACK_PIECE_H
-#define EBB_EXEC_WEIGH_PACK_PIECE_H
+#pragma once
 
 #include "onnx/words/arena.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_piece {
     uint32_t lower, upper;
@@ -30,8 +25,3 @@ bool ebb_budget_spent(const ebb_budget *budget);
 
 /* A budget of `share` of what is left. Its steps go on from the parent's: copy them back. */
 ebb_budget ebb_budget_part(const ebb_budget *budget, double share);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -3,8 +3,7 @@
  * The lowest free place is found without a walk over the pieces: a tree over the positions, each
  * node of which keeps the offsets that are taken in its range, as few long stretches as they make.
  */
-#ifndef EBB_EXEC_WEIGH_PACK_SPACE_H
-#define EBB_EXEC_WEIGH_PACK_SPACE_H
+#pragma once
 
 #include "exec/weigh/pack/piece.h"
 #include "onnx/words/arena.h"
@@ -19,5 +18,3 @@ uint64_t ebb_space_first(ebb_space *space, const ebb_piece *z);
 
 /* z lies there from now on. False: out of memory. */
 bool ebb_space_take(ebb_space *space, const ebb_piece *z, uint64_t offset);
-
-#endif

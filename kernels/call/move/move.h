@@ -7,8 +7,7 @@
  *
  * ebb_x_misfit is for the rows of kernels: NULL, or why none of these takes the call.
  */
-#ifndef EBB_KERNELS_CALL_MOVE_MOVE_H
-#define EBB_KERNELS_CALL_MOVE_MOVE_H
+#pragma once
 
 #include "kernels/operand.h"
 
@@ -54,5 +53,4 @@ ebb_status ebb_pads_read(const ebb_call *c, int64_t begin[EBB_MAX_RANK]);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

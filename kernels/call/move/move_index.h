@@ -1,6 +1,5 @@
 /* move_index.h: operators that take elements by indices: what their calls say, for all back ends. */
-#ifndef EBB_KERNELS_CALL_MOVE_MOVE_INDEX_H
-#define EBB_KERNELS_CALL_MOVE_MOVE_INDEX_H
+#pragma once
 
 #include "kernels/operand.h"
 
@@ -17,5 +16,4 @@ const char *ebb_tensor_scatter_misfit(const ebb_call *c);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -1,7 +1,6 @@
 /* move_shape.h: operators that show the same bytes in another shape, or are made from shapes and attributes: what their
  * calls say, for all back ends. */
-#ifndef EBB_KERNELS_CALL_MOVE_MOVE_SHAPE_H
-#define EBB_KERNELS_CALL_MOVE_MOVE_SHAPE_H
+#pragma once
 
 #include "kernels/operand.h"
 
@@ -25,5 +24,4 @@ const char *ebb_constant_of_shape_misfit(const ebb_call *c);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

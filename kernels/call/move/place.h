@@ -1,7 +1,6 @@
 /* place.h: what calls of CenterCropPad, Col2Im and MaxUnpool say, read and checked once for all
  * back ends. */
-#ifndef EBB_KERNELS_CALL_MOVE_PLACE_H
-#define EBB_KERNELS_CALL_MOVE_PLACE_H
+#pragma once
 
 #include "kernels/math/words.h"
 #include "kernels/kernels.h"
@@ -80,5 +79,4 @@ EBB_BOTH int64_t ebb_unpool_at(const ebb_unpool *u, int64_t index)
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -1,7 +1,6 @@
 /* resizing.h: what a call of Resize or Upsample says, for all back ends; what it means is in
  * onnx/words/resize.h. */
-#ifndef EBB_KERNELS_CALL_MOVE_RESIZING_H
-#define EBB_KERNELS_CALL_MOVE_RESIZING_H
+#pragma once
 
 #include "kernels/kernels.h"
 #include "onnx/words/resize.h"
@@ -34,5 +33,4 @@ ebb_status ebb_resizing_scale(ebb_resize *r, const ebb_call *call, ebb_resizing_
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -4,8 +4,7 @@
  * Each NAME_misfit gives NULL where shapes and attributes fit each other, else why not; dtypes are
  * the back end's to check. NAME_read is for calls that fit.
  */
-#ifndef EBB_KERNELS_CALL_MOVE_SAMPLING_H
-#define EBB_KERNELS_CALL_MOVE_SAMPLING_H
+#pragma once
 
 #include "kernels/call/geometry.h"
 
@@ -98,5 +97,4 @@ const char *ebb_roi_read(ebb_roi *a, const ebb_call *c);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

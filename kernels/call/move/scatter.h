@@ -1,7 +1,6 @@
 /* scatter.h: what calls of ScatterElements, ScatterND, GatherGrad and GatherElementsGrad say, read
  * and checked once for all back ends. */
-#ifndef EBB_KERNELS_CALL_MOVE_SCATTER_H
-#define EBB_KERNELS_CALL_MOVE_SCATTER_H
+#pragma once
 
 #include "kernels/operand.h"
 
@@ -28,5 +27,4 @@ const char *ebb_gather_grad_misfit(const ebb_call *c, bool combines);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

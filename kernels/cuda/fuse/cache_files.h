@@ -6,8 +6,7 @@
  * A file is written beside its place and renamed into it, so that another process never sees half
  * of one. Whether what a file holds is to be believed, its reader decides.
  */
-#ifndef EBB_KERNELS_CUDA_FUSE_CACHE_FILES_H
-#define EBB_KERNELS_CUDA_FUSE_CACHE_FILES_H
+#pragma once
 
 #include "onnx/words/status.h"
 
@@ -29,5 +28,4 @@ void ebb_cache_write(char *path, const void *data, size_t bytes);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

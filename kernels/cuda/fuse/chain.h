@@ -11,8 +11,7 @@
  * Formulas are those of kernels/math/pointwise.def, products and sums are not contracted, and steps of 16 bits
  * are rounded between: a chain gives the bits that its operators give one by one.
  */
-#ifndef EBB_KERNELS_CUDA_FUSE_CHAIN_H
-#define EBB_KERNELS_CUDA_FUSE_CHAIN_H
+#pragma once
 
 #include "kernels/call/pointwise.h"
 #include "kernels/cuda/cuda.h"
@@ -74,5 +73,4 @@ ebb_status ebb_chain_run(const ebb_chain *chain, const ebb_chain_kernel *kernel,
 
 #ifdef __cplusplus
 }
-#endif
 #endif

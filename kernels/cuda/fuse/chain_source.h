@@ -1,6 +1,5 @@
 /* chain_source.h: what chain.cu and chain_source.cu agree on. */
-#ifndef EBB_KERNELS_CUDA_FUSE_CHAIN_SOURCE_H
-#define EBB_KERNELS_CUDA_FUSE_CHAIN_SOURCE_H
+#pragma once
 
 #include "kernels/cuda/fuse/chain.h"
 
@@ -41,5 +40,4 @@ uint8_t ebb_chain_dtype(const ebb_chain *chain, int value);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -7,8 +7,7 @@
  *
  * A file holds the whole source, and is believed only where that and the sum over the code agree.
  */
-#ifndef EBB_KERNELS_CUDA_FUSE_COMPILE_H
-#define EBB_KERNELS_CUDA_FUSE_COMPILE_H
+#pragma once
 
 #include "onnx/words/status.h"
 
@@ -38,5 +37,4 @@ ebb_status ebb_nvrtc_cache_path(const char *source, int version, char *path, siz
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -10,8 +10,7 @@
  * and kept for later calls must stay the same, bit for bit, and nothing may be written that is yet
  * to be read.
  */
-#ifndef EBB_KERNELS_CUDA_FUSE_GROUP_H
-#define EBB_KERNELS_CUDA_FUSE_GROUP_H
+#pragma once
 
 #include "kernels/cuda/cuda.h"
 
@@ -40,5 +39,4 @@ ebb_status ebb_cuda_low_bit_run(const ebb_call *calls, uint32_t count);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -1,8 +1,7 @@
 /* check.h: what runtime.c tells check.c of a launch, where kernels are compiled to be watched
  * (EBB_HOST_CHECKED); nothing of it elsewhere.
  */
-#ifndef EBB_KERNELS_CUDA_HOST_CHECK_H
-#define EBB_KERNELS_CUDA_HOST_CHECK_H
+#pragma once
 
 #include "onnx/words/status.h"
 
@@ -36,6 +35,4 @@ void ebb_check_released(const void *memory);
 #define ebb_check_end() NULL
 #define ebb_check_allocated(memory, bytes) ((void)(memory))
 #define ebb_check_released(memory) ((void)(memory))
-#endif
-
 #endif

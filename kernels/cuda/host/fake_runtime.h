@@ -9,8 +9,7 @@
  *     EBB_FAKE_CAPABILITY=50                the device's compute capability, 10 times
  *     EBB_FAKE_BYTES=1000                   bytes of its memory that are free
  */
-#ifndef EBB_KERNELS_CUDA_HOST_FAKE_RUNTIME_H
-#define EBB_KERNELS_CUDA_HOST_FAKE_RUNTIME_H
+#pragma once
 
 #include <cuda_runtime_api.h>
 #include <stdbool.h>
@@ -39,5 +38,3 @@ cudaError_t ebb_fake_launch(const void *kernel, struct dim3 grid, struct dim3 bl
  * taken from ebb_gpu_launch(), whose parameter `bytes` says it. */
 #define cudaLaunchKernel(kernel, grid, block, list, shared, stream) \
     ebb_fake_launch((kernel), (grid), (block), (list), bytes, (shared), (stream))
-
-#endif

@@ -2,8 +2,7 @@
  * in $EBB_CUDA_PLAYER, a shared object that holds an ebb_host_player of this name. Sentences are
  * what is wrong, NULL: nothing; they last until the next call.
  */
-#ifndef EBB_KERNELS_CUDA_HOST_PLAYER_H
-#define EBB_KERNELS_CUDA_HOST_PLAYER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,5 +25,3 @@ typedef struct ebb_host_player {
 #define EBB_HOST_PLAYER "ebb_player"
 
 const ebb_host_player *ebb_host_player_named(void); /* NULL: fibers */
-
-#endif

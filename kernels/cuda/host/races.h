@@ -5,8 +5,7 @@
  * threads of a block between the same two barriers; exchanges of a warp order its lanes. Atomic
  * ones do not race with each other.
  */
-#ifndef EBB_KERNELS_CUDA_HOST_RACES_H
-#define EBB_KERNELS_CUDA_HOST_RACES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -83,5 +82,3 @@ static inline const char *ebb_race_meet(ebb_race_cell *c, const ebb_race_access 
         ebb_race_note_read(c, me);
     return wrong;
 }
-
-#endif

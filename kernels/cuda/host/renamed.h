@@ -5,8 +5,7 @@
  *             -> cudaLaunchKernel fake_runtime.c   fails here when a test says so
  *             -> ebb_host_launch  runtime.c
  */
-#ifndef EBB_KERNELS_CUDA_HOST_RENAMED_H
-#define EBB_KERNELS_CUDA_HOST_RENAMED_H
+#pragma once
 
 #define ebb_gpu_open ebb_host_open
 #define ebb_gpu_close ebb_host_close
@@ -29,5 +28,3 @@
 #define ebb_gpu_between ebb_host_between
 #define ebb_gpu_unmark ebb_host_unmark
 #define ebb_gpu_facts ebb_host_facts
-
-#endif

@@ -1,7 +1,6 @@
 /* words.h: gpu.h for the host. A thread of a block is a fiber; what it is lies in ebb_host_thread.
  * A kernel is a function of a pointer to its arguments, under the same name as for nvcc. */
-#ifndef EBB_KERNELS_CUDA_HOST_WORDS_H
-#define EBB_KERNELS_CUDA_HOST_WORDS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -148,5 +147,4 @@ static inline __attribute__((unused)) int32_t ebb_dot_i8(uint32_t a, uint32_t b,
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -10,8 +10,7 @@
  * Of the statistics of a row the gradient of a library wants one number, max + log sum: then P is
  * e^(x - it). A row that is guarded and has no sum has +infinity there: P = 0.
  */
-#ifndef EBB_KERNELS_CUDA_LIBRARY_ATTENTION_MASK_H
-#define EBB_KERNELS_CUDA_LIBRARY_ATTENTION_MASK_H
+#pragma once
 
 #include "kernels/call/attention.h"
 #include "kernels/cuda/cuda.h"
@@ -73,5 +72,4 @@ ebb_status ebb_cuda_masking_log_sums(const ebb_call *c, const void *max, const v
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -15,16 +15,11 @@
  * each, in turn, in the same workspace. How many parts is the least that fits, and so the device's
  * and the call's business alone.
  */
-#ifndef EBB_KERNELS_CUDA_LIBRARY_CUDNN_CALL_H
-#define EBB_KERNELS_CUDA_LIBRARY_CUDNN_CALL_H
+#pragma once
 
 #include "kernels/cuda/library/attention_mask.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/library/cudnn_plans.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 enum { EBB_WORK_PLANS = 2, EBB_WORK_TENSORS = 14, EBB_WORK_SCRATCH = 12 };
 
@@ -105,8 +100,3 @@ const char *ebb_cuda_read_cudnn_norm(ebb_work *work, const ebb_call *call);
 const char *ebb_cuda_read_cudnn_pool(ebb_work *work, const ebb_call *call);
 const char *ebb_cuda_read_cudnn_attention(ebb_work *work, const ebb_call *call);
 const char *ebb_cuda_read_cudnn_heads(ebb_work *work, const ebb_call *call);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

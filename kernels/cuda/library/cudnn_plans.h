@@ -5,8 +5,7 @@
  * Plans are for the device that is here, or for a described one, whose workspaces are then exact
  * though nothing can run. They live until the process ends: calls share them.
  */
-#ifndef EBB_KERNELS_CUDA_LIBRARY_CUDNN_PLANS_H
-#define EBB_KERNELS_CUDA_LIBRARY_CUDNN_PLANS_H
+#pragma once
 
 #include "kernels/cuda/library/cudnn/plan.h"
 #include "kernels/cuda/library/cudnn/shapes.h"
@@ -56,5 +55,4 @@ const ebb_cudnn_plan *ebb_cuda_cudnn_plan(const char **why, const ebb_cuda_cudnn
 
 #ifdef __cplusplus
 }
-#endif
 #endif

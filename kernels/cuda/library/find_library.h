@@ -5,8 +5,7 @@
  *         each folder of $EBB_CUDA_LIBS  ->  the loader's places  ->  /usr/local/cuda/lib64
  *         ->  the wheels below $VIRTUAL_ENV
  */
-#ifndef EBB_KERNELS_CUDA_LIBRARY_FIND_LIBRARY_H
-#define EBB_KERNELS_CUDA_LIBRARY_FIND_LIBRARY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,5 +28,4 @@ void ebb_library_list(char *text, size_t size, const char *name, const char *ver
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -7,8 +7,7 @@
  * cuBLASLt is opened when first asked for: it has 500 MB, and a plugin that were linked to it could
  * not be opened on a machine without it.
  */
-#ifndef EBB_KERNELS_CUDA_LIBRARY_LT_H
-#define EBB_KERNELS_CUDA_LIBRARY_LT_H
+#pragma once
 
 #include "kernels/cuda/library/lt_map.h"
 
@@ -58,5 +57,4 @@ ebb_status ebb_lt_plan_run(ebb_lt_plan *plan, void *handle, const ebb_lt_operand
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -6,8 +6,7 @@
  * nothing is moved, and a side that is to be turned in rows is to be turned in columns. Plain
  * arithmetic without a library, so that it can be tested without one.
  */
-#ifndef EBB_KERNELS_CUDA_LIBRARY_LT_MAP_H
-#define EBB_KERNELS_CUDA_LIBRARY_LT_MAP_H
+#pragma once
 
 #include "kernels/cuda/product.h"
 
@@ -69,5 +68,4 @@ static inline const char *ebb_lt_map_read(ebb_lt_map *map, const ebb_cuda_produc
 
 #ifdef __cplusplus
 }
-#endif
 #endif

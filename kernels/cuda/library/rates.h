@@ -1,7 +1,6 @@
 /* rates.h: what GPUs do at best, as their vendor says, by name. For the roofline of exec/weigh/estimate.h.
  */
-#ifndef EBB_KERNELS_CUDA_LIBRARY_RATES_H
-#define EBB_KERNELS_CUDA_LIBRARY_RATES_H
+#pragma once
 
 #include "kernels/device.h"
 
@@ -18,5 +17,4 @@ const ebb_rates *ebb_cuda_rates(const char *name, bool tf32);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -1,14 +1,9 @@
 /* head.h: one head of attention.c, and its masks (masks.c). */
-#ifndef EBB_KERNELS_FAST_ATTENTION_HEAD_H
-#define EBB_KERNELS_FAST_ATTENTION_HEAD_H
+#pragma once
 
 #include "kernels/call/attention.h"
 #include "kernels/fast/fast.h"
 #include "kernels/plain/halves.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_attention_layout { /* of a slot: offsets in floats */
     int64_t rows;                     /* of a tile */
@@ -57,8 +52,3 @@ void ebb_attention_mask_row(const ebb_attention_head *h, float *x, int64_t i, in
 void ebb_attention_cut_row(const ebb_attention_head *h, float *ds, int64_t i, int64_t n);
 /* Which of them dropout keeps: in the slot's memory. */
 const uint8_t *ebb_attention_draw_row(const ebb_attention_head *h, int64_t i, int64_t n);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

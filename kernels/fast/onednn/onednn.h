@@ -24,14 +24,9 @@
  * The parts follow from shapes and the number of threads alone, so a node that is run again gives
  * the same bits. Where these may not depend on the number of threads either, see plan.h.
  */
-#ifndef EBB_KERNELS_FAST_ONEDNN_ONEDNN_H
-#define EBB_KERNELS_FAST_ONEDNN_ONEDNN_H
+#pragma once
 
 #include "kernels/fast/onednn/version.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 enum { EBB_DNNL_PORTS = 4, EBB_DNNL_PARTS = 2, EBB_DNNL_PIECES = 16 };
 
@@ -148,8 +143,3 @@ size_t ebb_dnnl_size(const ebb_dnnl_layout *md); /* of an element */
     {                                                                \
         return ebb_dnnl_prepare(call, make);                         \
     }
-
-#ifdef __cplusplus
-}
-#endif
-#endif

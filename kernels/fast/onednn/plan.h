@@ -10,14 +10,9 @@
  * Pieces are runs of a repeated primitive, or plan->pieces parts of the result, each of which may
  * be the sum of several runs, added in their order.
  */
-#ifndef EBB_KERNELS_FAST_ONEDNN_PLAN_H
-#define EBB_KERNELS_FAST_ONEDNN_PLAN_H
+#pragma once
 
 #include "kernels/fast/onednn/onednn.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_dnnl_plans {
     uint32_t count;
@@ -39,8 +34,3 @@ const char *ebb_dnnl_reorder_of(dnnl_primitive_desc_t *reorder, const ebb_dnnl_p
 
 /* As many threads as oneDNN may have for the call. */
 ebb_threads_before ebb_dnnl_enter(const ebb_call *call);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,16 +1,11 @@
 /* version.h: oneDNN as the rest of this folder sees it: 2.6, 2.7 or 3, which name things
  * differently, one engine, and what its calls do not say of memory.
  */
-#ifndef EBB_KERNELS_FAST_ONEDNN_VERSION_H
-#define EBB_KERNELS_FAST_ONEDNN_VERSION_H
+#pragma once
 
 #include <oneapi/dnnl/dnnl.h>
 
 #include "kernels/fast/fast.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* ---- memory ---- */
 
@@ -84,8 +79,3 @@ dnnl_status_t ebb_dnnl_create_backward(dnnl_primitive_desc_t *made, bool by_data
 dnnl_status_t ebb_dnnl_create_pool(dnnl_primitive_desc_t *made, dnnl_alg_kind_t kind,
                                    const ebb_dnnl_descriptors *d, const ebb_dnnl_windows *w,
                                    const_dnnl_primitive_attr_t attr);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -4,14 +4,9 @@
  * order, and behind them what a cell keeps beside (a GRU: r times it is in n). Numbers of the call are float32 or
  * bfloat16, all else is float32.
  */
-#ifndef EBB_KERNELS_FAST_RECURRENT_CELLS_H
-#define EBB_KERNELS_FAST_RECURRENT_CELLS_H
+#pragma once
 
 #include "kernels/call/recurrent.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 enum { EBB_MOST_PARTS = 4 };
 
@@ -50,8 +45,3 @@ typedef struct ebb_cell_formulas {
 } ebb_cell_formulas;
 
 extern const ebb_cell_formulas ebb_cell_formulas_of[]; /* by ebb_cell */
-
-#ifdef __cplusplus
-}
-#endif
-#endif

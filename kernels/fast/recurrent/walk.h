@@ -1,16 +1,11 @@
 /* walk.h, of recurrent.c: a call's sizes, where its operands lie, and what both ways share. */
-#ifndef EBB_KERNELS_FAST_RECURRENT_WALK_H
-#define EBB_KERNELS_FAST_RECURRENT_WALK_H
+#pragma once
 
 #include "kernels/fast/fast.h"
 #include "kernels/fast/product.h"
 #include "kernels/fast/recurrent/cells.h"
 #include "kernels/fast/tile.h"
 #include "kernels/plain/halves.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_walk { /* one direction of a call */
     const ebb_call *call;
@@ -98,8 +93,3 @@ static inline bool ebb_walk_next_run(const ebb_walk *w, ebb_walk_run *r)
             break;
     return true;
 }
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -238,8 +238,7 @@ def header(fits):
     yield """/* invert_fit.h: written by kernels/math/generate/invert.py, which says what the numbers are;
  * docs/invert.md has their errors. Rows of `c`: the coefficients of u^0, u^1, ...; columns: left,
  * middle, far. */
-#ifndef EBB_KERNELS_INVERT_FIT_H
-#define EBB_KERNELS_INVERT_FIT_H
+#pragma once
 
 // clang-format off
 enum { EBB_INVERT_DEGREE = %d };
@@ -261,7 +260,7 @@ typedef struct ebb_invert_fit {
         for i in range(DEGREE + 1):
             yield "        {" + ", ".join(c_float(p[0][i]) + "f" for p in k["pieces"]) + "},"
         yield "    },\n};\n"
-    yield "// clang-format on\n#endif"
+    yield "// clang-format on"
 
 
 OPERATORS = {"gelu": "GELU", "gelu_tanh": "FAST_GELU", "silu": "QUICK_GELU", "mish": "MISH"}

@@ -1,12 +1,7 @@
 /* norm.h: what the families of norms share in the backward: how what is kept is read. */
-#ifndef EBB_KERNELS_PLAIN_LAYERS_NORM_H
-#define EBB_KERNELS_PLAIN_LAYERS_NORM_H
+#pragma once
 
 #include "kernels/kernels.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* How dy and the value that was normalised are read off what is kept. */
 typedef enum ebb_norm_kept {
@@ -37,8 +32,3 @@ static inline double ebb_norm_undo(double scale, double bias, double least)
     size = size > floor ? size : floor;
     return scale < 0 ? -1.0 / size : 1.0 / size;
 }
-
-#ifdef __cplusplus
-}
-#endif
-#endif

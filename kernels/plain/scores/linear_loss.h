@@ -8,14 +8,9 @@
  *
  *   workspace:  | scores [block, C], then their gradient | loss of each row, double [block] |
  */
-#ifndef EBB_KERNELS_PLAIN_SCORES_LINEAR_LOSS_H
-#define EBB_KERNELS_PLAIN_SCORES_LINEAR_LOSS_H
+#pragma once
 
 #include "kernels/plain/indices.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_linear_loss {
     int64_t rows, inner, classes; /* N, K, C */
@@ -39,8 +34,3 @@ ebb_status ebb_linear_loss_workspace(const ebb_call *c, size_t *bytes);
 
 /* Sizes, pointers and labels; each label is checked. */
 ebb_status ebb_linear_loss_begin(const ebb_call *c, ebb_linear_loss *l);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

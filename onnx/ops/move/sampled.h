@@ -6,14 +6,9 @@
  * A place q has one coordinate an axis, in elements from 0; its taps are the product of the axes'
  * neighbours: 1 (nearest), 2 (linear) or 4 (cubic) an axis.
  */
-#ifndef EBB_ONNX_OPS_MOVE_SAMPLED_H
-#define EBB_ONNX_OPS_MOVE_SAMPLED_H
+#pragma once
 
 #include "onnx/graph/build.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_sampling {
     enum { EBB_SAMPLE_NEAREST, EBB_SAMPLE_LINEAR, EBB_SAMPLE_CUBIC } mode;
@@ -40,8 +35,3 @@ void ebb_emit_sampled(ebb_build *b, const ebb_sampling *s, ebb_value x, const eb
  * value: 1). */
 ebb_value ebb_emit_folded(ebb_build *b, const ebb_sampling *s, int d, ebb_value at,
                           ebb_value *slope);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

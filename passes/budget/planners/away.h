@@ -14,14 +14,9 @@
  * to so many bytes alive, one is looked for that makes the step longer by least: where there are few sites the
  * best, by branch and bound; else what Belady's rule takes (needed again last), less what it need not take.
  */
-#ifndef EBB_PASSES_BUDGET_PLANNERS_AWAY_H
-#define EBB_PASSES_BUDGET_PLANNERS_AWAY_H
+#pragma once
 
 #include "exec/weigh/estimate.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 enum { EBB_AWAY_PLACES = 2, EBB_AWAY_FEW = 12 }; /* the best is looked for among so many sites */
 
@@ -78,8 +73,3 @@ ebb_status ebb_away_weigh(ebb_away_weight *weight, const ebb_away_problem *p, ui
  * rule takes is more than need be, which packs better. */
 ebb_status ebb_away_find(ebb_away_weight *weight, const ebb_away_problem *p, uint64_t most,
                          bool all, ebb_arena *scratch);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

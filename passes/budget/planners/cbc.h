@@ -1,14 +1,9 @@
 /* cbc.h: COIN-OR's CBC, a solver of mixed integer programs, by its C interface. It is opened when it is
  * first asked for: who never asks needs neither it nor the linear algebra that comes with it.
  */
-#ifndef EBB_PASSES_BUDGET_PLANNERS_CBC_H
-#define EBB_PASSES_BUDGET_PLANNERS_CBC_H
+#pragma once
 
 #include "onnx/words/status.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_cbc_model ebb_cbc_model; /* its own */
 
@@ -37,8 +32,3 @@ typedef struct ebb_cbc {
 
 /* EBB_UNSUPPORTED: it is not on this machine. */
 ebb_status ebb_cbc_open(const ebb_cbc **cbc);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -3,14 +3,9 @@
  * What planners share that only choose which forward values stay: the choice is turned into
  * executions here, repeats as late as possible, and candidates are compared by the referee.
  */
-#ifndef EBB_PASSES_BUDGET_PLANNERS_KEPT_H
-#define EBB_PASSES_BUDGET_PLANNERS_KEPT_H
+#pragma once
 
 #include "passes/budget/planners/planner.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* How long a copy that was made again lives. */
 typedef enum ebb_remat_hold {
@@ -109,8 +104,3 @@ ebb_status ebb_remat_best_halve(ebb_remat_best *best, uint32_t most, uint32_t le
 
 /* How many schedules may be tried: `steps` microseconds of work, at most `most`, at least 4. */
 uint32_t ebb_remat_tries(const ebb_remat_problem *problem, uint64_t steps, uint32_t most);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

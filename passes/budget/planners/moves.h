@@ -11,14 +11,9 @@
  * Random numbers come from a fixed seed and work is counted (in the units of slots.h): the same
  * state gives the same moves everywhere.
  */
-#ifndef EBB_PASSES_BUDGET_PLANNERS_MOVES_H
-#define EBB_PASSES_BUDGET_PLANNERS_MOVES_H
+#pragma once
 
 #include "passes/budget/planners/slots.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 enum { EBB_MOVES_TABU = 64 };
 
@@ -59,8 +54,3 @@ bool ebb_moves_repair(ebb_moves *f, double noise, double cost_limit, uint64_t wo
 void ebb_moves_polish(ebb_moves *f, uint64_t work);
 /* Ruins and repairs until the work is used up; keeps what is not dearer. */
 void ebb_moves_improve(ebb_moves *f, uint64_t work);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -16,14 +16,9 @@
  * Planners know numbers alone: no graph, no budget text, no reports. What a planner returns is
  * always weighed; it may return a schedule above the budget where it finds no better one.
  */
-#ifndef EBB_PASSES_BUDGET_PLANNERS_PLANNER_H
-#define EBB_PASSES_BUDGET_PLANNERS_PLANNER_H
+#pragma once
 
 #include "onnx/words/arena.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 #define EBB_REMAT_NONE UINT32_MAX
 
@@ -182,8 +177,3 @@ typedef struct ebb_planner {
 
 const ebb_planner *const *ebb_planners(size_t *count);
 const ebb_planner *ebb_planner_find(const char *name); /* NULL: none */
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,14 +1,9 @@
 /* problem.h: between a graph and its numbers. */
-#ifndef EBB_PASSES_BUDGET_PLANNERS_PROBLEM_H
-#define EBB_PASSES_BUDGET_PLANNERS_PROBLEM_H
+#pragma once
 
 #include "exec/weigh/estimate.h"
 #include "passes/budget/planners/planner.h"
 #include "rewrite/rewrite.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 enum { EBB_REMAT_DEEP = 64 }; /* views of views at most */
 
@@ -42,8 +37,3 @@ ebb_status ebb_remat_source_make(ebb_remat_source *source, ebb_arena *arena, con
  * *copies: how many were made. */
 ebb_status ebb_remat_apply(ebb_edit *e, const ebb_remat_source *source,
                            const ebb_remat_schedule *schedule, size_t *copies);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,12 +1,7 @@
 /* search.h: the frontier of a problem: what each budget costs. */
-#ifndef EBB_PASSES_BUDGET_PLANNERS_SEARCH_H
-#define EBB_PASSES_BUDGET_PLANNERS_SEARCH_H
+#pragma once
 
 #include "passes/budget/planners/planner.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_remat_point {
     uint64_t peak_bytes;
@@ -38,8 +33,3 @@ ebb_status ebb_remat_exact(ebb_remat_schedule *schedule, bool *proven,
 ebb_status ebb_remat_exact_frontier(ebb_remat_frontier *frontier, bool *proven,
                                     const ebb_remat_problem *problem, uint64_t steps,
                                     ebb_arena *arena);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -13,14 +13,9 @@
  * taking away one execution costs O(operands x log slots). Slot number op_count is the end of the
  * step: what stays is read there.
  */
-#ifndef EBB_PASSES_BUDGET_PLANNERS_SLOTS_H
-#define EBB_PASSES_BUDGET_PLANNERS_SLOTS_H
+#pragma once
 
 #include "passes/budget/planners/planner.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_slots_runs { /* where one operator runs, ascending; the first is its own slot */
     uint32_t *slot;
@@ -98,8 +93,3 @@ ebb_status ebb_slots_schedule(const ebb_slots *s, ebb_remat_schedule *schedule, 
 /* Takes over the repeats of a schedule (what repeats twice within a slot does so once). The order
  * of first executions must be list order; false where it is not. */
 bool ebb_slots_load(ebb_slots *s, const ebb_remat_schedule *schedule);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -8,15 +8,10 @@
  * rule (ebb_dialect_NAME, in dialect/FAMILY.c) emits the nodes for one call. The pass inline
  * applies them.
  */
-#ifndef EBB_PASSES_FLATTEN_DIALECT_DIALECT_H
-#define EBB_PASSES_FLATTEN_DIALECT_DIALECT_H
+#pragma once
 
 #include "onnx/ops/common.h"
 #include "rewrite/rewrite.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 #define EBB_DOMAIN_ML "ai.onnx.ml" /* read, never emitted */
 
@@ -76,8 +71,3 @@ ebb_value ebb_emit_shaped(ebb_build *b, ebb_value x, const int64_t *dims, uint32
 
 /* x + y, or x where y is none. */
 ebb_value ebb_emit_plus(ebb_build *b, ebb_value x, ebb_value y);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

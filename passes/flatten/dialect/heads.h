@@ -1,12 +1,7 @@
 /* heads.h: what the fused forms of attention share: the heads of one call, as they are found. */
-#ifndef EBB_PASSES_FLATTEN_DIALECT_HEADS_H
-#define EBB_PASSES_FLATTEN_DIALECT_HEADS_H
+#pragma once
 
 #include "passes/flatten/dialect/dialect.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_heads {
     ebb_value q, k, v; /* [B, N, S, h], [B, heads of keys, T, h] */
@@ -65,8 +60,3 @@ void ebb_heads_insert(ebb_build *b, ebb_foreign *f, ebb_heads *h, int64_t length
 /* bool [B, 1, S, T]: whether a query, behind h->past, sees a key. */
 ebb_value ebb_heads_seen_from(ebb_build *b, ebb_foreign *f, const ebb_heads *h, int64_t s,
                               int64_t t);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -7,14 +7,9 @@
  * ours, whose bodies the file carries. The new ones have bodies, too (out.def), as functions of the
  * model: who has no such operator runs those.
  */
-#ifndef EBB_PASSES_FLATTEN_DIALECT_OUT_H
-#define EBB_PASSES_FLATTEN_DIALECT_OUT_H
+#pragma once
 
 #include "onnx/graph/build.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Of a training graph without marks of shared memory. Afterwards ebb runs it no more: it reads it,
  * as it reads what ONNX Runtime writes. *narrowed: batch norms whose running variance was divided
@@ -28,8 +23,3 @@ ebb_status ebb_out_eval(ebb_graph *g);
 /* The body of a com.microsoft operator of out.def as a function of the model; where it has one
  * already, nothing. */
 ebb_status ebb_out_body(ebb_model *model, const char *name);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

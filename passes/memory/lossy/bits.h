@@ -1,14 +1,9 @@
 /* bits.h: how many bits each coded tensor gets, so that they are so many on average. */
-#ifndef EBB_PASSES_MEMORY_LOSSY_BITS_H
-#define EBB_PASSES_MEMORY_LOSSY_BITS_H
+#pragma once
 
 #include "onnx/words/status.h"
 
 #include <stddef.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 enum { EBB_BITS_LEAVE = 32 }; /* no code: it is left as it is */
 
@@ -31,8 +26,3 @@ void ebb_bits_share(ebb_bits_item *const *items, size_t count, int most, double 
  * {"schema": "ebb.sensitivity/1", "tensors": [{"name": ..., "range2": ..., ...}]}. */
 ebb_status ebb_bits_measured(ebb_bits_item *const *items, size_t count, const char *path,
                              bool by_gradient, size_t *missing);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

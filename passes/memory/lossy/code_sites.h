@@ -1,12 +1,7 @@
 /* code_sites.h: the saved tensors that could be kept as codes, and who reads them. */
-#ifndef EBB_PASSES_MEMORY_LOSSY_CODE_SITES_H
-#define EBB_PASSES_MEMORY_LOSSY_CODE_SITES_H
+#pragma once
 
 #include "passes/memory/decode.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_code_site {
     ebb_value root;
@@ -45,8 +40,3 @@ double ebb_code_error(int bits);
 /* Longer step: encoding `bytes` of `elements` once, decoding them for so many readers. */
 double ebb_code_ns(const ebb_graph *g, int64_t elements, int64_t bytes, int64_t codes,
                    uint32_t readers);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -6,15 +6,10 @@
  *   flat    w = 1 on the whole line: the outer levels are the limits of f', or the error had no end
  *   normal  w is the density of N(0, 1)
  */
-#ifndef EBB_PASSES_MEMORY_LOSSY_FEW_BIT_TABLE_H
-#define EBB_PASSES_MEMORY_LOSSY_FEW_BIT_TABLE_H
+#pragma once
 
 #include "onnx/words/arena.h"
 #include "onnx/words/status.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 enum { EBB_FEW_BIT_MOST = 4, EBB_FEW_BIT_LEVELS = 1 << EBB_FEW_BIT_MOST };
 
@@ -47,8 +42,3 @@ ebb_status ebb_few_bit_judge(ebb_few_bit_table *table, double alpha, bool normal
  */
 ebb_status ebb_few_bit_read(ebb_few_bit_table *table, const char *path, const char *function,
                             unsigned bits);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

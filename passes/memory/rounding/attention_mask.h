@@ -1,13 +1,8 @@
 /* attention_mask.h: what stands between the scores of attention and their softmax. Only attention.c
  * uses it. */
-#ifndef EBB_PASSES_MEMORY_ROUNDING_ATTENTION_MASK_H
-#define EBB_PASSES_MEMORY_ROUNDING_ATTENTION_MASK_H
+#pragma once
 
 #include "passes/common.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_masking { /* as the operator's inputs and attributes say it */
     bool causal;
@@ -33,8 +28,3 @@ const char *ebb_masking_where(ebb_masking *mask, const ebb_graph *g, ebb_value c
  * made for that condition before, so that layers share it. */
 ebb_status ebb_masking_keep(ebb_value *keep, const ebb_masking *mask, ebb_edit *e, ebb_node before,
                             ebb_value *made);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

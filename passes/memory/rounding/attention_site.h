@@ -1,14 +1,9 @@
 /* attention_site.h: the nodes of an attention: the forward chain from its scores to its product with v,
  * and the backward chain that the gradient makes of it. attention.c shows both.
  */
-#ifndef EBB_PASSES_MEMORY_ROUNDING_ATTENTION_SITE_H
-#define EBB_PASSES_MEMORY_ROUNDING_ATTENTION_SITE_H
+#pragma once
 
 #include "passes/memory/rounding/attention_mask.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 enum { EBB_ATTENTION_NODES = 32, EBB_ATTENTION_STEPS = 6 };
 
@@ -36,8 +31,3 @@ bool ebb_attention_find(ebb_attention_site *s, const ebb_graph *g, ebb_node soft
 bool ebb_attention_has(const ebb_attention_site *s, ebb_node n); /* n goes with the site */
 /* What the nodes outside read of it: y, and the gradients of q, k and v. */
 bool ebb_attention_gives(const ebb_attention_site *s, ebb_value v);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

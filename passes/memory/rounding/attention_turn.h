@@ -1,14 +1,9 @@
 /* attention_turn.h: keys that a Transpose brings to [..., d, t], as the scores' product wants them.
  * Only attention.c uses it.
  */
-#ifndef EBB_PASSES_MEMORY_ROUNDING_ATTENTION_TURN_H
-#define EBB_PASSES_MEMORY_ROUNDING_ATTENTION_TURN_H
+#pragma once
 
 #include "passes/common.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_key_turn {
     int rank;
@@ -26,8 +21,3 @@ ebb_value ebb_key_turn_emit(ebb_build *b, const ebb_graph *g, const ebb_key_turn
 
 /* What the backward Transpose gives, of a gradient dk [..., t, d]. */
 ebb_value ebb_key_turn_back(ebb_build *b, const ebb_key_turn *turn, ebb_value dk);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

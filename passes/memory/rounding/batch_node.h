@@ -1,12 +1,7 @@
 /* batch_node.h: what the rules of batch_rules.c and batch_layers.c ask of a node and say of it. */
-#ifndef EBB_PASSES_MEMORY_ROUNDING_BATCH_NODE_H
-#define EBB_PASSES_MEMORY_ROUNDING_BATCH_NODE_H
+#pragma once
 
 #include "passes/memory/rounding/batch_rules.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 extern const char ebb_batch_mixes[], ebb_batch_crossed[], ebb_batch_unknown[];
 
@@ -130,8 +125,3 @@ int ebb_batch_axis_through(const ebb_type *to, int64_t *outer, const ebb_type *f
     const char *ebb_parts_##batch(ebb_batch_node *b);
 #include "onnx/tables/ops.def"
 #undef EBB_OP
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -14,14 +14,9 @@
  *
  * A rule says what of this an operator makes of it, or that it does not know.
  */
-#ifndef EBB_PASSES_MEMORY_ROUNDING_BATCH_RULES_H
-#define EBB_PASSES_MEMORY_ROUNDING_BATCH_RULES_H
+#pragma once
 
 #include "passes/common.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef enum ebb_batch_where {
     EBB_BATCH_WHOLE = 0,
@@ -57,8 +52,3 @@ typedef struct ebb_batch_node {
 /* Fills `out` (and asks of `in`), where at least one input is in PARTS, SUM or OWN. NULL, or why
  * the node cannot be computed in parts: a literal. */
 const char *ebb_batch_rule(ebb_batch_node *b);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

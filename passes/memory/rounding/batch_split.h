@@ -10,14 +10,9 @@
  * group. What is made of labels alone and adds up (how many count) is needed by other nodes of the part, and
  * so are statistics that rows are computed of: such a sum is made at once, and WHOLE from there on. Where labels are
  * mixed (a mask that is looked up in all rows in one), each process gets those of all and goes on with them WHOLE. */
-#ifndef EBB_PASSES_MEMORY_ROUNDING_BATCH_SPLIT_H
-#define EBB_PASSES_MEMORY_ROUNDING_BATCH_SPLIT_H
+#pragma once
 
 #include "passes/memory/rounding/batch_rules.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_batch_slices { /* slices of a whole value */
     ebb_batch_form form;          /* how; outer 0: none yet */
@@ -77,8 +72,3 @@ ebb_status ebb_batch_put_together(ebb_batch_split *s, ebb_value v);
 
 /* Which input of a loss, or of its gradient, the labels are. */
 uint32_t ebb_batch_labels(ebb_op op);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

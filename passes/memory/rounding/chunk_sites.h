@@ -1,14 +1,9 @@
 /* chunk_sites.h: a linear layer, the cross-entropy of its scores, and the gradients of both, as
  * they lie around in a graph: what chunk-loss makes one node of.
  */
-#ifndef EBB_PASSES_MEMORY_ROUNDING_CHUNK_SITES_H
-#define EBB_PASSES_MEMORY_ROUNDING_CHUNK_SITES_H
+#pragma once
 
 #include "passes/common.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 enum { EBB_CHUNK_CUTS = 4 };
 
@@ -66,8 +61,3 @@ int ebb_chunk_axis_in(const ebb_type *to, const ebb_type *from, int axis);
 int ebb_chunk_axis_transposed(const ebb_graph *g, ebb_node n, int axis, bool upwards);
 
 extern const char ebb_chunk_unknown_shape[];
-
-#ifdef __cplusplus
-}
-#endif
-#endif

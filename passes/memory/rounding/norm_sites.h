@@ -1,7 +1,6 @@
 /* norm_sites.h, of norm_from_output.c and inplace_abn.c: the backward nodes of normalisations, and
  * how they are given the output instead of the input. */
-#ifndef EBB_PASSES_MEMORY_ROUNDING_NORM_SITES_H
-#define EBB_PASSES_MEMORY_ROUNDING_NORM_SITES_H
+#pragma once
 
 #include "passes/common.h"
 
@@ -55,5 +54,3 @@ ebb_status ebb_norm_guard_declined(ebb_edit *e, const ebb_norm_site *site, const
 void ebb_norm_guard_passed(ebb_norm_guard *guard, const ebb_norm_site *site);
 /* One note for all sites that were rewritten. */
 ebb_status ebb_norm_guard_note(ebb_edit *e, const ebb_norm_guard *guard);
-
-#endif

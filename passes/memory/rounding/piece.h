@@ -8,14 +8,9 @@
  * is found so is taken for it; names tell nothing. A backward that other passes have rewritten is
  * not found, and the piece is left alone.
  */
-#ifndef EBB_PASSES_MEMORY_ROUNDING_PIECE_H
-#define EBB_PASSES_MEMORY_ROUNDING_PIECE_H
+#pragma once
 
 #include "passes/common.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_piece {
     const ebb_node *nodes; /* of the forward, in order */
@@ -52,8 +47,3 @@ ebb_status ebb_piece_grad_saves(ebb_piece_saves *result, const ebb_piece_grad *g
 ebb_build ebb_piece_grad_build(ebb_edit *e, const ebb_piece_grad *grad);
 /* dx in place of all parts; the dead nodes go. */
 ebb_status ebb_piece_grad_replace(ebb_edit *e, const ebb_piece_grad *grad, ebb_value dx);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

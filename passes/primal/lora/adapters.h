@@ -6,17 +6,12 @@
  *   dora.c    rows that have a length of their own: what W's are long, and nodes that stretch them
  *   ../lora.c nodes beside a layer, what is frozen, and the pass
  */
-#ifndef EBB_PASSES_PRIMAL_LORA_ADAPTERS_H
-#define EBB_PASSES_PRIMAL_LORA_ADAPTERS_H
+#pragma once
 
 #include <jansson.h>
 
 #include "ebb.h"
 #include "passes/common.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 enum { EBB_LORA_PARTS = 3 };
 
@@ -134,8 +129,3 @@ ebb_status ebb_lora_find_squares(const ebb_graph *g, ebb_lora_layer *layer, ebb_
  * those without an adapter having no length. */
 ebb_value ebb_lora_stretch(ebb_build *b, const ebb_lora_layer *layer, const ebb_lora_made *made,
                            ebb_value wide);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

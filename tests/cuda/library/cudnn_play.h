@@ -7,8 +7,7 @@
  * So it holds what is asked of cuDNN (which operand plays which role, how it lies in memory, what
  * follows what), not cuDNN. float32.
  */
-#ifndef EBB_TESTS_CUDA_CUDNN_PLAY_H
-#define EBB_TESTS_CUDA_CUDNN_PLAY_H
+#pragma once
 
 #include "kernels/cuda/library/cudnn/internal.h"
 #undef __global__ /* which the kernels for the host name themselves */
@@ -199,5 +198,3 @@ static inline void play_convolution(const testing *t, ebb_work_reader read)
     for (int i = 0; i < play_count; i++)
         free(play_all[i].inner);
 }
-
-#endif

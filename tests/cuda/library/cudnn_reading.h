@@ -1,6 +1,5 @@
 /* cudnn_reading.h: calls without bytes, for tests of what cuDNN is asked for. */
-#ifndef EBB_TESTS_CUDA_CUDNN_READING_H
-#define EBB_TESTS_CUDA_CUDNN_READING_H
+#pragma once
 
 #include "tests/cuda/cuda.h"
 
@@ -140,5 +139,3 @@ static inline int read_then_plan(const struct CMUnitTest *calls, size_t call_cou
     printf("SKIP: no kernel is planned: %s\n", why);
     return failed != 0 ? failed : UNPLANNED;
 }
-
-#endif

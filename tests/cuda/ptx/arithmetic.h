@@ -6,8 +6,7 @@
  * last place, of lg2 2^-22 (absolute within (0.5, 2), else relative), of rcp 1 unit, of div 2, of
  * rsqrt 2^-22.9 relative; of rcp and rsqrt in double none is stated.
  */
-#ifndef EBB_TESTS_CUDA_PTX_ARITHMETIC_H
-#define EBB_TESTS_CUDA_PTX_ARITHMETIC_H
+#pragma once
 
 #include "tests/cuda/ptx/ptx.h"
 
@@ -243,5 +242,3 @@ static inline double gross_rsqrt(double a)
     a = flushed_f64(a);
     return upper_half(a == 0 ? copysign(INFINITY, a) : 1 / sqrt(a));
 }
-
-#endif

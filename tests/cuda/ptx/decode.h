@@ -4,8 +4,7 @@
  *     names.c      registers, variables, labels, constants: a word to an operand
  *     decode.c     statements: a function's text to instructions
  */
-#ifndef EBB_TESTS_CUDA_PTX_DECODE_H
-#define EBB_TESTS_CUDA_PTX_DECODE_H
+#pragma once
 
 #include "tests/cuda/ptx/ptx.h"
 
@@ -63,5 +62,3 @@ bool ptx_next_operand(decoding *d, operand *to);
 bool ptx_take_vector(decoding *d, operand *list, uint32_t count, bool writes);
 bool ptx_take_address(decoding *d, instruction *i);
 label *ptx_label_of(decoding *d, word w); /* NULL: no memory */
-
-#endif

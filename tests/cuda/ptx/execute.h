@@ -4,8 +4,7 @@
  *     value.c      a value of each lane: ops.def, and whole values of parts
  *     access.c     loads, stores, atomic exchanges
  */
-#ifndef EBB_TESTS_CUDA_PTX_EXECUTE_H
-#define EBB_TESTS_CUDA_PTX_EXECUTE_H
+#pragma once
 
 #include "tests/cuda/ptx/ptx.h"
 
@@ -70,5 +69,3 @@ bool ptx_access(const machine *m, warp *w, const group *g, const instruction *i,
                 uint32_t *lane);
 bool ptx_exchange(const machine *m, warp *w, const group *g, const instruction *i, uint32_t lanes,
                   uint32_t *lane);
-
-#endif

@@ -15,8 +15,7 @@
  * first that is deepest in calls, then the one that is earliest in the text, so that they meet
  * again where branches join.
  */
-#ifndef EBB_TESTS_CUDA_PTX_PTX_H
-#define EBB_TESTS_CUDA_PTX_PTX_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -248,5 +247,3 @@ void ptx_start(warp *w, function *entry, uint32_t threads);
 /* Up to so many steps, or to a barrier or the end. */
 bool ptx_run(machine *m, warp *w, uint32_t steps);
 extern uint64_t ptx_seed;
-
-#endif

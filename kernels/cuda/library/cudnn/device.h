@@ -8,8 +8,7 @@
  *
  * Nothing here needs cuDNN. Read next: plan.h.
  */
-#ifndef EBB_KERNELS_CUDA_LIBRARY_CUDNN_DEVICE_H
-#define EBB_KERNELS_CUDA_LIBRARY_CUDNN_DEVICE_H
+#pragma once
 
 #include "onnx/words/status.h"
 
@@ -31,5 +30,4 @@ ebb_status ebb_cudnn_device_find(ebb_cudnn_device *device, const char *name);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

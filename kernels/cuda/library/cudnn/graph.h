@@ -6,8 +6,7 @@
  *
  *     shapes.h: sizes -> graph (internal.h: how one is built) -> plan.h: graph -> kernels
  */
-#ifndef EBB_KERNELS_CUDA_LIBRARY_CUDNN_GRAPH_H
-#define EBB_KERNELS_CUDA_LIBRARY_CUDNN_GRAPH_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -88,5 +87,4 @@ int64_t ebb_cudnn_role_bytes(const ebb_cudnn_graph *graph, ebb_cudnn_role role);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

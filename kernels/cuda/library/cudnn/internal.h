@@ -16,17 +16,12 @@
  * Errors stick: after one, every call does nothing and returns 0. A tensor is its number: the role
  * that it plays where it is in memory, else a fresh one; 0 is none.
  */
-#ifndef EBB_KERNELS_CUDA_LIBRARY_CUDNN_INTERNAL_H
-#define EBB_KERNELS_CUDA_LIBRARY_CUDNN_INTERNAL_H
+#pragma once
 
 #include <cudnn_graph.h>
 
 #include "kernels/cuda/library/cudnn/plan.h"
 #include "onnx/words/arena.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* ---- the library ---- */
 
@@ -146,8 +141,3 @@ void ebb_cudnn_matmul(ebb_cudnn_graph *graph, int a, int b, int c);
 void ebb_cudnn_reduce(ebb_cudnn_graph *graph, cudnnReduceTensorOp_t how, int x, int y);
 /* y is x under other dims and strides: a transpose of something virtual. */
 void ebb_cudnn_reshape(ebb_cudnn_graph *graph, int x, int y);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -12,8 +12,7 @@
  * The device is either the present one (a handle) or a described one (device.h), for which the
  * workspace is exact and nothing can be run.
  */
-#ifndef EBB_KERNELS_CUDA_LIBRARY_CUDNN_PLAN_H
-#define EBB_KERNELS_CUDA_LIBRARY_CUDNN_PLAN_H
+#pragma once
 
 #include "kernels/cuda/library/cudnn/device.h"
 #include "kernels/cuda/library/cudnn/graph.h"
@@ -64,5 +63,4 @@ ebb_status ebb_cudnn_plan_run(const ebb_cudnn_plan *plan, void *handle, int coun
 
 #ifdef __cplusplus
 }
-#endif
 #endif

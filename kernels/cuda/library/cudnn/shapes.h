@@ -7,8 +7,7 @@
  * A BOOLEAN mask is one bit an element, eight neighbours along the fastest dim to a byte, lowest
  * bit first: numel / 8 bytes, with channels a multiple of 8.
  */
-#ifndef EBB_KERNELS_CUDA_LIBRARY_CUDNN_SHAPES_H
-#define EBB_KERNELS_CUDA_LIBRARY_CUDNN_SHAPES_H
+#pragma once
 
 #include "kernels/cuda/library/cudnn/graph.h"
 
@@ -110,5 +109,4 @@ ebb_status ebb_cudnn_attention_backward(ebb_cudnn_graph **graph,
 
 #ifdef __cplusplus
 }
-#endif
 #endif

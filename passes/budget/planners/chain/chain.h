@@ -11,14 +11,9 @@
  * workspace, several outputs. What the chain cannot say (values that skip stages, gradients that
  * wait for the update) is approximated, so plans are always weighed on the true problem.
  */
-#ifndef EBB_PASSES_BUDGET_PLANNERS_CHAIN_CHAIN_H
-#define EBB_PASSES_BUDGET_PLANNERS_CHAIN_CHAIN_H
+#pragma once
 
 #include "passes/budget/planners/kept.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_chain {
     const ebb_remat_problem *problem;
@@ -77,8 +72,3 @@ ebb_status ebb_tape_move(ebb_tape *tape, ebb_remat_move_kind kind, uint32_t valu
 
 /* Most bytes beside `base` where every stage keeps all that its backward reads; at least 1. */
 uint64_t ebb_chain_all_kept(const ebb_chain *c);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

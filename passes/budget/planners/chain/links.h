@@ -15,14 +15,9 @@
  * Paper: Hong et al., "Optimal gradient checkpointing of a chain for least peak memory",
  * arXiv 2502.12499.
  */
-#ifndef EBB_PASSES_BUDGET_PLANNERS_CHAIN_LINKS_H
-#define EBB_PASSES_BUDGET_PLANNERS_CHAIN_LINKS_H
+#pragma once
 
 #include "onnx/words/arena.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 #define EBB_LINKS_NEVER UINT64_MAX
 
@@ -57,8 +52,3 @@ uint64_t ebb_links_least_running(ebb_links *links);
 
 /* kept[1 .. node-1] by from[]; kept[node] and the rest are left alone. */
 void ebb_links_trace(const ebb_links *links, uint32_t node, bool *kept);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

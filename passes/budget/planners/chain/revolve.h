@@ -5,14 +5,9 @@
  *
  * Paper: Griewank and Walther, Algorithm 799, 2000. Several memories: walk/walk.h.
  */
-#ifndef EBB_PASSES_BUDGET_PLANNERS_CHAIN_REVOLVE_H
-#define EBB_PASSES_BUDGET_PLANNERS_CHAIN_REVOLVE_H
+#pragma once
 
 #include "onnx/words/arena.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* C(s + r, s): the longest chain that can be gone back over with s slots where no step is run
  * forward more than r times. 0 where an argument is negative; at most UINT64_MAX. */
@@ -26,8 +21,3 @@ uint64_t ebb_revolve_forwards(uint64_t l, uint64_t s);
  * `slots` (at least 1) with that of the state itself. By always going so far, the number of
  * forward steps is t(steps, slots). */
 uint64_t ebb_revolve_advance(uint64_t steps, uint64_t slots);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,14 +1,9 @@
 /* dtr.h: one walk through a step within a budget, evicting and making again: dtr_walk.c.
  * dtr_price.c says what goes. What the walk is for, and the method, are in dtr.c.
  */
-#ifndef EBB_PASSES_BUDGET_PLANNERS_DTR_DTR_H
-#define EBB_PASSES_BUDGET_PLANNERS_DTR_DTR_H
+#pragma once
 
 #include "passes/budget/planners/planner.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef enum ebb_dtr_time { EBB_DTR_SINCE_LAST_USE, EBB_DTR_UNTIL_NEXT_USE } ebb_dtr_time;
 
@@ -120,8 +115,3 @@ void ebb_dtr_forget(ebb_dtr_walk *walk);
  * it took. */
 bool ebb_dtr_walk_run(ebb_dtr_walk *walk, ebb_remat_schedule *schedule, ebb_dtr_variant variant,
                       uint64_t budget, uint64_t allowed, uint64_t *work);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

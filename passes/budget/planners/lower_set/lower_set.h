@@ -1,14 +1,9 @@
 /* lower_set.h: a family of lower sets of a step's forward, and schedules from what is kept:
  * lower_family.c, lower_build.c. The method is in lower_set.c.
  */
-#ifndef EBB_PASSES_BUDGET_PLANNERS_LOWER_SET_LOWER_SET_H
-#define EBB_PASSES_BUDGET_PLANNERS_LOWER_SET_LOWER_SET_H
+#pragma once
 
 #include "passes/budget/planners/planner.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* LOW: values and gradients of the block go as its backward comes by. HIGH: all of them are there
  * at once, which stands for what making the block again needs for a while. */
@@ -52,8 +47,3 @@ ebb_status ebb_lower_builder_new(ebb_lower_builder **builder, const ebb_remat_pr
  * and what it lacks; else all that the backward wants of its block. Good until the next call. */
 void ebb_lower_build(ebb_lower_builder *builder, ebb_remat_schedule *schedule, const bool *kept,
                      const uint32_t *block, bool late);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -9,14 +9,9 @@
  * An order is an array of all operators, each once. The state at position i is what is alive
  * between the operators i-1 and i; while an operator runs, its outputs and workspace come on top.
  */
-#ifndef EBB_PASSES_BUDGET_PLANNERS_ORDER_ORDER_H
-#define EBB_PASSES_BUDGET_PLANNERS_ORDER_ORDER_H
+#pragma once
 
 #include "passes/budget/planners/planner.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 enum { EBB_ORDER_WINDOW = 64 }; /* the longest stretch: its sets are bits of a word */
 
@@ -90,8 +85,3 @@ ebb_status ebb_order_cut(ebb_order *o, const uint32_t *seq, uint32_t at, uint32_
  * leaves position[] and state[] as they are after the change. */
 ebb_status ebb_order_window(ebb_order *o, uint32_t *seq, uint32_t from, uint32_t count,
                             uint64_t floor, uint32_t width, bool *changed, bool *exact);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

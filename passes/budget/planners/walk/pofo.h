@@ -21,14 +21,9 @@
  * Paper: Beaumont, Eyraud-Dubois, Shilova, "Efficient combination of rematerialization and offloading
  * for training DNNs", NeurIPS 2021.
  */
-#ifndef EBB_PASSES_BUDGET_PLANNERS_WALK_POFO_H
-#define EBB_PASSES_BUDGET_PLANNERS_WALK_POFO_H
+#pragma once
 
 #include "onnx/words/arena.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_pofo_stage {
     double forward, backward;
@@ -70,8 +65,3 @@ uint32_t ebb_pofo_split(const ebb_pofo *chain, const double *rotor, uint32_t i, 
 
 ebb_status ebb_pofo_make(ebb_pofo_plan *plan, const ebb_pofo *chain, const double *rotor,
                          ebb_arena *arena);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,12 +1,7 @@
 /* tables.h: what the dynamic programmes of this room share. */
-#ifndef EBB_PASSES_BUDGET_PLANNERS_WALK_TABLES_H
-#define EBB_PASSES_BUDGET_PLANNERS_WALK_TABLES_H
+#pragma once
 
 #include "passes/budget/planners/walk/walk.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* least[n], n = 1 .. count: the least time for n * block steps whose first state is at hand, all
  * slots of level 0 free, moves in it for nothing. */
@@ -14,8 +9,3 @@ void ebb_walk_in_memory(double *least, uint32_t count, uint32_t block, const ebb
 
 /* The least of up[i] + down[-i], i = 0 .. count-1; HUGE_VAL where count is 0. */
 double ebb_walk_least_sum(const double *up, const double *down, size_t count);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -24,14 +24,9 @@
  * segment (bounded by levels and costs) for the rest; hrevolve levels * slots * n^2, and from some
  * length on over blocks of steps; join slots * the product of the lengths * their sum.
  */
-#ifndef EBB_PASSES_BUDGET_PLANNERS_WALK_WALK_H
-#define EBB_PASSES_BUDGET_PLANNERS_WALK_WALK_H
+#pragma once
 
 #include "onnx/words/arena.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 enum { EBB_WALK_LEVELS = 8, EBB_WALK_BRANCHES = 8 };
 #define EBB_WALK_NO_LIMIT UINT32_MAX
@@ -116,8 +111,3 @@ ebb_status ebb_walk_join(ebb_walk *walk, const ebb_course *course, double *cost)
 ebb_status ebb_walk_binomial(ebb_walk *walk, uint32_t first, uint32_t end, uint32_t slots);
 /* The time of that. */
 double ebb_walk_binomial_time(const ebb_course *course, uint32_t steps, uint32_t slots);
-
-#ifdef __cplusplus
-}
-#endif
-#endif
