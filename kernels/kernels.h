@@ -82,6 +82,11 @@ static inline int64_t ebb_elements(const ebb_type *type)
     return n;
 }
 
+static inline int64_t ebb_least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
 typedef struct ebb_kernel {
     const char *name; /* "dnnl.matmul" */
     ebb_op op;
@@ -98,6 +103,21 @@ typedef struct ebb_kernel {
     ebb_status (*run)(const ebb_call *);
     void (*release)(ebb_call *); /* NULL: nothing */
 } ebb_kernel;
+
+/* Returns the reason, where there is one: EBB_TRY of a function that says why not. */
+#define EBB_ASK(reason)               \
+    do {                              \
+        const char *asked = (reason); \
+        if (asked != NULL)            \
+            return asked;             \
+    } while (0)
+/* The same as an error of a call that was accepted. */
+#define EBB_MUST_FIT(call, reason)                      \
+    do {                                                \
+        const char *asked = (reason);                   \
+        if (asked != NULL)                              \
+            return ebb_call_error((call), "%s", asked); \
+    } while (0)
 
 /* Why this kernel does not take the call, or NULL. */
 static inline const char *ebb_kernel_declines(const ebb_kernel *kernel, const ebb_call *call)

@@ -107,12 +107,11 @@ const char *ebb_operand_misfit(const ebb_operand *o, bool packed)
 
 static const char *misfit_of_all(const ebb_call *c, bool packed)
 {
-    const char *why = NULL;
-    for (uint32_t i = 0; why == NULL && i < c->input_count; i++)
-        why = ebb_operand_misfit(&c->in[i], packed);
-    for (uint32_t o = 0; why == NULL && o < c->output_count; o++)
-        why = ebb_operand_misfit(&c->out[o], packed);
-    return why;
+    for (uint32_t i = 0; i < c->input_count; i++)
+        EBB_ASK(ebb_operand_misfit(&c->in[i], packed));
+    for (uint32_t o = 0; o < c->output_count; o++)
+        EBB_ASK(ebb_operand_misfit(&c->out[o], packed));
+    return NULL;
 }
 
 const char *ebb_call_any(const ebb_call *c)

@@ -12,9 +12,7 @@ const char *ebb_einsum_call_read(ebb_einsum *e, const ebb_call *c)
     for (uint32_t i = 0; i < c->input_count; i++)
         types[i] = &c->in[i].type;
     const char *equation = ebb_attr_string(&c->attrs, "equation", "");
-    const char *why = ebb_einsum_read(e, equation, c->input_count, types);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_einsum_read(e, equation, c->input_count, types));
     if (e->out_rank != y->rank)
         return "the output has another rank than the equation";
     for (int d = 0; d < e->out_rank; d++)
@@ -89,9 +87,7 @@ const char *ebb_gram_pool_read(ebb_gram_pool *p, const ebb_call *c)
     const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
     if (!ebb_dtype_is_integer((ebb_dtype)x->dtype))
         return "works on integers only";
-    const char *why = read_pool(p, c);
-    if (why != NULL)
-        return why;
+    EBB_ASK(read_pool(p, c));
     if (x->rank < 1 || y->rank != x->rank)
         return "the input is a scalar, or the output of another rank";
     for (uint32_t i = 0; i < p->grams; i++)

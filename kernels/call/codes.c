@@ -76,9 +76,7 @@ static const char *wrong_codes(const ebb_operand *codes, const ebb_operand *rang
 
 const char *ebb_quantize_misfit(const ebb_call *c)
 {
-    const char *why = wrong_attributes(c);
-    if (why != NULL)
-        return why;
+    EBB_ASK(wrong_attributes(c));
     if (!ebb_call_has(c, 0) || !ebb_dtype_is_float((ebb_dtype)c->in[0].type.dtype))
         return "what it encodes is no float";
     if (!is_key(c, 1))
@@ -94,9 +92,7 @@ const char *ebb_quantize_misfit(const ebb_call *c)
 
 const char *ebb_quantize_running_misfit(const ebb_call *c)
 {
-    const char *why = ebb_quantize_misfit(c);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_quantize_misfit(c));
     if (!ebb_call_has(c, 2) || !ebb_call_wants(c, 2))
         return "has no state of running ranges";
     ebb_groups v = ebb_quantize_groups(c);
@@ -112,9 +108,7 @@ const char *ebb_quantize_running_misfit(const ebb_call *c)
 
 const char *ebb_dequantize_misfit(const ebb_call *c)
 {
-    const char *why = wrong_attributes(c);
-    if (why != NULL)
-        return why;
+    EBB_ASK(wrong_attributes(c));
     if (!ebb_call_wants(c, 0) || !ebb_dtype_is_float((ebb_dtype)c->out[0].type.dtype))
         return "what it decodes to is no float";
     if (!ebb_call_has(c, 1) || c->in[0].type.rank != 2)
@@ -210,9 +204,7 @@ static bool is_vector(const ebb_operand *o, uint8_t dtype, int64_t size)
 
 const char *ebb_low_bit_misfit(const ebb_call *c)
 {
-    const char *why = unfit_layout(c);
-    if (why != NULL)
-        return why;
+    EBB_ASK(unfit_layout(c));
     if (c->input_count < 3)
         return "wrong number of operands";
     const ebb_low_bit l = ebb_low_bit_of(c);

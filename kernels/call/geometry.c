@@ -119,9 +119,7 @@ const char *ebb_geometry_read(ebb_geometry *w, const ebb_attrs *attrs, const ebb
             w->stride[axis] > LIMIT || w->dilation[axis] > LIMIT || w->wide[axis] > INT32_MAX ||
             w->narrow[axis] > INT32_MAX)
             return "a size, stride or dilation is out of range";
-    const char *why = read_pads(w, attrs, transposed);
-    if (why != NULL)
-        return why;
+    EBB_ASK(read_pads(w, attrs, transposed));
     for (int axis = 0; axis < EBB_AXES; axis++)
         if (w->pad_begin[axis] < 0 || w->pad_end[axis] < 0 || w->pad_begin[axis] > LIMIT ||
             w->pad_end[axis] > LIMIT)
@@ -178,8 +176,8 @@ const char *ebb_conv_read(ebb_geometry *w, const ebb_call *call)
     const ebb_operand *in = call->in, *out = call->out;
     if (ebb_channels_first_op(call->op) != EBB_OP_UNKNOWN) {
         ebb_channels_view view;
-        const char *why = ebb_channels_first_read(&view, call);
-        return why != NULL ? why : ebb_conv_read(w, &view.call);
+        EBB_ASK(ebb_channels_first_read(&view, call));
+        return ebb_conv_read(w, &view.call);
     }
     if (call->op == EBB_OP_CONV_TRANSPOSE)
         return ebb_geometry_read(w, &call->attrs, &out[0].type, &in[0].type, &in[1].type, true);
@@ -200,9 +198,7 @@ const char *ebb_pooled_read(ebb_geometry *w, int64_t side[EBB_AXES], int64_t cel
     ebb_type wide = ebb_type_tensor((ebb_dtype)m->dtype, m->rank, dims);
     if (p < 1 || p > INT32_MAX || !ebb_type_elements(&wide, &n))
         return "p or input_shape is out of range";
-    const char *why = ebb_geometry_read(w, &call->attrs, &wide, dy, &call->out[0].type, false);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_geometry_read(w, &call->attrs, &wide, dy, &call->out[0].type, false));
     if (m->dims[0] != w->batch || m->dims[1] != w->wide_channels)
         return "M does not have the images and channels of input_shape";
     for (int axis = 0; axis < EBB_AXES; axis++) {
@@ -220,12 +216,11 @@ const char *ebb_pool_read(ebb_geometry *w, const ebb_call *call)
     const ebb_type *first = &call->in[0].type, *out = &call->out[0].type;
     bool backward = call->op == EBB_OP_MAX_POOL_GRAD || call->op == EBB_OP_AVERAGE_POOL_GRAD ||
                     call->op == EBB_OP_MAX_POOL_PACKED_GRAD;
-    const char *why = ebb_geometry_read(w, &call->attrs, backward ? out : first,
-                                        backward ? first : out, NULL, false);
-    if (why == NULL && call->op == EBB_OP_MAX_POOL_GRAD &&
-        !ebb_type_same_shape(&call->in[1].type, out))
-        why = "the shapes of X and of its gradient differ";
-    return why;
+    EBB_ASK(ebb_geometry_read(w, &call->attrs, backward ? out : first, backward ? first : out, NULL,
+                              false));
+    if (call->op == EBB_OP_MAX_POOL_GRAD && !ebb_type_same_shape(&call->in[1].type, out))
+        return "the shapes of X and of its gradient differ";
+    return NULL;
 }
 
 const char *ebb_taps_misfit(const ebb_geometry *w, const ebb_call *call)

@@ -2,6 +2,7 @@
 #include "kernels/call/misfit.h"
 
 #include "kernels/draws.h"
+#include "kernels/math/invert_fit.h"
 
 #include <float.h>
 #include <math.h>
@@ -140,9 +141,7 @@ const char *ebb_pack_sign_misfit(const ebb_call *c)
 
 const char *ebb_update_misfit(const ebb_call *c, uint32_t first, uint32_t groups)
 {
-    const char *why = ebb_call_any(c);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_call_any(c));
     const uint8_t dtype = c->in[first].type.dtype;
     for (uint32_t i = 0; i < first; i++)
         if (ebb_elements(&c->in[i].type) != 1)
@@ -158,6 +157,16 @@ const char *ebb_update_misfit(const ebb_call *c, uint32_t first, uint32_t groups
             return "an output is missing or differs in type";
     }
     return NULL;
+}
+
+const ebb_invert_fit *ebb_invert_fit_of(const ebb_call *c, double *alpha)
+{
+    bool scaled = c->op == EBB_OP_QUICK_GELU_GRAD_FROM_OUTPUT;
+    *alpha = scaled ? ebb_attr_float(&c->attrs, "alpha", (double)1.702f) : 1.0;
+    return scaled                                       ? &ebb_invert_silu // x sigmoid(alpha x)
+           : c->op == EBB_OP_GELU_GRAD_FROM_OUTPUT      ? &ebb_invert_gelu
+           : c->op == EBB_OP_FAST_GELU_GRAD_FROM_OUTPUT ? &ebb_invert_gelu_tanh
+                                                        : &ebb_invert_mish;
 }
 
 const char *ebb_invert_misfit(const ebb_call *c)

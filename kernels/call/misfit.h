@@ -40,6 +40,8 @@ const char *ebb_update_misfit(const ebb_call *c, uint32_t first, uint32_t groups
 const char *ebb_pack_bits_misfit(const ebb_call *c); /* PackBits, UnpackBits */
 const char *ebb_pack_sign_misfit(const ebb_call *c); /* PackSign, MaskGrad */
 const char *ebb_invert_misfit(const ebb_call *c);    /* (dY, Y, bits of the side) -> dX */
+/* The function that such a call inverts, as that of alpha x, over alpha. */
+const struct ebb_invert_fit *ebb_invert_fit_of(const ebb_call *c, double *alpha);
 
 enum { EBB_FEW_BIT_MOST = 4 };
 const char *ebb_few_bit_misfit(const ebb_call *c);

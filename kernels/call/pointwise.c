@@ -103,9 +103,7 @@ const char *ebb_formula_misfit(const ebb_call *c, bool halves)
 {
     const ebb_formula_row *row = &ebb_formula_rows[formulas[c->op] - 1];
     const ebb_dtype dtype = c->input_count > 0 ? (ebb_dtype)c->in[0].type.dtype : EBB_NONE;
-    const char *why = ebb_call_any(c);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_call_any(c));
     if (row->kind == EBB_FORMULA_CHOICE)
         return ebb_element_bytes(&c->out[0].type) > 8 ? "elements are wider than 8 bytes" : NULL;
     for (uint32_t i = 1; i < c->input_count; i++) {

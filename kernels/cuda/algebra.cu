@@ -233,9 +233,7 @@ static ebb_status prepare_grams(ebb_call *c)
 {
     ebb_gram_pool p;
     pool_room r;
-    const char *why = ebb_gram_pool_read(&p, c);
-    if (why != NULL)
-        return ebb_call_error(c, "%s", why);
+    EBB_MUST_FIT(c, ebb_gram_pool_read(&p, c));
     (void)room_of(&r, &p, width_of(c)); // the workspace has been asked for
     EBB_TRY(ebb_gpu_stage(r.bytes, &c->state));
     put_pool((char *)c->state, &r, &p, width_of(c));

@@ -200,9 +200,7 @@ static bool is_staged(const ebb_call *c, const ebb_attention *a)
 static ebb_status workspace(const ebb_call *c, size_t *bytes)
 {
     ebb_attention a;
-    const char *why = ebb_attention_read(&a, c);
-    if (why != NULL)
-        return ebb_call_error(c, "%s", why);
+    EBB_MUST_FIT(c, ebb_attention_read(&a, c));
     *bytes = along_bytes(&a, c->in[1].type.dtype) + (is_staged(c, &a) ? c->out[0].bytes : 0);
     return NULL;
 }

@@ -305,9 +305,7 @@ double ebb_cuda_scalar(const ebb_call *c, uint32_t input, double otherwise)
 
 const char *ebb_cuda_floats(const ebb_call *c)
 {
-    const char *why = ebb_call_any(c);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_call_any(c));
     uint8_t dtype = c->input_count > 0 ? c->in[0].type.dtype : (uint8_t)EBB_NONE;
     if (!ebb_dtype_is_float((ebb_dtype)dtype))
         return "computes in float16, bfloat16, float32 and float64 only";

@@ -164,8 +164,8 @@ static const char *dtypes_of_cast(const ebb_call *c)
 {
     if (!can((ebb_dtype)c->in[0].type.dtype) || !can((ebb_dtype)c->out[0].type.dtype))
         return "casts among numbers and bool only";
-    const char *why = ebb_operand_misfit(&c->in[0], true);
-    return why != NULL ? why : ebb_operand_misfit(&c->out[0], true);
+    EBB_ASK(ebb_operand_misfit(&c->in[0], true));
+    return ebb_operand_misfit(&c->out[0], true);
 }
 
 static const char *dtypes_of_cast_like(const ebb_call *c) // the second input lends its dtype only

@@ -317,14 +317,14 @@ static const char *large_planes(const ebb_call *c, const ebb_type *x)
 
 static const char *misfit_split(const ebb_call *c)
 {
-    const char *why = ebb_split_frequency_misfit(c);
-    return why != NULL ? why : large_planes(c, &c->in[0].type);
+    EBB_ASK(ebb_split_frequency_misfit(c));
+    return large_planes(c, &c->in[0].type);
 }
 
 static const char *misfit_split_decode(const ebb_call *c)
 {
-    const char *why = ebb_split_frequency_decode_misfit(c);
-    return why != NULL ? why : large_planes(c, &c->out[0].type);
+    EBB_ASK(ebb_split_frequency_decode_misfit(c));
+    return large_planes(c, &c->out[0].type);
 }
 
 // clang-format off

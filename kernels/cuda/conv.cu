@@ -388,9 +388,7 @@ static ebb_status run(const ebb_call *c)
     const int row = ebb_cuda_float_row(c->in[0].type.dtype);
     const uint32_t shared =
         2 * CONV_STEP * CONV_PITCH * (uint32_t)(row == 1 ? sizeof(double) : sizeof(float));
-    const char *why = read_call(&a, c);
-    if (why != NULL)
-        return ebb_call_error(c, "%s", why);
+    EBB_MUST_FIT(c, read_call(&a, c));
     a.out = c->out[0].data;
     a.left = c->in[way == CONV_WEIGHT ? 0 : 1].data;
     a.right = c->in[way == CONV_WEIGHT ? 1 : 0].data;

@@ -261,9 +261,7 @@ const char *ebb_cuda_product_of_einsum(ebb_cuda_product *product, const ebb_call
 {
     ebb_einsum e;
     pair p;
-    const char *why = misfit(&e, c);
-    if (why != NULL)
-        return why;
+    EBB_ASK(misfit(&e, c));
     if (e.inputs != 2 || next_pair(&p, &e, c, 0) != NULL)
         return "it is not of two operands";
     const einsum_args *s = &p.args;

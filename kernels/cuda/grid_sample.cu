@@ -92,9 +92,7 @@ static ebb_cuda_product product_of(const ebb_deform *f)
 static ebb_status deform_workspace(const ebb_call *c, size_t *bytes)
 {
     ebb_deform f;
-    const char *why = ebb_deform_read(&f, c);
-    if (why != NULL)
-        return ebb_call_error(c, "%s", why);
+    EBB_MUST_FIT(c, ebb_deform_read(&f, c));
     const ebb_cuda_product p = product_of(&f);
     bool fits = ebb_size_mul(bytes, (size_t)f.w.wide_channels, (size_t)f.taps) &&
                 ebb_size_mul(bytes, *bytes, (size_t)f.volume) &&
@@ -124,9 +122,7 @@ static ebb_status run_deform_conv(const ebb_call *c)
 {
     deform_args a;
     memset(&a, 0, sizeof a);
-    const char *why = ebb_deform_read(&a.f, c);
-    if (why != NULL)
-        return ebb_call_error(c, "%s", why);
+    EBB_MUST_FIT(c, ebb_deform_read(&a.f, c));
     a.columns = c->workspace;
     a.x = c->in[0].data;
     a.offsets = c->in[2].data;

@@ -25,8 +25,10 @@ typedef struct invert_args {
 static const ebb_gpu_kernel kernels[4] = EBB_CUDA_FLOATS(from_output);
 
 /* (dY, Y, bits) {alpha} -> dX */
-static ebb_status run(const ebb_call *c, const ebb_invert_fit *k, double alpha)
+static ebb_status run(const ebb_call *c)
 {
+    double alpha;
+    const ebb_invert_fit *k = ebb_invert_fit_of(c, &alpha);
     invert_args a;
     memset(&a, 0, sizeof a);
     a.dx = c->out[0].data;
@@ -46,30 +48,8 @@ static ebb_status run(const ebb_call *c, const ebb_invert_fit *k, double alpha)
                       EBB_CUDA_BLOCK, 0, a);
 }
 
-static ebb_status run_gelu(const ebb_call *c)
-{
-    return run(c, &ebb_invert_gelu, 1.0);
-}
-
-static ebb_status run_fast_gelu(const ebb_call *c)
-{
-    return run(c, &ebb_invert_gelu_tanh, 1.0);
-}
-
-/* x sigmoid(alpha x) is SiLU of alpha x, over alpha: its derivative is SiLU's where that is
- * alpha y. */
-static ebb_status run_quick_gelu(const ebb_call *c)
-{
-    return run(c, &ebb_invert_silu, ebb_attr_float(&c->attrs, "alpha", (double)1.702f));
-}
-
-static ebb_status run_mish(const ebb_call *c)
-{
-    return run(c, &ebb_invert_mish, 1.0);
-}
-
 // clang-format off
-#define KERNEL(id, made) {.name = "cuda." #made "_grad_from_output", .op = EBB_OP_##id##_GRAD_FROM_OUTPUT, .dtypes = ebb_cuda_floats, .fits = ebb_invert_misfit, .run = run_##made}
+#define KERNEL(id, made) {.name = "cuda." #made "_grad_from_output", .op = EBB_OP_##id##_GRAD_FROM_OUTPUT, .dtypes = ebb_cuda_floats, .fits = ebb_invert_misfit, .run = run}
 const ebb_kernel ebb_cuda_invert[] = {
     KERNEL(GELU,       gelu),
     KERNEL(FAST_GELU,  fast_gelu),

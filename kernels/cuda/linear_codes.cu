@@ -109,9 +109,7 @@ static ebb_status run_linear(const ebb_call *c)
     const bool forward = c->op == EBB_OP_QUANTIZE_LINEAR;
     linear_args a;
     memset(&a, 0, sizeof a);
-    const char *why = ebb_scales_read(&a.scales, c);
-    if (why != NULL)
-        return ebb_call_error(c, "%s", why);
+    EBB_MUST_FIT(c, ebb_scales_read(&a.scales, c));
     a.y = c->out[0].data;
     a.x = c->in[0].data;
     a.scale = c->in[1].data;
@@ -619,18 +617,17 @@ static const char *declines_product(const ebb_call *c)
 
 static const char *misfit_matmul(const ebb_call *c)
 {
-    const char *why = ebb_coded_matmul_misfit(c);
-    return why != NULL ? why : declines_product(c);
+    EBB_ASK(ebb_coded_matmul_misfit(c));
+    return declines_product(c);
 }
 
 static const char *misfit_conv(const ebb_call *c)
 {
     ebb_geometry g;
     ebb_cuda_window w;
-    const char *why = ebb_coded_conv_read(&g, c);
-    if (why == NULL)
-        why = ebb_cuda_window_make(&w, &g);
-    return why != NULL ? why : declines_product(c);
+    EBB_ASK(ebb_coded_conv_read(&g, c));
+    EBB_ASK(ebb_cuda_window_make(&w, &g));
+    return declines_product(c);
 }
 
 // clang-format off

@@ -143,9 +143,7 @@ ebb_status ebb_cuda_product_fill(const ebb_call *c, const ebb_cuda_product *p, u
 
 const char *ebb_cuda_product_misfit(const ebb_call *c)
 {
-    const char *why = ebb_cuda_floats(c);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_cuda_floats(c));
     ebb_cuda_product p;
     if (c->op == EBB_OP_EINSUM)
         return ebb_cuda_product_of_einsum(&p, c);

@@ -269,17 +269,16 @@ EBB_MOVE(tile)
 
 static const char *declines_split(const ebb_call *c)
 {
-    const char *why = ebb_split_misfit(c);
-    return why != NULL ? why : ebb_cuda_constant(c, 1);
+    EBB_ASK(ebb_split_misfit(c));
+    return ebb_cuda_constant(c, 1);
 }
 
 static const char *misfit_slice(const ebb_call *c)
 {
-    const char *why = NULL;
     uint32_t first = c->op == EBB_OP_SLICE_GRAD ? 2 : 1;
-    for (uint32_t i = first; why == NULL && i < first + 4; i++)
-        why = ebb_cuda_constant(c, i);
-    return why;
+    for (uint32_t i = first; i < first + 4; i++)
+        EBB_ASK(ebb_cuda_constant(c, i));
+    return NULL;
 }
 
 /* ---- Pad ---- */
@@ -370,8 +369,8 @@ static const char *misfit_pad(const ebb_call *c)
     if (ebb_call_has(c, 2) &&
         (c->in[2].type.dtype != c->in[0].type.dtype || ebb_elements(&c->in[2].type) != 1))
         return "the value is not one of the input's dtype";
-    const char *why = ebb_cuda_constant(c, 1);
-    return why != NULL ? why : ebb_cuda_constant(c, 3);
+    EBB_ASK(ebb_cuda_constant(c, 1));
+    return ebb_cuda_constant(c, 3);
 }
 
 /* ---- CenterCropPad ---- */

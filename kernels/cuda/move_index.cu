@@ -378,9 +378,7 @@ static ebb_status run_compress(const ebb_call *c)
 
 static const char *declines_non_zero(const ebb_call *c)
 {
-    const char *why = ebb_non_zero_misfit(c);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_non_zero_misfit(c));
     return ebb_elements(&c->in[0].type) > 0x7FFFFFFF ? "more than 2^31 elements" : NULL;
 }
 

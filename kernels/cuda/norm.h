@@ -42,9 +42,7 @@ EBB_GPU_INLINE double ebb_undo(double scale, double bias, double least)
  * any dtype. */
 static inline const char *ebb_cuda_norm_dtypes(const ebb_call *c, uint32_t first, uint32_t last)
 {
-    const char *why = ebb_call_any(c);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_call_any(c));
     for (uint32_t i = 0; i < c->input_count; i++)
         if (ebb_call_has(c, i) && !ebb_dtype_is_float((ebb_dtype)c->in[i].type.dtype))
             return "computes in float16, bfloat16, float32 and float64 only";

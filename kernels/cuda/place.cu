@@ -48,8 +48,8 @@ static const ebb_gpu_kernel lays[4] = EBB_CUDA_FLOATS(col2im);
 
 static const char *misfit_col2im(const ebb_call *c)
 {
-    const char *why = ebb_blocks_misfit(c);
-    return why != NULL ? why : ebb_cuda_constant(c, 2);
+    EBB_ASK(ebb_blocks_misfit(c));
+    return ebb_cuda_constant(c, 2);
 }
 
 static ebb_status run_col2im(const ebb_call *c)

@@ -147,8 +147,8 @@ static const ebb_gpu_kernel global_pools[4] = EBB_CUDA_FLOATS(global_pool);
 
 static const char *read_window(ebb_cuda_window *w, ebb_geometry *g, const ebb_call *c)
 {
-    const char *why = ebb_pool_read(g, c);
-    return why != NULL ? why : ebb_cuda_window_make(w, g);
+    EBB_ASK(ebb_pool_read(g, c));
+    return ebb_cuda_window_make(w, g);
 }
 
 static const char *misfit(const ebb_call *c)
@@ -166,16 +166,16 @@ static const char *dtypes_of_max(const ebb_call *c)
     const uint8_t x = c->in[0].type.dtype;
     if (x != EBB_I8 && x != EBB_U8)
         return ebb_cuda_floats(c);
-    const char *why = ebb_call_any(c);
-    if (why == NULL && c->out[0].type.dtype != x)
-        why = "the output differs in dtype from the input";
-    return why;
+    EBB_ASK(ebb_call_any(c));
+    if (c->out[0].type.dtype != x)
+        return "the output differs in dtype from the input";
+    return NULL;
 }
 
 static const char *misfit_lp(const ebb_call *c)
 {
-    const char *why = misfit(c);
-    return why != NULL ? why : ebb_attr_int(&c->attrs, "p", 2) < 1 ? "p is less than 1" : NULL;
+    EBB_ASK(misfit(c));
+    return ebb_attr_int(&c->attrs, "p", 2) < 1 ? "p is less than 1" : NULL;
 }
 
 static const char *misfit_packed(const ebb_call *c)
@@ -185,8 +185,8 @@ static const char *misfit_packed(const ebb_call *c)
     bool backward = c->op == EBB_OP_MAX_POOL_PACKED_GRAD;
     if (backward ? !ebb_call_has(c, 1) : !ebb_call_wants(c, 1))
         return "no taps";
-    const char *why = read_window(&w, &g, c);
-    return why != NULL ? why : ebb_taps_misfit(&g, c);
+    EBB_ASK(read_window(&w, &g, c));
+    return ebb_taps_misfit(&g, c);
 }
 
 static const char *misfit_global(const ebb_call *c)
@@ -211,9 +211,7 @@ static ebb_status run(const ebb_call *c)
     pool_args a;
     const int row = ebb_cuda_float_row(c->in[0].type.dtype);
     memset(&a, 0, sizeof a);
-    const char *why = read_window(&a.w, &g, c);
-    if (why != NULL)
-        return ebb_call_error(c, "%s", why);
+    EBB_MUST_FIT(c, read_window(&a.w, &g, c));
     a.out = c->out[0].data;
     a.first = c->in[0].data;
     a.images = g.batch * g.wide_channels;

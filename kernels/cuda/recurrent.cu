@@ -15,8 +15,8 @@ static const ebb_gpu_kernel cells_back[4] = EBB_CUDA_FLOATS(lstm_cell_back);
 static const char *misfit(const ebb_call *c)
 {
     ebb_recurrent s;
-    const char *why = ebb_recurrent_read(&s, c);
-    return why != NULL ? why : ebb_usual_lstm_misfit(&s, c);
+    EBB_ASK(ebb_recurrent_read(&s, c));
+    return ebb_usual_lstm_misfit(&s, c);
 }
 
 static ebb_status forward(ebb_recurrent_run *r)

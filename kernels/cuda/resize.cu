@@ -155,10 +155,10 @@ static double constant_number(const ebb_operand *o, int64_t i)
 
 static const char *misfit(const ebb_call *c)
 {
-    const char *why = ebb_resizing_misfit(c);
-    if (why == NULL && c->out[0].type.dtype != c->in[0].type.dtype)
-        why = "the output differs in dtype";
-    return why;
+    EBB_ASK(ebb_resizing_misfit(c));
+    if (c->out[0].type.dtype != c->in[0].type.dtype)
+        return "the output differs in dtype";
+    return NULL;
 }
 
 static bool is_in_run(const ebb_call *c)
@@ -246,9 +246,7 @@ static resize_numbers numbers_of(const ebb_call *c, int input)
 static ebb_status read_scales(resize_args *a, const ebb_call *c, bool in_run)
 {
     const ebb_resizing_inputs in = ebb_resizing_inputs_of(c);
-    const char *why = ebb_resizing_roi_misfit(&a->what, c);
-    if (why != NULL)
-        return ebb_call_error(c, "%s", why);
+    EBB_MUST_FIT(c, ebb_resizing_roi_misfit(&a->what, c));
     if (in_run) {
         a->order = ebb_resize_order_of(&c->attrs, a->what.rank);
         a->scales = numbers_of(c, in.scales);

@@ -248,9 +248,7 @@ static ebb_status run_sketch(const ebb_call *c)
 {
     sketch_args a;
     memset(&a, 0, sizeof a);
-    const char *why = ebb_sketch_read(&a.s, c);
-    if (why != NULL)
-        return ebb_call_error(c, "%s", why);
+    EBB_MUST_FIT(c, ebb_sketch_read(&a.s, c));
     const uint8_t dtype = c->in[0].type.dtype;
     const size_t size = dtype == EBB_F64 ? sizeof(double) : sizeof(float);
     const int64_t tiles = ((a.s.rows + SIDE - 1) / SIDE) * ((a.s.d + SIDE - 1) / SIDE);

@@ -353,18 +353,15 @@ static const char *declines_size(const ebb_type *out, const ebb_type *index)
 
 static const char *declines_elements(const ebb_call *c)
 {
-    const char *why = ebb_scatter_elements_misfit(
-        c, combiner_of(&c->out[0].type, ebb_combine_of(c)).rows != NULL);
+    EBB_ASK(ebb_scatter_elements_misfit(c, combiner_of(&c->out[0].type, ebb_combine_of(c)).rows !=
+                                               NULL));
     const uint32_t index = c->op == EBB_OP_GATHER_ELEMENTS_GRAD ? 2 : 1;
-    return why != NULL ? why : declines_size(&c->out[0].type, &c->in[index].type);
+    return declines_size(&c->out[0].type, &c->in[index].type);
 }
 
 static const char *declines_gather_grad(const ebb_call *c)
 {
-    const char *why =
-        ebb_gather_grad_misfit(c, combiner_of(&c->out[0].type, EBB_COMBINE_ADD).rows != NULL);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_gather_grad_misfit(c, combiner_of(&c->out[0].type, EBB_COMBINE_ADD).rows != NULL));
     const int64_t axis = ebb_axis_of(c, "axis", 0, c->out[0].type.rank);
     const bool wide =
         axis >= 0 && axis < c->out[0].type.rank && c->out[0].type.dims[axis] >= (int64_t)0xFFFFFFFF;

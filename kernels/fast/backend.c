@@ -60,12 +60,11 @@ static const char *declines_operand(const ebb_operand *o, ebb_dtype dtype, bool 
 
 static const char *declines_operands(const ebb_call *call, ebb_dtype dtype, bool plain)
 {
-    const char *why = NULL;
-    for (uint32_t i = 0; why == NULL && i < call->input_count; i++)
-        why = declines_operand(&call->in[i], dtype, plain);
-    for (uint32_t o = 0; why == NULL && o < call->output_count; o++)
-        why = declines_operand(&call->out[o], dtype, plain);
-    return why;
+    for (uint32_t i = 0; i < call->input_count; i++)
+        EBB_ASK(declines_operand(&call->in[i], dtype, plain));
+    for (uint32_t o = 0; o < call->output_count; o++)
+        EBB_ASK(declines_operand(&call->out[o], dtype, plain));
+    return NULL;
 }
 
 const char *ebb_dnnl_floats(const ebb_call *call)

@@ -46,9 +46,7 @@ static const char *declines_operands(const ebb_call *call)
 {
     for (uint32_t i = 0; i < 3; i++) {
         const ebb_operand *o = i < 2 ? &call->in[i] : &call->out[0];
-        const char *why = ebb_dnnl_declines_shape(o, true);
-        if (why != NULL)
-            return why;
+        EBB_ASK(ebb_dnnl_declines_shape(o, true));
         if (o->type.dtype != EBB_BF16 && (i < 2 || o->type.dtype != EBB_F32))
             return "multiplies bfloat16";
     }
@@ -87,12 +85,12 @@ static const char *read_form(form *f, const ebb_call *call)
     if (why != NULL)
         return why;
     f->across = ebb_tile_width(f->channels) / PANEL;
-    f->some = ebb_tile_least((f->filters + BLOCK - 1) / BLOCK * BLOCK, MOST);
+    f->some = ebb_least((f->filters + BLOCK - 1) / BLOCK * BLOCK, MOST);
     while (f->across * ((f->filters + f->some - 1) / f->some) < 2 * ebb_threads() &&
            f->some > 4 * BLOCK)
         f->some = (f->some / 2 + BLOCK - 1) / BLOCK * BLOCK;
     f->jobs = f->across * ((f->filters + f->some - 1) / f->some);
-    f->slots = ebb_tile_least(f->jobs, ebb_threads());
+    f->slots = ebb_least(f->jobs, ebb_threads());
     return NULL;
 }
 
@@ -158,7 +156,7 @@ static void pack_left(const form *f, uint32_t *to, int64_t pixel, int64_t pixels
     const uint16_t *from = (const uint16_t *)f->call->in[0].data + pixel * f->filters + filter;
     for (int64_t first = 0; first < filters; first += BLOCK, to += PAIRS * BLOCK)
         ebb_tile_pair_lines(to, from + first, f->filters, 1, pixels,
-                            ebb_tile_least(filters - first, BLOCK), BLOCK);
+                            ebb_least(filters - first, BLOCK), BLOCK);
 }
 
 /* The channels of the panel, of the pixels that a tap reads. */
@@ -183,8 +181,8 @@ static void pack_right(const form *f, uint32_t *to, const int32_t *at, const uin
 static void add_pixels(const form *f, const memory *m, float *all, float *slot, int64_t pixel,
                        int64_t filter, int64_t filters, int64_t channel)
 {
-    const int64_t pixels = ebb_tile_least(f->count - pixel, TOGETHER), pairs = (pixels + 1) / 2;
-    const int64_t channels = ebb_tile_least(f->channels - channel, PANEL);
+    const int64_t pixels = ebb_least(f->count - pixel, TOGETHER), pairs = (pixels + 1) / 2;
+    const int64_t channels = ebb_least(f->channels - channel, PANEL);
     int32_t *at = (int32_t *)(void *)(slot + m->at);
     uint32_t *right = (uint32_t *)(void *)(slot + m->right);
     look_up(f, (int32_t *)(void *)(all + m->places), at, (int32_t *)(void *)(slot + m->scratch),
@@ -203,8 +201,8 @@ static void add_pixels(const form *f, const memory *m, float *all, float *slot, 
 static void compute_job(const form *f, const memory *m, float *all, float *slot, int64_t job)
 {
     const int64_t channel = job % f->across * PANEL, filter = job / f->across * f->some;
-    const int64_t filters = ebb_tile_least(f->filters - filter, f->some);
-    const int64_t n = ebb_tile_least(f->channels - channel, PANEL);
+    const int64_t filters = ebb_least(f->filters - filter, f->some);
+    const int64_t n = ebb_least(f->channels - channel, PANEL);
     const ebb_operand *y = &f->call->out[0];
     const ebb_dtype dtype = (ebb_dtype)y->type.dtype;
     for (int64_t pixel = 0; pixel < f->count; pixel += TOGETHER)
@@ -230,9 +228,7 @@ static const char *fits(const ebb_call *call)
 static ebb_status workspace(const ebb_call *call, size_t *bytes)
 {
     form f;
-    const char *why = read_form(&f, call);
-    if (why != NULL)
-        return ebb_call_error(call, "%s", why);
+    EBB_MUST_FIT(call, read_form(&f, call));
     if (!ebb_size_mul(bytes, (size_t)memory_of(&f).size, sizeof(float)))
         return ebb_call_error(call, "its product takes too much memory");
     return NULL;
@@ -241,9 +237,7 @@ static ebb_status workspace(const ebb_call *call, size_t *bytes)
 static ebb_status run(const ebb_call *call)
 {
     form f;
-    const char *why = read_form(&f, call);
-    if (why != NULL)
-        return ebb_call_error(call, "%s", why);
+    EBB_MUST_FIT(call, read_form(&f, call));
     const memory m = memory_of(&f);
     float *all = call->workspace;
     f.slots = (int64_t)(call->workspace_bytes / sizeof(float) - (size_t)m.slots) / m.slot;

@@ -50,7 +50,7 @@ static axis phase_along(const ebb_geometry *w, int i, int64_t phase)
               .every = 1};
     while (a.every * (dilation % stride) % stride != 0)
         a.every++;
-    const int64_t tried = ebb_tile_least(a.every, w->kernel[i]);
+    const int64_t tried = ebb_least(a.every, w->kernel[i]);
     while (a.first < tried && (from - a.first * dilation) % stride != 0)
         a.first++;
     if (a.first == tried)
@@ -68,7 +68,7 @@ static void set_phase(form *f, int64_t number)
     for (int i = EBB_AXES - 1; i >= 0; i--) {
         axis *a = &f->along[i];
         if (f->turned) {
-            const int64_t phases = ebb_tile_least(w->stride[i], w->wide[i]);
+            const int64_t phases = ebb_least(w->stride[i], w->wide[i]);
             f->phase[i] = number % phases;
             number /= phases;
             *a = phase_along(w, i, f->phase[i]);
@@ -91,7 +91,7 @@ static int64_t phases(const form *f)
 {
     int64_t n = 1;
     for (int i = 0; i < EBB_AXES && f->turned && n <= MOST_PHASES; i++)
-        n *= ebb_tile_least(ebb_tile_least(f->w.stride[i], f->w.wide[i]), MOST_PHASES + 1);
+        n *= ebb_least(ebb_least(f->w.stride[i], f->w.wide[i]), MOST_PHASES + 1);
     return n;
 }
 
@@ -125,10 +125,9 @@ static void put_row(list *l, const axis *a, int64_t to, int64_t base, int64_t o,
                     int64_t tap)
 {
     const int64_t at = o * a->step + a->start + tap * a->slope;
-    const int64_t before = at < 0 ? ebb_tile_least(n, (a->step - 1 - at) / a->step) : 0;
+    const int64_t before = at < 0 ? ebb_least(n, (a->step - 1 - at) / a->step) : 0;
     const int64_t left = base < 0 ? 0 : a->in - (at + before * a->step);
-    const int64_t inside =
-        left > 0 ? ebb_tile_least(n - before, (left + a->step - 1) / a->step) : 0;
+    const int64_t inside = left > 0 ? ebb_least(n - before, (left + a->step - 1) / a->step) : 0;
     if (!l->padding) {
         put(l, to + before, base + at + before * a->step, inside);
     } else {
@@ -152,7 +151,7 @@ static void put_rows(list *l, const form *f, int64_t tap, int64_t first, int64_t
     int64_t o0 = row / a[1].over % a[0].over, o1 = row % a[1].over, o2 = first % a[2].over;
     int64_t image = 0;
     for (int64_t n, to = 0; to < count; to += n, o2 = 0) {
-        n = ebb_tile_least(count - to, a[2].over - o2);
+        n = ebb_least(count - to, a[2].over - o2);
         const int64_t p0 = place_along(&a[0], o0, t0), p1 = place_along(&a[1], o1, t1);
         const bool inside = p0 >= 0 && p1 >= 0;
         put_row(l, &a[2], to, inside ? image + (p0 * a[1].in + p1) * a[2].in : -1, o2, n,
@@ -245,7 +244,7 @@ static void weight_column(const ebb_gathered *p, float *to, int64_t group, int64
     int64_t tap = first % f->taps;
     from += first / f->taps * apart;
     for (int64_t n; count > 0; to += n, count -= n) {
-        n = f->taps == f->kernel ? ebb_tile_least(count, f->taps - tap) : 1;
+        n = f->taps == f->kernel ? ebb_least(count, f->taps - tap) : 1;
         copy(to, from + (n > 1 ? tap : tap_of(f, tap)), n);
         tap += n;
         if (tap == f->taps) {
@@ -293,7 +292,7 @@ static void store_channel(const ebb_gathered *p, const float *from, int64_t grou
             f->out + (first / f->grid * channels + channel) * whole +
             ((o0 * apart[0] + f->phase[0]) * size[1] + o1 * apart[1] + f->phase[1]) * size[2] +
             o2 * apart[2] + f->phase[2];
-        n = ebb_tile_least(count, a[2].over - o2);
+        n = ebb_least(count, a[2].over - o2);
         for (int64_t i = 0; i < n; i++)
             to[i * apart[2]] = from[i] + bias;
     }
@@ -322,9 +321,7 @@ static void join_rows(ebb_geometry *w)
 static const char *read_form(form *f, const ebb_call *call)
 {
     *f = (form){.op = call->op, .turned = call->op == EBB_OP_CONV_TRANSPOSE};
-    const char *why = ebb_conv_read(&f->w, call);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_conv_read(&f->w, call));
     bool weights = call->op == EBB_OP_CONV_WEIGHT_GRAD;
     f->wide = ebb_geometry_volume(f->w.wide);
     f->narrow = ebb_geometry_volume(f->w.narrow);
@@ -367,9 +364,7 @@ static ebb_gathered product_of(const form *f)
 static const char *misfit(const ebb_call *call)
 {
     form f;
-    const char *why = read_form(&f, call);
-    if (why != NULL)
-        return why;
+    EBB_ASK(read_form(&f, call));
     if (phases(&f) > MOST_PHASES)
         return "strides so large that few elements meet the same taps";
     set_phase(&f, phases(&f) - 1);                              // the smallest
@@ -383,9 +378,7 @@ static const char *misfit(const ebb_call *call)
 static ebb_status workspace(const ebb_call *call, size_t *bytes)
 {
     form f;
-    const char *why = read_form(&f, call);
-    if (why != NULL)
-        return ebb_call_error(call, "%s", why);
+    EBB_MUST_FIT(call, read_form(&f, call));
     *bytes = 0;
     for (int64_t i = 0; i < phases(&f); i++) {
         set_phase(&f, i);
@@ -400,9 +393,7 @@ static ebb_status workspace(const ebb_call *call, size_t *bytes)
 static ebb_status run(const ebb_call *call)
 {
     form f;
-    const char *why = read_form(&f, call);
-    if (why != NULL)
-        return ebb_call_error(call, "%s", why);
+    EBB_MUST_FIT(call, read_form(&f, call));
     for (int64_t i = 0; i < phases(&f); i++) {
         set_phase(&f, i);
         ebb_gathered p = product_of(&f);

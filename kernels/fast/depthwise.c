@@ -199,9 +199,7 @@ static void gather_weights(double *sum, const plane *dy, const plane *x, int64_t
 static const char *misfit(const ebb_call *call)
 {
     ebb_geometry w;
-    const char *why = ebb_conv_read(&w, call);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_conv_read(&w, call));
     if (w.spatial != 2 || w.groups != w.wide_channels || w.groups != w.narrow_channels)
         return "not one filter a channel";
     for (int axis = 1; axis < EBB_AXES; axis++)
@@ -217,9 +215,7 @@ static const char *misfit(const ebb_call *call)
 static ebb_status run(const ebb_call *call)
 {
     ebb_geometry w;
-    const char *why = ebb_conv_read(&w, call);
-    if (why != NULL)
-        return ebb_call_error(call, "%s", why);
+    EBB_MUST_FIT(call, ebb_conv_read(&w, call));
     const float *weight = call->in[1].data, *from = call->in[0].data;
     const float *bias = ebb_dnnl_has(call, 2) ? call->in[2].data : NULL;
     int64_t wide = ebb_geometry_volume(w.wide), narrow = ebb_geometry_volume(w.narrow);
@@ -251,9 +247,7 @@ static ebb_status run(const ebb_call *call)
 static ebb_status run_weights(const ebb_call *call)
 {
     ebb_geometry w;
-    const char *why = ebb_conv_read(&w, call);
-    if (why != NULL)
-        return ebb_call_error(call, "%s", why);
+    EBB_MUST_FIT(call, ebb_conv_read(&w, call));
     int64_t wide = ebb_geometry_volume(w.wide), narrow = ebb_geometry_volume(w.narrow);
     float *out = call->out[0].data;
     EBB_PARALLEL_FOR(w.batch * w.groups * wide)

@@ -241,9 +241,7 @@ static const char *declines_experts(const ebb_call *c)
 static ebb_status run_experts(const ebb_call *c)
 {
     ebb_experts e;
-    const char *why = ebb_experts_read(&e, c);
-    if (why != NULL)
-        return ebb_call_error(c, "%s", why);
+    EBB_MUST_FIT(c, ebb_experts_read(&e, c));
     const ebb_frozen_product p = {
         .a = c->in[0].data,
         .y = c->out[0].data,

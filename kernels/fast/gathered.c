@@ -58,7 +58,7 @@ static blocks blocks_of(const ebb_gathered *p)
 ebb_status ebb_gathered_workspace(const ebb_gathered *p, const ebb_call *call, size_t *bytes)
 {
     blocks b = blocks_of(p);
-    if (!ebb_size_mul(bytes, b.bytes, (size_t)ebb_tile_least(b.jobs, ebb_threads())))
+    if (!ebb_size_mul(bytes, b.bytes, (size_t)ebb_least(b.jobs, ebb_threads())))
         return ebb_call_error(call, "its product takes too much memory");
     return NULL;
 }
@@ -84,7 +84,7 @@ static void pack_rows(const ebb_gathered *p, float *to, int64_t batch, int64_t c
                       int64_t columns, int64_t k, int64_t depth, const ebb_stretch *places)
 {
     float line[MOST_COLUMNS];
-    int64_t there = ebb_tile_least(columns, p->n - column);
+    int64_t there = ebb_least(columns, p->n - column);
     memset(line, 0, sizeof line);
     for (int64_t i = 0; i < depth; i++) {
         p->right(p, line, batch, k + i, column, there, places);
@@ -116,15 +116,15 @@ static void compute(const ebb_gathered *p, const blocks *b, void *memory, int64_
     float *right = left + b->left, *result = right + b->right;
     const int64_t batch = job / (b->down * b->across);
     const int64_t row = job / b->across % b->down * b->rows, column = job % b->across * b->columns;
-    const int64_t rows = ebb_tile_least(b->rows, p->m - row),
-                  columns = ebb_tile_least(b->columns, p->n - column);
+    const int64_t rows = ebb_least(b->rows, p->m - row),
+                  columns = ebb_least(b->columns, p->n - column);
     const int64_t width = ebb_tile_width(columns);
     if (places != NULL && !p->by_columns)
         p->places(p, places, column, columns);
     if (p->k == 0)
         memset(result, 0, (size_t)b->result * sizeof *result);
     for (int64_t k = 0; k < p->k; k += DEPTH) {
-        const int64_t depth = ebb_tile_least(DEPTH, p->k - k);
+        const int64_t depth = ebb_least(DEPTH, p->k - k);
         if (places != NULL && p->by_columns)
             p->places(p, places, k, depth);
         pack_left(p, left, batch, row, part_of(rows, 1, EBB_TILE_ROWS), k, depth);
@@ -143,7 +143,7 @@ void ebb_gathered_run(const ebb_gathered *p, const ebb_call *call)
 {
     const blocks b = blocks_of(p);
     const int64_t slots = (int64_t)(call->workspace_bytes / b.bytes);
-    EBB_PARALLEL_FOR(b.jobs * b.result * ebb_tile_least(p->k, DEPTH))
+    EBB_PARALLEL_FOR(b.jobs * b.result * ebb_least(p->k, DEPTH))
     for (int64_t slot = 0; slot < slots; slot++)
         for (int64_t job = slot; job < b.jobs; job += slots)
             compute(p, &b, (char *)call->workspace + (size_t)slot * b.bytes, job);

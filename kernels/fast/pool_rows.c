@@ -376,9 +376,7 @@ static ebb_status run_rows(const ebb_call *call)
               .dtype = (ebb_dtype)call->in[0].type.dtype,
               .first = call->in[0].data,
               .out = call->out[0].data};
-    const char *why = ebb_pool_read(&p.w, call);
-    if (why != NULL)
-        return ebb_call_error(call, "%s", why);
+    EBB_MUST_FIT(call, ebb_pool_read(&p.w, call));
     const ebb_geometry *w = &p.w;
     bool packed = call->op == EBB_OP_MAX_POOL_PACKED;
     bool unpacked = call->op == EBB_OP_MAX_POOL_PACKED_GRAD;
@@ -406,9 +404,7 @@ static ebb_status run_rows(const ebb_call *call)
 static ebb_status workspace(const ebb_call *call, size_t *bytes)
 {
     ebb_geometry w;
-    const char *why = ebb_pool_read(&w, call);
-    if (why != NULL)
-        return ebb_call_error(call, "%s", why);
+    EBB_MUST_FIT(call, ebb_pool_read(&w, call));
     size_t each = (size_t)floats_of_columns(&w);
     if (sums_apart(call))
         each += (size_t)ebb_geometry_volume(w.wide);
@@ -438,9 +434,7 @@ static const char *dtypes_of_rows(const ebb_call *call)
 static const char *misfit_rows(const ebb_call *call)
 {
     ebb_geometry w;
-    const char *why = ebb_pool_read(&w, call);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_pool_read(&w, call));
     if (ebb_geometry_volume(w.kernel) > MOST_TAPS)
         return "a very large window";
     if (ebb_geometry_volume(w.wide) > INT32_MAX)
@@ -457,16 +451,14 @@ static const char *declines_packed(const ebb_call *call)
     bool backward = call->op == EBB_OP_MAX_POOL_PACKED_GRAD;
     ebb_call floats = *call;
     floats.input_count = floats.output_count = 1;
-    const char *why = floats_of(&floats);
-    if (why == NULL && (backward ? call->input_count < 2 : !ebb_dnnl_wants(call, 1)))
-        why = "no taps";
-    if (why == NULL)
-        why = ebb_pool_read(&w, call);
-    if (why == NULL)
-        why = ebb_taps_misfit(&w, call);
-    if (why == NULL && ebb_geometry_volume(w.kernel) > MOST_TAPS)
-        why = "a very large window";
-    return why;
+    EBB_ASK(floats_of(&floats));
+    if (backward ? call->input_count < 2 : !ebb_dnnl_wants(call, 1))
+        return "no taps";
+    EBB_ASK(ebb_pool_read(&w, call));
+    EBB_ASK(ebb_taps_misfit(&w, call));
+    if (ebb_geometry_volume(w.kernel) > MOST_TAPS)
+        return "a very large window";
+    return NULL;
 }
 
 // clang-format off

@@ -112,7 +112,7 @@ static void pack(const block *k, int64_t first, int64_t count, int64_t depth)
     const side *b = &k->b;
     for (int64_t c = 0; c < k->columns; c += PANEL) {
         const int64_t at = first * b->row + (k->column + c) * b->column;
-        const int64_t n = ebb_tile_least(k->columns - c, PANEL);
+        const int64_t n = ebb_least(k->columns - c, PANEL);
         if (k->all->pairs)
             ebb_tile_pair_lines(pairs_at(k->panels + c * depth), halves_at(b, at), b->row,
                                 b->column, count, n, PANEL);
@@ -185,11 +185,11 @@ static void compute(const block *k)
 {
     const int64_t wide = k->all->wide, unit = k->all->pairs ? 2 : 1;
     for (int64_t first = 0; first < k->inner; first += unit * DEPTH) {
-        const int64_t inner = ebb_tile_least(k->inner - first, unit * DEPTH);
+        const int64_t inner = ebb_least(k->inner - first, unit * DEPTH);
         const int64_t depth = (inner + unit - 1) / unit;
         pack(k, first, inner, depth);
         for (int64_t r = 0; r < k->rows; r += TOGETHER) {
-            const int64_t count = ebb_tile_least(k->rows - r, TOGETHER);
+            const int64_t count = ebb_least(k->rows - r, TOGETHER);
             const rows a = k->all->pairs ? read_pairs(k, k->row + r, count, first, inner, depth)
                                          : read_rows(k, k->row + r, count, first, depth);
             float *sum = k->sum + r * wide;
@@ -212,9 +212,7 @@ static jobs divide(const ebb_product *p)
 {
     const int64_t m = p->out.dims[p->rank - 2], n = p->out.dims[p->rank - 1];
     const int64_t threads = ebb_threads();
-    jobs j = {.batches = 1,
-              .tall = ebb_tile_least(m, TALL),
-              .wide = ebb_tile_least(ebb_tile_width(n), WIDE)};
+    jobs j = {.batches = 1, .tall = ebb_least(m, TALL), .wide = ebb_least(ebb_tile_width(n), WIDE)};
     for (int i = 0; i < p->rank - 2; i++)
         j.batches *= p->out.dims[i];
     for (;;) {
@@ -230,9 +228,9 @@ static jobs divide(const ebb_product *p)
             break;
     }
     j.pairs = EBB_TILE_PAIRS && p->a.dtype == EBB_BF16 && p->b.dtype == EBB_BF16;
-    j.depth = ebb_tile_least((p->a.dims[p->rank - 1] + j.pairs) / (1 + j.pairs), DEPTH);
+    j.depth = ebb_least((p->a.dims[p->rank - 1] + j.pairs) / (1 + j.pairs), DEPTH);
     j.count = j.batches * j.down * j.across;
-    j.slots = ebb_tile_least(threads, j.count);
+    j.slots = ebb_least(threads, j.count);
     j.turned = j.depth * j.wide;
     j.sum = j.turned + TOGETHER * j.depth;
     j.line = j.sum + j.tall * j.wide;
@@ -286,8 +284,8 @@ static void compute_job(const places *at, const ebb_product *p, const jobs *all,
                .added = slot + all->added};
     if (p->biased)
         k.c = side_of(&p->c, 2, at->c, 0);
-    k.rows = ebb_tile_least(p->out.dims[p->rank - 2] - k.row, all->tall);
-    k.columns = ebb_tile_least(p->out.dims[p->rank - 1] - k.column, all->wide);
+    k.rows = ebb_least(p->out.dims[p->rank - 2] - k.row, all->tall);
+    k.columns = ebb_least(p->out.dims[p->rank - 1] - k.column, all->wide);
     compute(&k);
 }
 
@@ -304,10 +302,10 @@ static const char *dtypes(const ebb_call *c)
 static const char *fits(const ebb_call *c)
 {
     ebb_product p;
-    const char *why = ebb_dnnl_declines_shape(&c->out[0], true);
-    for (uint32_t i = 0; why == NULL && i < c->input_count; i++)
-        why = ebb_dnnl_declines_shape(&c->in[i], true);
-    return why != NULL ? why : ebb_product_read(&p, c);
+    EBB_ASK(ebb_dnnl_declines_shape(&c->out[0], true));
+    for (uint32_t i = 0; i < c->input_count; i++)
+        EBB_ASK(ebb_dnnl_declines_shape(&c->in[i], true));
+    return ebb_product_read(&p, c);
 }
 
 bool ebb_product_tiles_bytes(const ebb_product *p, size_t *bytes)
@@ -333,9 +331,7 @@ void ebb_product_tiles_run(const ebb_product *p, const void *a, const void *b, c
 static ebb_status workspace(const ebb_call *c, size_t *bytes)
 {
     ebb_product p;
-    const char *why = ebb_product_read(&p, c);
-    if (why != NULL)
-        return ebb_call_error(c, "%s", why);
+    EBB_MUST_FIT(c, ebb_product_read(&p, c));
     return ebb_product_tiles_bytes(&p, bytes) ? NULL
                                               : ebb_call_error(c, "there are too many threads");
 }
@@ -343,9 +339,7 @@ static ebb_status workspace(const ebb_call *c, size_t *bytes)
 static ebb_status run(const ebb_call *c)
 {
     ebb_product p;
-    const char *why = ebb_product_read(&p, c);
-    if (why != NULL)
-        return ebb_call_error(c, "%s", why);
+    EBB_MUST_FIT(c, ebb_product_read(&p, c));
     ebb_product_tiles_run(&p, c->in[0].data, c->in[1].data, p.biased ? c->in[2].data : NULL,
                           c->out[0].data, c->workspace);
     return NULL;

@@ -121,11 +121,6 @@ EBB_TILE_INLINE void ebb_tile_block(float *c, int64_t c_row, const float *a, int
     ebb_tile_block_of(c, c_row, a, a_row, a_column, b, k, rows, adds, false);
 }
 
-static inline int64_t ebb_tile_least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* n rounded up to whole panels. */
 static inline int64_t ebb_tile_width(int64_t n)
 {

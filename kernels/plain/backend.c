@@ -44,9 +44,7 @@ double ebb_plain_scalar(const ebb_operand *o)
 
 const char *ebb_plain_floats(const ebb_call *c)
 {
-    const char *why = ebb_call_any(c);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_call_any(c));
     if (c->input_count == 0 || (c->in[0].type.dtype != EBB_F32 && c->in[0].type.dtype != EBB_F64))
         return "computes in float32 and float64 only";
     return ebb_call_one_float(c, c->in[0].type.dtype);

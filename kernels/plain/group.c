@@ -42,15 +42,10 @@ static int64_t part_of(const ebb_call *c)
     return n / ranks + (n % ranks != 0);
 }
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Elements of a block of a whole piece: what a rank adds at once. */
 static int64_t block_of(const ebb_call *c)
 {
-    return least(part_of(c), EBB_GROUP_PIECE / ranks_of(c) / (int64_t)size_of(c));
+    return ebb_least(part_of(c), EBB_GROUP_PIECE / ranks_of(c) / (int64_t)size_of(c));
 }
 
 static const char *misfit(const ebb_call *c)
@@ -174,7 +169,7 @@ static ebb_status all_reduce(const ebb_call *c)
     bool alone;
     EBB_TRY(begin(c, &alone));
     for (int64_t at = 0; !alone && at < n; at += block * ranks)
-        EBB_TRY(reduce_piece(c, at, least(block, (n - at + ranks - 1) / ranks)));
+        EBB_TRY(reduce_piece(c, at, ebb_least(block, (n - at + ranks - 1) / ranks)));
     return NULL;
 }
 
@@ -184,7 +179,7 @@ static ebb_status all_reduce(const ebb_call *c)
 static size_t there(const ebb_call *c, int64_t at, int64_t count)
 {
     const int64_t n = whole_of(c);
-    return at >= n ? 0 : (size_t)least(count, n - at) * size_of(c);
+    return at >= n ? 0 : (size_t)ebb_least(count, n - at) * size_of(c);
 }
 
 static void take(char *to, const ebb_call *c, int64_t at, int64_t count)
@@ -203,7 +198,7 @@ static ebb_status reduce_scatter(const ebb_call *c)
     bool alone;
     EBB_TRY(begin(c, &alone));
     for (int64_t at = 0, n; !alone && at < part; at += n) {
-        n = least(block, part - at);
+        n = ebb_least(block, part - at);
         for (int64_t r = 0; r < ranks; r++)
             take(own + (size_t)(r * n) * size, c, r * part + at, n);
         EBB_TRY(ebb_group_all_to_all(c->group, own, piece, (size_t)n * size, c->node));
@@ -221,7 +216,7 @@ static ebb_status all_gather(const ebb_call *c)
     bool alone;
     EBB_TRY(begin(c, &alone));
     for (int64_t at = 0, n; !alone && at < part; at += n) {
-        n = least(block, part - at);
+        n = ebb_least(block, part - at);
         EBB_TRY(ebb_group_all_gather(c->group, (const char *)c->in[0].data + (size_t)at * size,
                                      piece, (size_t)n * size, c->node));
         for (int64_t r = 0; r < ranks; r++)

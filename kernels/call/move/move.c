@@ -32,9 +32,7 @@ ebb_status ebb_move_concat(const ebb_call *c, const ebb_mover *by)
 
 const char *ebb_concat_misfit(const ebb_call *c)
 {
-    const char *why = ebb_call_any(c);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_call_any(c));
     const ebb_type *y = &c->out[0].type;
     const int64_t axis = ebb_axis_of(c, "axis", 1, y->rank);
     int64_t sum = 0;
@@ -97,9 +95,7 @@ ebb_status ebb_move_split(const ebb_call *c, const ebb_mover *by)
 
 const char *ebb_split_misfit(const ebb_call *c)
 {
-    const char *why = ebb_call_any(c);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_call_any(c));
     if (ebb_call_has(c, 1) && !ebb_indices_are(&c->in[1]))
         return "sizes are neither int32 nor int64";
     for (uint32_t i = 0; i < c->output_count; i++)
@@ -200,9 +196,7 @@ ebb_status ebb_move_slice_grad(const ebb_call *c, const ebb_mover *by)
 
 const char *ebb_same_dtype_misfit(const ebb_call *c)
 {
-    const char *why = ebb_call_any(c);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_call_any(c));
     return c->in[0].type.dtype != c->out[0].type.dtype ? "operands differ in dtype" : NULL;
 }
 
@@ -210,9 +204,7 @@ const char *ebb_same_dtype_misfit(const ebb_call *c)
 
 const char *ebb_transpose_misfit(const ebb_call *c)
 {
-    const char *why = ebb_call_any_bits(c);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_call_any_bits(c));
     uint32_t count = 0;
     const ebb_type *x = &c->in[0].type;
     const int64_t *perm = ebb_attr_ints(&c->attrs, "perm", &count);
@@ -272,9 +264,7 @@ ebb_status ebb_move_space_to_depth(const ebb_call *c, const ebb_mover *by)
 
 const char *ebb_depth_misfit(const ebb_call *c)
 {
-    const char *why = ebb_same_dtype_misfit(c);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_same_dtype_misfit(c));
     const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
     int64_t b = ebb_attr_int(&c->attrs, "blocksize", 0);
     if (x->rank != 4 || y->rank != 4 || b <= 0 || b > 65536)
@@ -303,9 +293,7 @@ ebb_status ebb_move_expand(const ebb_call *c, const ebb_mover *by)
 
 const char *ebb_expand_misfit(const ebb_call *c)
 {
-    const char *why = ebb_same_dtype_misfit(c);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_same_dtype_misfit(c));
     const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
     if (x->rank > y->rank)
         return "the output does not fit the input";
@@ -358,9 +346,7 @@ ebb_status ebb_move_tile(const ebb_call *c, const ebb_mover *by)
 
 const char *ebb_tile_misfit(const ebb_call *c)
 {
-    const char *why = ebb_same_dtype_misfit(c);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_same_dtype_misfit(c));
     const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
     if (x->rank != y->rank)
         return "the output does not fit the input";

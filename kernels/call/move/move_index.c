@@ -5,18 +5,16 @@
 
 const char *ebb_gather_misfit(const ebb_call *c)
 {
-    const char *why = ebb_call_any(c);
-    if (why == NULL && !ebb_indices_are(&c->in[1]))
-        why = "indices are neither int32 nor int64";
-    return why != NULL ? why : ebb_same_dtype_misfit(c);
+    EBB_ASK(ebb_call_any(c));
+    if (!ebb_indices_are(&c->in[1]))
+        return "indices are neither int32 nor int64";
+    return ebb_same_dtype_misfit(c);
 }
 
 const char *ebb_gather_elements_misfit(const ebb_call *c)
 {
-    const char *why = ebb_gather_misfit(c);
+    EBB_ASK(ebb_gather_misfit(c));
     const ebb_type *data = &c->in[0].type, *index = &c->in[1].type;
-    if (why != NULL)
-        return why;
     if (data->rank == 0 || index->rank != data->rank ||
         !ebb_type_same_shape(index, &c->out[0].type))
         return "indices do not fit the data";
@@ -29,10 +27,8 @@ const char *ebb_gather_elements_misfit(const ebb_call *c)
 
 const char *ebb_gather_nd_misfit(const ebb_call *c)
 {
-    const char *why = ebb_gather_misfit(c);
+    EBB_ASK(ebb_gather_misfit(c));
     const ebb_type *data = &c->in[0].type, *t = &c->in[1].type;
-    if (why != NULL)
-        return why;
     int64_t shared = ebb_attr_int(&c->attrs, "batch_dims", 0);
     if (t->rank < 1 || shared < 0 || shared >= t->rank || shared > data->rank ||
         t->dims[t->rank - 1] > data->rank - shared)
@@ -45,9 +41,7 @@ const char *ebb_gather_nd_misfit(const ebb_call *c)
 
 const char *ebb_one_hot_misfit(const ebb_call *c)
 {
-    const char *why = ebb_call_any(c);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_call_any(c));
     if (ebb_elements(&c->in[2].type) != 2 || c->in[2].type.dtype != c->out[0].type.dtype)
         return "values are not two of the output's dtype";
     if (c->out[0].type.rank != c->in[0].type.rank + 1)
@@ -60,9 +54,7 @@ const char *ebb_one_hot_misfit(const ebb_call *c)
 
 const char *ebb_non_zero_misfit(const ebb_call *c)
 {
-    const char *why = ebb_call_any(c);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_call_any(c));
     if (c->out[0].type.dtype != EBB_I64 || c->out[0].type.rank != 2 ||
         c->out[0].type.dims[0] != c->in[0].type.rank)
         return "the output is not int64[rank, count]";
@@ -71,9 +63,7 @@ const char *ebb_non_zero_misfit(const ebb_call *c)
 
 const char *ebb_tensor_scatter_misfit(const ebb_call *c)
 {
-    const char *why = ebb_call_any(c);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_call_any(c));
     const ebb_type *x = &c->in[0].type, *u = &c->in[1].type;
     const int64_t axis = ebb_axis_of(c, "axis", -2, x->rank);
     if (axis < 1 || axis >= x->rank || u->rank != x->rank || u->dtype != x->dtype)

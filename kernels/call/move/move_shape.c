@@ -44,9 +44,7 @@ const char *ebb_shape_misfit(const ebb_call *c)
 
 const char *ebb_trilu_misfit(const ebb_call *c)
 {
-    const char *why = ebb_call_any(c);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_call_any(c));
     if (c->in[0].type.rank < 2)
         return "the input is no matrix";
     if (ebb_call_has(c, 1) && (ebb_elements(&c->in[1].type) != 1 || !ebb_indices_are(&c->in[1])))
@@ -56,9 +54,7 @@ const char *ebb_trilu_misfit(const ebb_call *c)
 
 const char *ebb_range_misfit(const ebb_call *c)
 {
-    const char *why = ebb_call_any(c);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_call_any(c));
     const ebb_type *y = &c->out[0].type;
     if (y->rank != 1)
         return "the output is no vector";
@@ -119,9 +115,7 @@ const void *ebb_constant_of_shape_value(const ebb_call *c)
 
 const char *ebb_constant_of_shape_misfit(const ebb_call *c)
 {
-    const char *why = ebb_call_any(c);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_call_any(c));
     const ebb_attr *value = ebb_attr_find(&c->attrs, "value");
     if (value == NULL || value->tensor == NULL)
         return c->out[0].type.dtype != EBB_F32 ? "the output is not float32" : NULL;

@@ -65,10 +65,8 @@ const char *ebb_affine_misfit(const ebb_call *c)
 
 const char *ebb_deform_read(ebb_deform *d, const ebb_call *c)
 {
-    const char *why =
-        ebb_geometry_read(&d->w, &c->attrs, &c->in[0].type, &c->out[0].type, &c->in[1].type, false);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_geometry_read(&d->w, &c->attrs, &c->in[0].type, &c->out[0].type, &c->in[1].type,
+                              false));
     d->taps = ebb_geometry_volume(d->w.kernel);
     d->volume = ebb_geometry_volume(d->w.narrow);
     d->wide = ebb_geometry_volume(d->w.wide);

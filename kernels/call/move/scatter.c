@@ -25,14 +25,11 @@ static const char *not_combined(const ebb_operand *index, const ebb_operand *upd
 
 const char *ebb_scatter_elements_misfit(const ebb_call *c, bool combines)
 {
-    const char *why = ebb_call_any(c);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_call_any(c));
     const bool grad = c->op == EBB_OP_GATHER_ELEMENTS_GRAD;
     const ebb_operand *index = &c->in[grad ? 2 : 1], *update = &c->in[grad ? 0 : 2];
     const ebb_type *out = &c->out[0].type;
-    if ((why = not_combined(index, update, out, combines)) != NULL)
-        return why;
+    EBB_ASK(not_combined(index, update, out, combines));
     if (out->rank == 0 || index->type.rank != out->rank ||
         !ebb_type_same_shape(&index->type, &update->type))
         return "indices and updates do not fit the data";
@@ -45,12 +42,9 @@ const char *ebb_scatter_elements_misfit(const ebb_call *c, bool combines)
 
 const char *ebb_gather_grad_misfit(const ebb_call *c, bool combines)
 {
-    const char *why = ebb_call_any(c);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_call_any(c));
     const ebb_type *out = &c->out[0].type;
-    if ((why = not_combined(&c->in[1], &c->in[2], out, combines)) != NULL)
-        return why;
+    EBB_ASK(not_combined(&c->in[1], &c->in[2], out, combines));
     const int64_t axis = ebb_axis_of(c, "axis", 0, out->rank);
     if (axis < 0 || axis >= out->rank)
         return NULL; /* run() says it better */
@@ -62,12 +56,9 @@ const char *ebb_gather_grad_misfit(const ebb_call *c, bool combines)
 
 const char *ebb_scatter_nd_misfit(const ebb_call *c, bool combines)
 {
-    const char *why = ebb_call_any(c);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_call_any(c));
     const ebb_type *data = &c->in[0].type, *index = &c->in[1].type, *update = &c->in[2].type;
-    if ((why = not_combined(&c->in[1], &c->in[2], data, combines)) != NULL)
-        return why;
+    EBB_ASK(not_combined(&c->in[1], &c->in[2], data, combines));
     if (index->rank < 1 || index->dims[index->rank - 1] > data->rank)
         return "indices have more coordinates than the data";
     int64_t expected = 1;

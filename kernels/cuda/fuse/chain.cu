@@ -105,11 +105,8 @@ const char *ebb_chain_step(ebb_chain *chain, const ebb_call *call, const int *op
     }
     if (!computes_in(p.dtype))
         return "chains compute with floats and bools only";
-    const char *why = ebb_formula_of(call, &p.use) && p.op != EBB_OP_WHERE
-                          ? formula_step(&p, dtypes)
-                          : other_step(&p, dtypes);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_formula_of(call, &p.use) && p.op != EBB_OP_WHERE ? formula_step(&p, dtypes)
+                                                                 : other_step(&p, dtypes));
     if (p.op == EBB_OP_POW && p.operand[1] < EBB_CHAIN_INPUTS) // one exponent for all?
         p.use.p = ebb_elements(&chain->input[p.operand[1]]) == 1 ? 1 : 0;
     *value = EBB_CHAIN_INPUTS + chain->step_count;

@@ -106,9 +106,7 @@ static const char *read_problem(ebb_lt_problem *problem, const ebb_cuda_product 
 static const char *declines_product(const ebb_cuda_product *p, uint8_t dtype)
 {
     ebb_lt_problem problem;
-    const char *why = read_problem(&problem, p, dtype);
-    if (why != NULL)
-        return why;
+    EBB_ASK(read_problem(&problem, p, dtype));
     return ebb_lt_open() == NULL ? NULL
                                  : "cuBLASLt 13 cannot be opened (EBB_CUBLASLT names its file)";
 }
@@ -191,9 +189,7 @@ const ebb_cuda_products *ebb_cuda_products_by = &products;
 static const char *declines(const ebb_call *c)
 {
     ebb_cuda_product p;
-    const char *why = ebb_cuda_product_misfit(c);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_cuda_product_misfit(c));
     ebb_cuda_product_read(&p, c);
     return declines_product(&p, c->in[0].type.dtype);
 }

@@ -91,9 +91,7 @@ static const char *read_all(ebb_work *work, reading *r, const ebb_call *c)
     const ebb_cuda_masking *m = &r->mask;
     ebb_work_part *part = &work->part[0];
     memset(r, 0, sizeof *r);
-    const char *why = read_sizes(r, &part->ask.of.attention, c);
-    if (why != NULL)
-        return why;
+    EBB_ASK(read_sizes(r, &part->ask.of.attention, c));
     const ebb_cudnn_attention_sizes *s = &part->ask.of.attention;
     const size_t rows_bytes = (size_t)(s->batch * s->heads * s->queries) * sizeof(float);
     part->ask.kind = EBB_ASK_ATTENTION;

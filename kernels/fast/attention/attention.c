@@ -433,9 +433,7 @@ static const char *declines(const ebb_call *c)
 {
     const double most = 1e9; // far from overflow in the sums and products of layout_of
     ebb_attention a;
-    const char *why = ebb_attention_read(&a, c);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_attention_read(&a, c));
     if (c->in[0].type.dtype == EBB_F64)
         return "computes in float32 and on 16 bits only";
     if (a.s < 1 || a.heads < 1 || a.e < 1 || (double)a.t * (double)(a.d + a.e + 64) > most * most)
@@ -446,9 +444,7 @@ static const char *declines(const ebb_call *c)
 static ebb_status workspace(const ebb_call *c, size_t *bytes)
 {
     ebb_attention a;
-    const char *why = ebb_attention_read(&a, c);
-    if (why != NULL)
-        return ebb_call_error(c, "%s", why);
+    EBB_MUST_FIT(c, ebb_attention_read(&a, c));
     layout l = layout_of(&a, c);
     int64_t slots = a.heads < ebb_threads() ? a.heads : ebb_threads();
     if (!ebb_size_mul(bytes, (size_t)l.size * sizeof(float), (size_t)slots))
@@ -459,9 +455,7 @@ static ebb_status workspace(const ebb_call *c, size_t *bytes)
 static ebb_status run(const ebb_call *c)
 {
     ebb_attention a;
-    const char *why = ebb_attention_read(&a, c);
-    if (why != NULL)
-        return ebb_call_error(c, "%s", why);
+    EBB_MUST_FIT(c, ebb_attention_read(&a, c));
     bool grad = ebb_attention_is_grad(c->op);
     layout l = layout_of(&a, c);
     int64_t slots = (int64_t)(c->workspace_bytes / ((size_t)l.size * sizeof(float)));

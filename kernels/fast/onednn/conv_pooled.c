@@ -52,11 +52,6 @@ typedef struct pooled { /* one call */
     const int64_t *kind[EBB_AXES]; /* by tap */
 } pooled;
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static int64_t ceiling(int64_t a, int64_t b) /* b > 0 */
 {
     return a >= 0 ? (a + b - 1) / b : -(-a / b);
@@ -68,11 +63,11 @@ static range meets(const pooled *p, int axis, int64_t tap, int64_t cell)
 {
     const ebb_geometry *w = &p->w;
     int64_t shift = w->pad_begin[axis] - tap * w->dilation[axis];
-    int64_t end = least((cell + 1) * p->side[axis], w->wide[axis]);
+    int64_t end = ebb_least((cell + 1) * p->side[axis], w->wide[axis]);
     range r = {ceiling(cell * p->side[axis] + shift, w->stride[axis]),
                ceiling(end + shift, w->stride[axis])};
-    r.lo = r.lo < 0 ? 0 : least(r.lo, w->narrow[axis]);
-    r.hi = r.hi < r.lo ? r.lo : least(r.hi, w->narrow[axis]);
+    r.lo = r.lo < 0 ? 0 : ebb_least(r.lo, w->narrow[axis]);
+    r.hi = r.hi < r.lo ? r.lo : ebb_least(r.hi, w->narrow[axis]);
     return r;
 }
 
@@ -173,10 +168,10 @@ static const char *read(pooled *p, const ebb_call *call, int64_t *size)
     p->channels = p->w.wide_channels / p->w.groups;
     p->each = p->w.narrow_channels / p->w.groups;
     p->dots = p->channels < FEW_CHANNELS;
-    p->images = least(p->w.batch, (ENOUGH_CELLS + p->volume - 1) / p->volume);
+    p->images = ebb_least(p->w.batch, (ENOUGH_CELLS + p->volume - 1) / p->volume);
     p->row = p->images * p->volume;
     double most = (double)MOST_ELEMENTS / ((double)p->taps * (double)p->row);
-    p->filters = least(p->dots ? p->w.narrow_channels : p->each, most < 1 ? 1 : (int64_t)most);
+    p->filters = ebb_least(p->dots ? p->w.narrow_channels : p->each, most < 1 ? 1 : (int64_t)most);
     return lay_out(p, size);
 }
 
@@ -431,9 +426,7 @@ static ebb_status run(const ebb_call *call)
 {
     pooled p;
     int64_t size;
-    const char *why = read(&p, call, &size);
-    if (why != NULL)
-        return ebb_call_error(call, "%s", why);
+    EBB_MUST_FIT(call, read(&p, call, &size));
     p.dy = call->in[0].data;
     p.m = call->in[1].data;
     p.dw = call->out[0].data;
@@ -442,12 +435,12 @@ static ebb_status run(const ebb_call *call)
     float *result = in_place(&p) ? p.dw : p.memory + p.result;
     make_tables(&p);
     for (int64_t image = 0; image < p.w.batch; image += p.images) {
-        int64_t images = least(p.images, p.w.batch - image), step;
+        int64_t images = ebb_least(p.images, p.w.batch - image), step;
         const float *m = pack(&p, image, images);
         for (int64_t filter = 0; filter < p.w.narrow_channels; filter += step) {
-            step = least(p.filters, p.w.narrow_channels - filter);
+            step = ebb_least(p.filters, p.w.narrow_channels - filter);
             if (!p.dots) // no product goes beyond its group
-                step = least(step, p.each - filter % p.each);
+                step = ebb_least(step, p.each - filter % p.each);
             make_sums(&p, image, images, filter, step, slots);
             EBB_TRY(multiply(call, &p, result, m, filter, step, images * p.volume, image > 0));
         }

@@ -24,9 +24,7 @@
 
 static const char *declines(const ebb_call *call)
 {
-    const char *why = ebb_linear_loss_misfit(call);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_linear_loss_misfit(call));
     if (call->in[0].type.dtype != EBB_F32)
         return "oneDNN multiplies float32 only";
     return ebb_elements(&call->in[0].type) == 0 || ebb_elements(&call->in[1].type) == 0

@@ -19,9 +19,7 @@ const char *ebb_dnnl_declines(const ebb_call *call, ebb_dnnl_make make)
 ebb_status ebb_dnnl_workspace(const ebb_call *call, size_t *bytes, ebb_dnnl_make make)
 {
     ebb_dnnl_plans all;
-    const char *why = ebb_dnnl_make_plans(&all, call, make);
-    if (why != NULL)
-        return ebb_call_error(call, "%s", why);
+    EBB_MUST_FIT(call, ebb_dnnl_make_plans(&all, call, make));
     ebb_dnnl_drop_plans(&all);
     return ebb_dnnl_bytes_of(bytes, &all)
                ? NULL
@@ -110,13 +108,12 @@ static const char *make_ready(ready *r, const ebb_dnnl_plan *plan)
 
 static const char *make_runner(runner *all, const ebb_dnnl_plans *from)
 {
-    const char *why = NULL;
     all->slots = from->slots;
     all->bytes = from->bytes;
     for (uint32_t slot = 0; slot < all->slots; slot++)
-        for (uint32_t i = 0; why == NULL && i < from->count; i++)
-            why = make_ready(&all->part[slot][i], &from->part[i]);
-    return why;
+        for (uint32_t i = 0; i < from->count; i++)
+            EBB_ASK(make_ready(&all->part[slot][i], &from->part[i]));
+    return NULL;
 }
 
 static ebb_status prepare(ebb_call *call, const ebb_dnnl_plans *from)
@@ -147,9 +144,7 @@ static ebb_status prepare(ebb_call *call, const ebb_dnnl_plans *from)
 ebb_status ebb_dnnl_prepare(ebb_call *call, ebb_dnnl_make make)
 {
     ebb_dnnl_plans all;
-    const char *why = ebb_dnnl_make_plans(&all, call, make);
-    if (why != NULL)
-        return ebb_call_error(call, "%s", why);
+    EBB_MUST_FIT(call, ebb_dnnl_make_plans(&all, call, make));
     ebb_status status = prepare(call, &all);
     ebb_dnnl_drop_plans(&all);
     return status;

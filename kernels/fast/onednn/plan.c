@@ -93,12 +93,11 @@ static const char *declines_number(const ebb_operand *o, bool plain)
 
 static const char *declines_numbers(const ebb_call *call, bool plain)
 {
-    const char *why = NULL;
-    for (uint32_t i = 0; why == NULL && i < call->input_count; i++)
-        why = declines_number(&call->in[i], plain);
-    for (uint32_t o = 0; why == NULL && o < call->output_count; o++)
-        why = declines_number(&call->out[o], plain);
-    return why;
+    for (uint32_t i = 0; i < call->input_count; i++)
+        EBB_ASK(declines_number(&call->in[i], plain));
+    for (uint32_t o = 0; o < call->output_count; o++)
+        EBB_ASK(declines_number(&call->out[o], plain));
+    return NULL;
 }
 
 const char *ebb_dnnl_numbers(const ebb_call *call)

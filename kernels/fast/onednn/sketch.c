@@ -10,11 +10,6 @@
 
 enum { TILE_ROWS = 256, TILE_COLUMNS = 512 }; /* columns: whole blocks of Philox, 128 signs */
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Signs [first, first + count) of row r; first is a multiple of 32. */
 static void signs(float *to, const ebb_sketch *s, int64_t r, int64_t first, int64_t count)
 {
@@ -25,7 +20,7 @@ static void signs(float *to, const ebb_sketch *s, int64_t r, int64_t first, int6
             block = ebb_philox_block(s->seed, s->step, s->stream, at / 4);
         have = at / 4;
         const uint32_t word = block.word[at % 4];
-        const int64_t n = least(32, count - i);
+        const int64_t n = ebb_least(32, count - i);
         EBB_SIMD
         for (int64_t j = 0; j < n; j++)
             to[i + j] = (word >> j & 1u) != 0 ? 1.0f : -1.0f;
@@ -37,14 +32,14 @@ static const char *declines(const ebb_call *c)
     ebb_sketch s;
     ebb_call floats = *c;
     floats.input_count = 1;
-    const char *why = ebb_dnnl_plain_floats(&floats);
-    return why != NULL ? why : ebb_sketch_read(&s, c);
+    EBB_ASK(ebb_dnnl_plain_floats(&floats));
+    return ebb_sketch_read(&s, c);
 }
 
 static ebb_status workspace(const ebb_call *c, size_t *bytes)
 {
-    int64_t rows = least(c->out[0].type.dims[0], TILE_ROWS);
-    int64_t columns = least(c->in[0].type.dims[0], TILE_COLUMNS);
+    int64_t rows = ebb_least(c->out[0].type.dims[0], TILE_ROWS);
+    int64_t columns = ebb_least(c->in[0].type.dims[0], TILE_COLUMNS);
     *bytes = (size_t)(rows * columns) * sizeof(float);
     return NULL;
 }
@@ -52,16 +47,14 @@ static ebb_status workspace(const ebb_call *c, size_t *bytes)
 static ebb_status run(const ebb_call *c)
 {
     ebb_sketch s;
-    const char *why = ebb_sketch_read(&s, c);
-    if (why != NULL)
-        return ebb_call_error(c, "%s", why);
+    EBB_MUST_FIT(c, ebb_sketch_read(&s, c));
     ebb_sketch_key(&s, c);
     float *tile = c->workspace, *y = c->out[0].data;
     const float *x = c->in[0].data;
     for (int64_t r = 0; r < s.rows; r += TILE_ROWS) {
-        const int64_t rows = least(TILE_ROWS, s.rows - r);
+        const int64_t rows = ebb_least(TILE_ROWS, s.rows - r);
         for (int64_t i = 0; i < s.n; i += TILE_COLUMNS) {
-            const int64_t columns = least(TILE_COLUMNS, s.n - i);
+            const int64_t columns = ebb_least(TILE_COLUMNS, s.n - i);
             EBB_PARALLEL_FOR(rows * columns)
             for (int64_t k = 0; k < rows; k++)
                 signs(tile + k * columns, &s, r + k, i, columns);

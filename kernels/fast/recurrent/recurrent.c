@@ -423,9 +423,7 @@ static const char *fits(const ebb_call *call)
 static ebb_status workspace(const ebb_call *call, size_t *bytes)
 {
     ebb_walk w;
-    const char *why = ebb_walk_read(&w, call);
-    if (why != NULL)
-        return ebb_call_error(call, "%s", why);
+    EBB_MUST_FIT(call, ebb_walk_read(&w, call));
     *bytes = w.bytes;
     return NULL;
 }
@@ -433,9 +431,7 @@ static ebb_status workspace(const ebb_call *call, size_t *bytes)
 static ebb_status run_walk(const ebb_call *call)
 {
     ebb_walk w;
-    const char *why = ebb_walk_read(&w, call);
-    if (why != NULL)
-        return ebb_call_error(call, "%s", why);
+    EBB_MUST_FIT(call, ebb_walk_read(&w, call));
     for (; w.d < w.s.directions; w.d++) {
         w.dx.biased = w.d > 0;
         w.s.backward ? backward(&w) : forward(&w);

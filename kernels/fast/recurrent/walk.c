@@ -144,9 +144,7 @@ static const char *misfit(ebb_walk *w)
 const char *ebb_walk_read(ebb_walk *w, const ebb_call *call)
 {
     *w = (ebb_walk){.call = call};
-    const char *why = misfit(w);
-    if (why != NULL)
-        return why;
+    EBB_ASK(misfit(w));
     const int64_t together = (TOGETHER + w->s.batch - 1) / w->s.batch;
     w->cell = &ebb_cell_formulas_of[w->s.cell];
     w->steps = together < w->s.times ? together : w->s.times;

@@ -24,11 +24,6 @@ typedef struct source {
     uint32_t stream;
 } source;
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Sixteen bits for each of 8 * lanes elements, from block on: Philox, a round at a time for all. */
 static void draw(uint16_t half[PIECE], const source *s, uint64_t block, uint32_t lanes)
 {
@@ -137,9 +132,7 @@ static source source_of(const ebb_operand *o, const ebb_call *c)
 static const char *misfit(const ebb_call *c, const ebb_operand *x,
                           const char *(*codes)(const ebb_call *))
 {
-    const char *why = codes(c);
-    if (why != NULL)
-        return why;
+    EBB_ASK(codes(c));
     return x->type.dtype == EBB_F32 || x->type.dtype == EBB_F64
                ? NULL
                : "computes in float32 and float64 only";

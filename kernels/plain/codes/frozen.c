@@ -87,12 +87,11 @@ static const char *read_table(ebb_frozen_table *t, const ebb_call *c)
 static const char *misfit_table(const ebb_call *c)
 {
     ebb_frozen_table t;
-    const char *why = ebb_call_any_bits(c);
-    if (why == NULL)
-        why = read_table(&t, c);
-    if (why == NULL && c->out[0].type.dtype != c->in[2].type.dtype)
-        why = "the output is of another dtype than the scales";
-    return why;
+    EBB_ASK(ebb_call_any_bits(c));
+    EBB_ASK(read_table(&t, c));
+    if (c->out[0].type.dtype != c->in[2].type.dtype)
+        return "the output is of another dtype than the scales";
+    return NULL;
 }
 
 /* Element i of the table decoded. */
@@ -113,9 +112,7 @@ static double table_at(const ebb_frozen_table *t, const ebb_call *c, int64_t i)
 static ebb_status run_gather(const ebb_call *c)
 {
     ebb_frozen_table t;
-    const char *why = read_table(&t, c);
-    if (why != NULL)
-        return ebb_call_error(c, "%s", why);
+    EBB_MUST_FIT(c, read_table(&t, c));
     const ebb_span s = ebb_span_of(&t.whole, t.gather);
     const int64_t picked = ebb_elements(&c->in[1].type);
     for (int64_t j = 0; j < picked; j++) {

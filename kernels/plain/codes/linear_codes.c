@@ -40,9 +40,7 @@ static double divided(const ebb_operand *scale, double x, double by)
 static ebb_status run_quantize(const ebb_call *c)
 {
     ebb_scales g;
-    const char *why = ebb_scales_read(&g, c);
-    if (why != NULL)
-        return ebb_call_error(c, "%s", why);
+    EBB_MUST_FIT(c, ebb_scales_read(&g, c));
     const ebb_operand *y = &c->out[0], *scale = &c->in[1];
     bool saturate = ebb_attr_int(&c->attrs, "saturate", 1) != 0;
     ebb_dtype dtype = (ebb_dtype)y->type.dtype;
@@ -67,9 +65,7 @@ static ebb_status run_quantize(const ebb_call *c)
 static ebb_status run_dequantize(const ebb_call *c)
 {
     ebb_scales g;
-    const char *why = ebb_scales_read(&g, c);
-    if (why != NULL)
-        return ebb_call_error(c, "%s", why);
+    EBB_MUST_FIT(c, ebb_scales_read(&g, c));
     const ebb_operand *y = &c->out[0];
     int64_t n = ebb_elements(&y->type);
     EBB_PARALLEL_FOR(n)
@@ -199,8 +195,8 @@ static const char *declines_scales(const ebb_call *c)
 
 static const char *misfit_matmul(const ebb_call *c)
 {
-    const char *why = ebb_coded_matmul_misfit(c);
-    return why != NULL ? why : declines_scales(c);
+    EBB_ASK(ebb_coded_matmul_misfit(c));
+    return declines_scales(c);
 }
 
 /* ---- convolutions ---- */
@@ -208,8 +204,8 @@ static const char *misfit_matmul(const ebb_call *c)
 static const char *misfit_conv(const ebb_call *c)
 {
     ebb_geometry w;
-    const char *why = ebb_coded_conv_read(&w, c);
-    return why != NULL ? why : declines_scales(c);
+    EBB_ASK(ebb_coded_conv_read(&w, c));
+    return declines_scales(c);
 }
 
 /* The sum at window o of output channel m. What lies in the padding is the zero point: nothing. */
@@ -238,9 +234,7 @@ static ebb_status run_conv(const ebb_call *c)
 {
     ebb_coded_product p = ebb_coded_product_of(c);
     ebb_geometry w;
-    const char *why = ebb_coded_conv_read(&w, c);
-    if (why != NULL)
-        return ebb_call_error(c, "%s", why);
+    EBB_MUST_FIT(c, ebb_coded_conv_read(&w, c));
     int64_t volume = ebb_geometry_volume(w.narrow), n = w.batch * w.narrow_channels * volume;
     EBB_PARALLEL_FOR(n)
     for (int64_t i = 0; i < n; i++) {

@@ -85,9 +85,7 @@ static void put_codes(uint8_t *codes, const int32_t *code, int64_t n, int64_t bi
 
 static const char *misfit(const ebb_call *c)
 {
-    const char *why = ebb_low_bit_misfit(c);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_low_bit_misfit(c));
     const uint8_t dtype = c->in[2].type.dtype;
     return dtype == EBB_F32 || dtype == EBB_F64 ? NULL : "computes in float32 and float64 only";
 }

@@ -11,11 +11,6 @@
 
 enum { BLOCK = 1024 }; /* elements a job: flags in bytes first, so that comparing is vector code */
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Eight bytes of 0 or 1 into one: the product brings byte i to bit 56 + i. */
 static uint8_t pack_eight(const uint8_t *flag)
 {
@@ -32,7 +27,7 @@ static uint8_t pack_eight(const uint8_t *flag)
         EBB_PARALLEL_FOR(n)                                                                \
         for (int64_t first = 0; first < n; first += BLOCK) {                               \
             uint8_t flag[BLOCK];                                                           \
-            int64_t count = least(n - first, BLOCK);                                       \
+            int64_t count = ebb_least(n - first, BLOCK);                                   \
             const T *x = y + first;                                                        \
             EBB_SIMD                                                                       \
             for (int64_t i = 0; i < count; i++)                                            \

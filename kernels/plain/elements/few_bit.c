@@ -10,11 +10,6 @@
 
 enum { BLOCK = 512, MOST_LEVELS = 1 << EBB_FEW_BIT_MOST };
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static void put_eight(uint8_t *to, const uint8_t *code, int bits)
 {
     uint32_t all = 0;
@@ -39,7 +34,7 @@ static uint32_t get_eight(const uint8_t *from, int bits)
         EBB_PARALLEL_FOR(n)                                                                      \
         for (int64_t first = 0; first < n; first += BLOCK) {                                     \
             uint8_t code[BLOCK] = {0};                                                           \
-            int64_t count = least(n - first, BLOCK);                                             \
+            int64_t count = ebb_least(n - first, BLOCK);                                         \
             const T *from = x + first;                                                           \
             for (int b = 0; b < (1 << bits) - 1; b++) {                                          \
                 const T border = borders[b];                                                     \

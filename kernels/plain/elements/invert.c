@@ -19,11 +19,6 @@
 
 enum { BLOCK = 512 }; /* elements a job: bits are spread first */
 
-static inline int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Bit i as ones or zeros, as wide as the float that it chooses for. */
 #define DEFINE_CHOICE(T, U)                                                                \
     static void spread_##T(U *mask, const uint8_t *bits, int64_t n)                        \
@@ -102,7 +97,7 @@ _Static_assert(EBB_INVERT_DEGREE == 9, "HORNER takes ten coefficients");
         EBB_PARALLEL_FOR(n)                                                      \
         for (int64_t first = 0; first < n; first += BLOCK) {                     \
             U mask[BLOCK];                                                       \
-            int64_t count = least(n - first, BLOCK);                             \
+            int64_t count = ebb_least(n - first, BLOCK);                         \
             spread_##T(mask, bits + first / 8, count);                           \
             T *to = dx + first;                                                  \
             const T *from = dy + first, *at = y + first;                         \
@@ -118,8 +113,10 @@ DEFINE(float, uint32_t, sqrtf)
 DEFINE(double, uint64_t, sqrt)
 
 /* (dY, Y, bits) {alpha} -> dX */
-static ebb_status run(const ebb_call *c, const ebb_invert_fit *k, double alpha)
+static ebb_status run(const ebb_call *c)
 {
+    double alpha;
+    const ebb_invert_fit *k = ebb_invert_fit_of(c, &alpha);
     int64_t n = ebb_elements(&c->out[0].type);
     if (c->in[0].type.dtype == EBB_F64)
         all_double(k, c->out[0].data, c->in[0].data, c->in[1].data, c->in[2].data, n, alpha);
@@ -128,30 +125,8 @@ static ebb_status run(const ebb_call *c, const ebb_invert_fit *k, double alpha)
     return NULL;
 }
 
-static ebb_status run_gelu(const ebb_call *c)
-{
-    return run(c, &ebb_invert_gelu, 1.0);
-}
-
-static ebb_status run_fast_gelu(const ebb_call *c)
-{
-    return run(c, &ebb_invert_gelu_tanh, 1.0);
-}
-
-/* x sigmoid(alpha x) is SiLU of alpha x, over alpha: its derivative is SiLU's where that is
- * alpha y. */
-static ebb_status run_quick_gelu(const ebb_call *c)
-{
-    return run(c, &ebb_invert_silu, ebb_attr_float(&c->attrs, "alpha", (double)1.702f));
-}
-
-static ebb_status run_mish(const ebb_call *c)
-{
-    return run(c, &ebb_invert_mish, 1.0);
-}
-
 // clang-format off
-#define KERNEL(id, made) {.name = "plain." #made "_grad_from_output", .op = EBB_OP_##id##_GRAD_FROM_OUTPUT, .dtypes = ebb_plain_floats, .fits = ebb_invert_misfit, .run = run_##made}
+#define KERNEL(id, made) {.name = "plain." #made "_grad_from_output", .op = EBB_OP_##id##_GRAD_FROM_OUTPUT, .dtypes = ebb_plain_floats, .fits = ebb_invert_misfit, .run = run}
 const ebb_kernel ebb_plain_invert[] = {
     KERNEL(GELU,       gelu),
     KERNEL(FAST_GELU,  fast_gelu),

@@ -10,11 +10,6 @@
 
 enum { PIECE = 8192 }; /* elements a job */
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 #define FOR_PIECES(n)   \
     EBB_PARALLEL_FOR(n) \
     for (int64_t first = 0; first < (n); first += PIECE)
@@ -46,7 +41,7 @@ typedef struct adagrad {
     {                                                                                           \
         FOR_PIECES(n)                                                                           \
         {                                                                                       \
-            int64_t end = least(n, first + PIECE);                                              \
+            int64_t end = ebb_least(n, first + PIECE);                                          \
             EBB_SIMD                                                                            \
             for (int64_t i = first; i < end; i++)                                               \
                 out[i] = w[i] - rate * (g[i] + decay * w[i]);                                   \
@@ -61,7 +56,7 @@ typedef struct adagrad {
         T ahead = m->nesterov ? alpha : 1, direct = m->nesterov ? 1 : 0;                        \
         FOR_PIECES(n)                                                                           \
         {                                                                                       \
-            int64_t end = least(n, first + PIECE);                                              \
+            int64_t end = ebb_least(n, first + PIECE);                                          \
             EBB_SIMD                                                                            \
             for (int64_t i = first; i < end; i++) {                                             \
                 T d = g[i] + decay * w[i];                                                      \
@@ -79,7 +74,7 @@ typedef struct adagrad {
         T scale = (T)a->scale, new_m = (T)(1.0 - a->alpha), new_v = (T)(1.0 - a->beta);         \
         FOR_PIECES(n)                                                                           \
         {                                                                                       \
-            int64_t end = least(n, first + PIECE);                                              \
+            int64_t end = ebb_least(n, first + PIECE);                                          \
             EBB_SIMD                                                                            \
             for (int64_t i = first; i < end; i++) {                                             \
                 T now_m = m[i] + new_m * (g[i] - m[i]);                                         \
@@ -100,7 +95,7 @@ typedef struct adagrad {
         T new_v = (T)(1.0 - a->alpha), new_h = (T)(1.0 - a->beta);                             \
         FOR_PIECES(n)                                                                          \
         {                                                                                      \
-            int64_t end = least(n, first + PIECE);                                             \
+            int64_t end = ebb_least(n, first + PIECE);                                         \
             EBB_SIMD                                                                           \
             for (int64_t i = first; i < end; i++) {                                            \
                 T d = decay * w[i] + g[i];                                                     \
@@ -118,7 +113,7 @@ typedef struct adagrad {
         T rate = (T)a->rate, epsilon = (T)a->epsilon, decay = (T)a->decay;                     \
         FOR_PIECES(n)                                                                          \
         {                                                                                      \
-            int64_t end = least(n, first + PIECE);                                             \
+            int64_t end = ebb_least(n, first + PIECE);                                         \
             EBB_SIMD                                                                           \
             for (int64_t i = first; i < end; i++) {                                            \
                 T d = decay * w[i] + g[i], now = h[i] + d * d;                                 \

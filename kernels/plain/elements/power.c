@@ -49,9 +49,7 @@ static const char *window_of(ebb_geometry *w, const ebb_call *c)
 static ebb_status run_pool(const ebb_call *c)
 {
     ebb_geometry w;
-    const char *why = window_of(&w, c);
-    if (why != NULL)
-        return ebb_call_error(c, "%s", why);
+    EBB_MUST_FIT(c, window_of(&w, c));
     int64_t n = ebb_elements(&c->out[0].type), p = order_of(c);
     int64_t volume = ebb_geometry_volume(w.narrow), wide = ebb_geometry_volume(w.wide);
     EBB_PARALLEL_FOR(n * ebb_geometry_volume(w.kernel))
@@ -63,8 +61,8 @@ static ebb_status run_pool(const ebb_call *c)
 static const char *misfit_pool(const ebb_call *c)
 {
     ebb_geometry w;
-    const char *why = misfit(c);
-    return why != NULL ? why : window_of(&w, c);
+    EBB_ASK(misfit(c));
+    return window_of(&w, c);
 }
 
 static ebb_status run_global(const ebb_call *c)
@@ -83,8 +81,8 @@ static ebb_status run_global(const ebb_call *c)
 
 static const char *misfit_global(const ebb_call *c)
 {
-    const char *why = misfit(c);
-    return why != NULL ? why : c->in[0].type.rank < 3 ? "the input has no axis of space" : NULL;
+    EBB_ASK(misfit(c));
+    return c->in[0].type.rank < 3 ? "the input has no axis of space" : NULL;
 }
 
 /* ---- along an axis: LpNormalization, Hardmax ---- */

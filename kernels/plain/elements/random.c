@@ -14,11 +14,6 @@
 
 enum { PIECE = 1024 }; /* elements a job; a multiple of 4 */
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* ---- dropout ---- */
 
 /* n flags of 0 or 1 as bits, the lowest first. */
@@ -50,7 +45,7 @@ typedef struct dropping {
         for (int64_t first = 0; first < n; first += PIECE) {                                  \
             uint32_t words[PIECE];                                                            \
             T buffer[PIECE];                                                                  \
-            int64_t count = least(n - first, PIECE);                                          \
+            int64_t count = ebb_least(n - first, PIECE);                                      \
             const T *x = ebb_look_##suffix(d->x->data, from, first, count, buffer);           \
             T *y = ebb_place_##suffix(d->y->data, to, first, buffer);                         \
             ebb_draw(words, s, first, count);                                                 \
@@ -77,7 +72,7 @@ typedef struct dropping {
         EBB_PARALLEL_FOR(n)                                                                   \
         for (int64_t first = 0; first < n; first += PIECE) {                                  \
             T buffer[PIECE];                                                                  \
-            const int64_t count = least(n - first, PIECE);                                    \
+            const int64_t count = ebb_least(n - first, PIECE);                                \
             const T *g = ebb_look_##suffix(dy->data, from, first, count, buffer);             \
             T *out = ebb_place_##suffix(dx->data, to, first, buffer);                         \
             EBB_SIMD                                                                          \
@@ -226,7 +221,7 @@ static ebb_status run_random(const ebb_call *c)
     for (int64_t first = 0; first < n; first += PIECE) {
         uint32_t words[PIECE];
         double z[PIECE];
-        int64_t count = least(n - first, PIECE);
+        int64_t count = ebb_least(n - first, PIECE);
         ebb_draw(words, &s, first, (count + 3) / 4 * 4); // normals come in pairs
         if (d.is_normal)
             normals(z, words, count);

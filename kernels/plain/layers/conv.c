@@ -70,16 +70,14 @@ static const char *misfit(const ebb_call *call)
     pooled p;
     if (call->op == EBB_OP_CONV_WEIGHT_GRAD_POOLED)
         return ebb_pooled_read(&w, p.side, p.cells, call);
-    const char *why = ebb_conv_read(&w, call);
-    return why != NULL ? why : ebb_conv_bias_misfit(&w, call);
+    EBB_ASK(ebb_conv_read(&w, call));
+    return ebb_conv_bias_misfit(&w, call);
 }
 
 static ebb_status run(const ebb_call *call)
 {
     ebb_geometry w;
-    const char *why = ebb_conv_read(&w, call);
-    if (why != NULL)
-        return ebb_call_error(call, "%s", why);
+    EBB_MUST_FIT(call, ebb_conv_read(&w, call));
     const void *first = call->in[0].data, *second = call->in[1].data;
     const void *bias = call->input_count > 2 ? call->in[2].data : NULL;
     void *out = call->out[0].data;
@@ -107,9 +105,7 @@ static ebb_status run_pooled(const ebb_call *call)
 {
     ebb_geometry w;
     pooled p;
-    const char *why = ebb_pooled_read(&w, p.side, p.cells, call);
-    if (why != NULL)
-        return ebb_call_error(call, "%s", why);
+    EBB_MUST_FIT(call, ebb_pooled_read(&w, p.side, p.cells, call));
     if (call->out[0].type.dtype == EBB_F64)
         weight_grad_f64(&w, &p, call->out[0].data, call->in[0].data, call->in[1].data, false);
     else

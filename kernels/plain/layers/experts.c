@@ -8,13 +8,12 @@
 static const char *fits(const ebb_call *c)
 {
     ebb_experts e;
-    const char *why = ebb_experts_read(&e, c);
-    if (why == NULL &&
-        (c->in[1].type.dtype != c->in[0].type.dtype || c->out[0].type.dtype != c->in[0].type.dtype))
-        why = "operands are of several dtypes";
-    if (why == NULL && c->in[0].type.dtype != EBB_F32 && c->in[0].type.dtype != EBB_F64)
-        why = "multiplies float32 and float64 only";
-    return why;
+    EBB_ASK(ebb_experts_read(&e, c));
+    if (c->in[1].type.dtype != c->in[0].type.dtype || c->out[0].type.dtype != c->in[0].type.dtype)
+        return "operands are of several dtypes";
+    if (c->in[0].type.dtype != EBB_F32 && c->in[0].type.dtype != EBB_F64)
+        return "multiplies float32 and float64 only";
+    return NULL;
 }
 
 static ebb_status workspace(const ebb_call *c, size_t *bytes)
@@ -30,9 +29,7 @@ static ebb_status run(const ebb_call *c)
     const bool gradients = c->op == EBB_OP_EXPERTS_MATMUL_GRAD;
     const bool single = c->in[0].type.dtype == EBB_F32;
     const void *a = c->in[0].data, *b = c->in[1].data;
-    const char *why = ebb_experts_read(&e, c);
-    if (why != NULL)
-        return ebb_call_error(c, "%s", why);
+    EBB_MUST_FIT(c, ebb_experts_read(&e, c));
     EBB_TRY(ebb_experts_check(c, e.of, e.rows, e.experts));
     if (gradients && single)
         gradients_f32(&e, c->out[0].data, a, b, c->workspace);

@@ -157,9 +157,7 @@ static const char *backward_declines(const ebb_call *c)
     if (read_rows(&r, c, &c->in[1].type, &c->in[2].type) != NULL ||
         !covers(&r, &c->in[1].type, &c->in[2].type))
         return "the scale does not cover the normalised axes";
-    const char *why = backward_dtypes(c, &r);
-    if (why != NULL)
-        return why;
+    EBB_ASK(backward_dtypes(c, &r));
     if (r.from_output && r.centred && ebb_elements(&c->in[3].type) != r.period)
         return "bias and scale differ in shape";
     return ebb_call_any(c);

@@ -94,8 +94,8 @@ static const char *misfit_packed(const ebb_call *call)
     bool backward = call->op == EBB_OP_MAX_POOL_PACKED_GRAD;
     if (backward ? !ebb_call_has(call, 1) : !ebb_call_wants(call, 1))
         return "no taps";
-    const char *why = ebb_pool_read(&w, call);
-    return why != NULL ? why : ebb_taps_misfit(&w, call);
+    EBB_ASK(ebb_pool_read(&w, call));
+    return ebb_taps_misfit(&w, call);
 }
 
 static const char *misfit_global(const ebb_call *call)
@@ -110,9 +110,7 @@ static const char *misfit_global(const ebb_call *call)
 static ebb_status run(const ebb_call *call)
 {
     ebb_geometry w;
-    const char *why = ebb_pool_read(&w, call);
-    if (why != NULL)
-        return ebb_call_error(call, "%s", why);
+    EBB_MUST_FIT(call, ebb_pool_read(&w, call));
     bool count_pad = ebb_attr_int(&call->attrs, "count_include_pad", 0) != 0;
     bool columns = ebb_attr_int(&call->attrs, "storage_order", 0) != 0;
     unsigned bits = (unsigned)ebb_attr_int(&call->attrs, "bits", 8);
@@ -172,9 +170,7 @@ static int64_t most_at(const ebb_call *call, const ebb_geometry *w, int64_t plan
 static ebb_status run_integers(const ebb_call *call)
 {
     ebb_geometry w;
-    const char *why = ebb_pool_read(&w, call);
-    if (why != NULL)
-        return ebb_call_error(call, "%s", why);
+    EBB_MUST_FIT(call, ebb_pool_read(&w, call));
     bool columns = ebb_attr_int(&call->attrs, "storage_order", 0) != 0;
     int64_t *indices = ebb_call_wants(call, 1) ? call->out[1].data : NULL;
     int64_t wide = ebb_geometry_volume(w.wide), volume = ebb_geometry_volume(w.narrow);

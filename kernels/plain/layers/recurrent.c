@@ -100,9 +100,7 @@ static job job_of(const ebb_call *call, const ebb_recurrent *s)
 static ebb_status workspace(const ebb_call *call, size_t *bytes)
 {
     ebb_recurrent s;
-    const char *why = ebb_recurrent_read(&s, call);
-    if (why != NULL)
-        return ebb_call_error(call, "%s", why);
+    EBB_MUST_FIT(call, ebb_recurrent_read(&s, call));
     size_t state, steps = s.backward ? (size_t)s.times : 1, each = s.cell == EBB_CELL_RNN ? 1 : 4;
     if (s.backward && !s.kept && s.cell == EBB_CELL_LSTM)
         each++;
@@ -125,9 +123,7 @@ static ebb_status check_lengths(const job *j)
 static ebb_status run(const ebb_call *call)
 {
     ebb_recurrent s;
-    const char *why = ebb_recurrent_read(&s, call);
-    if (why != NULL)
-        return ebb_call_error(call, "%s", why);
+    EBB_MUST_FIT(call, ebb_recurrent_read(&s, call));
     job j = job_of(call, &s);
     EBB_TRY(check_lengths(&j));
     for (; j.d < s.directions; j.d++) {

@@ -56,9 +56,7 @@ static double deform_sum(const ebb_call *c, const ebb_deform *f, int64_t n, int6
 static ebb_status run_deform_conv(const ebb_call *c)
 {
     ebb_deform f;
-    const char *why = ebb_deform_read(&f, c);
-    if (why != NULL)
-        return ebb_call_error(c, "%s", why);
+    EBB_MUST_FIT(c, ebb_deform_read(&f, c));
     int64_t channels = f.w.narrow_channels, n = f.w.batch * channels * f.volume;
     EBB_PARALLEL_FOR(n * f.taps)
     for (int64_t i = 0; i < n; i++)

@@ -138,9 +138,7 @@ static ebb_status run_expand(const ebb_call *c)
 /* Copies are of so many dims at most. */
 static const char *declines_tile(const ebb_call *c)
 {
-    const char *why = ebb_tile_misfit(c);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_tile_misfit(c));
     return ebb_tile_rank(c) > EBB_MAX_RANK ? "too many dims are repeated" : NULL;
 }
 

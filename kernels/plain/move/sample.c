@@ -165,9 +165,7 @@ static void draw_rows(const sampling *s, const ebb_call *call)
 static ebb_status run_sampling(const ebb_call *c)
 {
     sampling s;
-    const char *why = read_sampling(&s, c);
-    if (why != NULL)
-        return ebb_call_error(c, "%s", why);
+    EBB_MUST_FIT(c, read_sampling(&s, c));
     s.share = c->workspace;
     s.q = s.share + s.n + 1;
     s.rest = s.q + s.n + 1;
@@ -194,9 +192,7 @@ static const char *misfit_sketch(const ebb_call *c)
 static ebb_status run_sketch(const ebb_call *c)
 {
     ebb_sketch s;
-    const char *why = ebb_sketch_read(&s, c);
-    if (why != NULL)
-        return ebb_call_error(c, "%s", why);
+    EBB_MUST_FIT(c, ebb_sketch_read(&s, c));
     ebb_sketch_key(&s, c);
     if (c->in[0].type.dtype == EBB_F64)
         sketch_f64(c->out[0].data, c->in[0].data, &s);

@@ -42,9 +42,7 @@ static inline bool is_on(const ebb_attention *a, const masks *m, int64_t i, int6
 static const char *declines(const ebb_call *c)
 {
     ebb_attention a;
-    const char *why = ebb_attention_read(&a, c);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_attention_read(&a, c));
     uint8_t dtype = c->in[ebb_attention_first(c->op)].type.dtype;
     return dtype == EBB_F32 || dtype == EBB_F64 ? NULL : "computes in float32 and float64 only";
 }
@@ -52,9 +50,7 @@ static const char *declines(const ebb_call *c)
 static ebb_status workspace(const ebb_call *c, size_t *bytes)
 {
     ebb_attention a;
-    const char *why = ebb_attention_read(&a, c);
-    if (why != NULL)
-        return ebb_call_error(c, "%s", why);
+    EBB_MUST_FIT(c, ebb_attention_read(&a, c));
     size_t size = ebb_element_bytes(&c->in[ebb_attention_first(c->op)].type);
     if (!ebb_size_mul(bytes, slot_bytes(&a, size), (size_t)slots_of(&a)))
         return ebb_call_error(c, "the rows are too long");
@@ -64,9 +60,7 @@ static ebb_status workspace(const ebb_call *c, size_t *bytes)
 static ebb_status run(const ebb_call *c)
 {
     ebb_attention a;
-    const char *why = ebb_attention_read(&a, c);
-    if (why != NULL)
-        return ebb_call_error(c, "%s", why);
+    EBB_MUST_FIT(c, ebb_attention_read(&a, c));
     bool wide = c->in[0].type.dtype == EBB_F64;
     int64_t slots = slots_of(&a);
     EBB_PARALLEL_FOR(a.heads * a.s * a.t)

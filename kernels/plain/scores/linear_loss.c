@@ -44,9 +44,7 @@ static bool is_vector(const ebb_type *t, int64_t size)
 
 const char *ebb_linear_loss_misfit(const ebb_call *c)
 {
-    const char *why = ebb_plain_floats(c);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_plain_floats(c));
     const char *reduction = ebb_attr_string(&c->attrs, "reduction", "mean");
     if (strcmp(reduction, "mean") != 0 && strcmp(reduction, "sum") != 0)
         return "the reduction is neither mean nor sum";
