@@ -4,8 +4,8 @@
  * the other place from step to step, and with these and the weights there (states.c). Of each there are
  * plans of what else is moved (planners/away.h), from a little to all that can be. Points and plans do not depend on the budget: so with
  * more bytes, in memory or in the other place, no step is slower. In the order of their times they are packed,
- * and what packs is tried on a copy; the first that keeps to the budget is taken, if it is faster than what
- * does without. */
+ * and what packs is tried on a copy; the fastest of those that keep to the budget is taken, if it is faster than
+ * what does without. */
 #include <stdlib.h>
 
 #include "passes/budget/fit.h"
@@ -13,6 +13,7 @@
 #include "passes/budget/states.h"
 #include "passes/common.h"
 
+static const double SAME = 1e-9; // sums of the same times in another order
 enum { POINTS = 6, LEVELS = 48, DEEP = 24, PACKED = 32, LEAST_BYTES = 1 << 16 };
 
 /* Where lies what lasts from step to step. */
@@ -290,22 +291,35 @@ static ebb_status packs(plans *all, const plan *p, uint64_t budget, bool *fits)
     return NULL;
 }
 
+/* Found by two aims. */
+static bool is_again(const plan *a, const plan *b)
+{
+    return a != NULL && a->base == b->base && a->ns == b->ns &&
+           a->plan.peak_bytes == b->plan.peak_bytes &&
+           memcmp(a->plan.away_bytes, b->plan.away_bytes, sizeof a->plan.away_bytes) == 0;
+}
+
+/* What a plan takes is known when it was tried, and not much before: until no plan promises to be faster than the
+ * best of those, or enough were packed. */
 static ebb_status take_fastest(plans *all, uint64_t budget, ebb_fit_away *best, const plan **taken)
 {
+    const plan *last = NULL;
     int packed = 0;
     *taken = NULL;
-    for (size_t i = 0; i < all->count && *taken == NULL && packed < PACKED; i++) {
+    for (size_t i = 0; i < all->count && packed < PACKED; i++) {
         const plan *p = &all->list[i];
+        const double before = best->ns;
         bool fits;
-        if (p->ns >= best->ns)
+        if (p->ns >= before * (1 - SAME))
             return NULL;
-        if (p->plan.peak_bytes > budget || !has_room(all, p))
+        if (p->plan.peak_bytes > budget || !has_room(all, p) || is_again(last, p))
             continue;
         EBB_TRY(packs(all, p, budget, &fits));
+        last = p;
         packed++;
         if (fits)
             EBB_TRY(try_plan(all, p, budget, best));
-        if (best->chosen != NULL)
+        if (best->ns < before)
             *taken = p;
     }
     return NULL;
