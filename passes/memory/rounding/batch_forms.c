@@ -12,7 +12,7 @@ static bool is_float(const ebb_graph *g, ebb_value v)
     return ebb_dtype_is_float((ebb_dtype)ebb_value_of(g, v)->type->dtype);
 }
 
-static bool has_floats(const ebb_graph *g, ebb_node n)
+bool ebb_batch_has_floats(const ebb_graph *g, ebb_node n)
 {
     const ebb_node_info *info = ebb_node_of(g, n);
     for (uint32_t k = 0; k < info->out_count; k++)
@@ -188,7 +188,8 @@ static ebb_status classify(splitting *s, ebb_node n, const char **why)
         bool known = splits && reason == NULL;
         if (ebb_op_has(info->op, EBB_STATISTICS))
             *why = reason; // its gradient needs the parts
-        bool whole = !known || !has_floats(s->g, n) || (!all.floats && counts_labels(s, n));
+        bool whole =
+            !known || !ebb_batch_has_floats(s->g, n) || (!all.floats && counts_labels(s, n));
         for (uint32_t k = 0; k < info->out_count; k++)
             s->labels[info->out[k].i] = whole && all.depends && !all.floats;
         take_forms(s, n, known ? b : NULL, whole, all.depends);
@@ -312,15 +313,21 @@ static bool is_known(const ebb_graph *g, ebb_value v)
     return v.i == 0 || (ebb_type_is_static(t) && ebb_type_elements(t, &elements));
 }
 
-ebb_status ebb_batch_analyse(splitting *s, const char **why, ebb_node *at)
+ebb_status ebb_batch_begin(splitting *s, const char **why)
 {
-    *at = EBB_NO_NODE;
     EBB_TRY(allocate(s));
     int64_t size = find_batch(s);
     if (size < 1)
         *why = "no input has a batch axis";
     else if (size % s->parts != 0)
         *why = "the batch is not divisible by the number of parts";
+    return NULL;
+}
+
+ebb_status ebb_batch_analyse(splitting *s, const char **why, ebb_node *at)
+{
+    *at = EBB_NO_NODE;
+    EBB_TRY(ebb_batch_begin(s, why));
     if (*why != NULL)
         return NULL;
     bool any = false;

@@ -91,7 +91,7 @@ static ebb_value own_slice(splitting *s, ebb_value v, int64_t along, int64_t siz
 /* Part i of a whole value: made small where it is made by repetition, else a slice. */
 static ebb_value slice_of(splitting *s, ebb_value v, form f, int64_t i)
 {
-    ebb_type t = part_type(s, v, f.axis);
+    const ebb_type t = part_type(s, v, f.axis);
     ebb_node maker = ebb_value_of(s->g, v)->producer;
     ebb_op op = ebb_producer_op(s->g, v);
     ebb_build *b = &s->b;
@@ -119,6 +119,7 @@ static ebb_value slice_of(splitting *s, ebb_value v, form f, int64_t i)
     return ebb_emit_reshape(b, v, t.dims, t.rank);
 }
 
+/* *slice: the whole of v, then its slice. */
 static ebb_status get_slice(splitting *s, ebb_value v, form f, int64_t i, ebb_value *slice)
 {
     ebb_batch_slices *c = &s->slices[v.i];
@@ -129,7 +130,7 @@ static ebb_status get_slice(splitting *s, ebb_value v, form f, int64_t i, ebb_va
             return ebb_error_memory();
     }
     if (c->part[i].i == 0)
-        c->part[i] = slice_of(s, v, f, i);
+        c->part[i] = slice_of(s, *slice, f, i);
     *slice = c->part[i];
     return s->b.status;
 }
@@ -139,9 +140,14 @@ static ebb_status get_input(splitting *s, ebb_value v, form f, int64_t i, ebb_va
     *in = v;
     if (v.i != 0 && s->early[v.i])
         *in = s->sum[v.i];
+    else if (v.i != 0 && !s->spread && s->whole[v.i].i != 0)
+        *in = s->whole[v.i];
     if (v.i == 0 || f.where == EBB_BATCH_WHOLE)
         return NULL;
-    if (s->form[v.i].where == EBB_BATCH_WHOLE)
+    const form own = s->form[v.i];
+    const bool otherwise =
+        own.where == EBB_BATCH_PARTS && (own.axis != f.axis || own.outer != f.outer);
+    if (own.where == EBB_BATCH_WHOLE || otherwise)
         return get_slice(s, v, f, i, in);
     *in = s->part[v.i][i];
     return NULL;
@@ -449,6 +455,28 @@ ebb_status ebb_batch_compute(splitting *s, ebb_node n, int64_t i)
 
 /* ---- outside of the parts ---- */
 
+ebb_status ebb_batch_whole(splitting *s, ebb_value v, ebb_value *whole)
+{
+    const form f = s->form[v.i];
+    const ebb_type t = *ebb_value_of(s->g, v)->type;
+    ebb_value *parts = s->part[v.i];
+    *whole = s->whole[v.i];
+    if (whole->i != 0)
+        return NULL;
+    s->b.name = ebb_value_name(s->g, v);
+    if (f.outer > 1) {
+        parts = EBB_SCRATCH(s->e, ebb_value, (size_t)s->parts);
+        for (int64_t i = 0; parts != NULL && i < s->parts; i++)
+            parts[i] = open_axis(s, s->part[v.i][i], f);
+    }
+    if (parts == NULL)
+        return ebb_error_memory();
+    ebb_with_int(&s->b, "axis", f.outer > 1 ? f.axis + 1 : f.axis);
+    *whole = ebb_emit_list(&s->b, EBB_OP_CONCAT, parts, (uint32_t)s->parts);
+    *whole = s->whole[v.i] = ebb_emit_reshape(&s->b, *whole, t.dims, t.rank);
+    return s->b.status;
+}
+
 ebb_status ebb_batch_put_together(splitting *s, ebb_value v)
 {
     form f = s->form[v.i];
@@ -456,15 +484,7 @@ ebb_status ebb_batch_put_together(splitting *s, ebb_value v)
     ebb_value with = is_sum ? s->sum[v.i] : s->part[v.i][s->spread ? 0 : s->parts - 1];
     if (f.where == EBB_BATCH_PARTS && s->spread)
         EBB_TRY(ebb_rows_mark(s->g, with, f.outer > 1 ? -1 : f.axis));
-    if (f.where == EBB_BATCH_PARTS && !s->spread) {
-        const ebb_type t = *ebb_value_of(s->g, v)->type;
-        s->b.name = ebb_value_name(s->g, v);
-        for (int64_t i = 0; f.outer > 1 && i < s->parts; i++)
-            s->part[v.i][i] = open_axis(s, s->part[v.i][i], f);
-        ebb_with_int(&s->b, "axis", f.outer > 1 ? f.axis + 1 : f.axis);
-        with = ebb_emit_list(&s->b, EBB_OP_CONCAT, s->part[v.i], (uint32_t)s->parts);
-        with = ebb_emit_reshape(&s->b, with, t.dims, t.rank);
-        EBB_TRY(s->b.status);
-    }
+    if (f.where == EBB_BATCH_PARTS && !s->spread)
+        EBB_TRY(ebb_batch_whole(s, v, &with));
     return put(s, v, with);
 }

@@ -33,14 +33,15 @@ typedef struct ebb_batch_split {
     bool norm_per_part;
     int axis; /* of the batch in graph inputs */
     size_t value_count, node_count;
-    ebb_batch_form *form;    /* by value id */
-    bool *depends;           /* by value id: on the batch */
-    bool *labels;            /* by value: whole, and depends on inputs without floats alone */
-    bool *needed;            /* by value id: its total */
-    bool *clones;            /* by node id: computed part by part */
-    bool *later;             /* by node id: when all parts are done */
-    bool *joins;             /* by node id: it mixes labels, so each process has those of all */
-    ebb_value *whole;        /* by value id: the labels of all processes */
+    ebb_batch_form *form; /* by value id */
+    bool *depends;        /* by value id: on the batch */
+    bool *labels;         /* by value: whole, and depends on inputs without floats alone */
+    bool *needed;         /* by value id: its total */
+    bool *clones;         /* by node id: computed part by part */
+    bool *later;          /* by node id: when all parts are done */
+    bool *joins;          /* by node id: it mixes labels, so each process has those of all */
+    ebb_value
+        *whole; /* by value id: the labels of all processes; what parts were put together to */
     ebb_batch_node **rule;   /* by node id: of those computed in parts */
     ebb_value **part;        /* by value id: what each part has */
     ebb_value *sum;          /* by value id: the running sum; that of the group */
@@ -61,11 +62,22 @@ typedef struct ebb_batch_split {
  * says e, g, parts, spread and norm_per_part. */
 ebb_status ebb_batch_step(ebb_batch_split *s);
 
+/* Room, and the forms of graph inputs. *why as below. */
+ebb_status ebb_batch_begin(ebb_batch_split *s, const char **why);
+/* The pass has run on this step. */
+bool ebb_batch_is_split(const ebb_edit *e);
+bool ebb_batch_has_floats(const ebb_graph *g, ebb_node n);
+/* Room for the parts of what n makes. */
+ebb_status ebb_batch_make_room(ebb_batch_split *s, ebb_node n);
+
 /* *why: why the step cannot be computed in parts, a literal, and at which node; or NULL. */
 ebb_status ebb_batch_analyse(ebb_batch_split *s, const char **why, ebb_node *at);
 
 /* Emits part i of node n before s->end, and adds its shares to running sums. */
 ebb_status ebb_batch_compute(ebb_batch_split *s, ebb_node n, int64_t i);
+
+/* The whole of a value whose parts are all there, put together before s->end, once. */
+ebb_status ebb_batch_whole(ebb_batch_split *s, ebb_value v, ebb_value *whole);
 
 /* What stands for a value that was computed in parts, outside of them, takes its place. */
 ebb_status ebb_batch_put_together(ebb_batch_split *s, ebb_value v);

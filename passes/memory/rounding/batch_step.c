@@ -18,6 +18,17 @@ static ebb_status list_nodes(const splitting *s, ebb_node **list)
     return NULL;
 }
 
+ebb_status ebb_batch_make_room(splitting *s, ebb_node n)
+{
+    for (uint32_t k = 0; k < ebb_node_of(s->g, n)->out_count; k++) {
+        const ebb_value v = ebb_out(s->g, n, k);
+        s->part[v.i] = EBB_SCRATCH(s->e, ebb_value, (size_t)s->parts);
+        if (s->part[v.i] == NULL)
+            return ebb_error_memory();
+    }
+    return NULL;
+}
+
 static ebb_status make_room(splitting *s, const ebb_node *list)
 {
     for (const ebb_node *n = list; n->i != 0; n++) {
@@ -25,12 +36,8 @@ static ebb_status make_room(splitting *s, const ebb_node *list)
             s->end = s->end.i == 0 ? *n : s->end;
             ebb_node_move(s->g, *n, EBB_NO_NODE);
         }
-        for (uint32_t k = 0; s->clones[n->i] && k < ebb_node_of(s->g, *n)->out_count; k++) {
-            ebb_value v = ebb_out(s->g, *n, k);
-            s->part[v.i] = EBB_SCRATCH(s->e, ebb_value, (size_t)s->parts);
-            if (s->part[v.i] == NULL)
-                return ebb_error_memory();
-        }
+        if (s->clones[n->i])
+            EBB_TRY(ebb_batch_make_room(s, *n));
     }
     return NULL;
 }
@@ -129,7 +136,7 @@ static ebb_status rewrite(splitting *s)
     return NULL;
 }
 
-static bool is_split(const ebb_edit *e)
+bool ebb_batch_is_split(const ebb_edit *e)
 {
     EBB_EACH_NODE(e->g, n) {
         const ebb_props *props = &ebb_node_of(e->g, n)->props;
@@ -156,7 +163,7 @@ ebb_status ebb_batch_step(splitting *s)
     const char *why = NULL;
     ebb_node at;
     s->axis = (int)ebb_option_int(s->e, "axis");
-    if (is_split(s->e))
+    if (ebb_batch_is_split(s->e))
         return ebb_declined(s->e, EBB_NO_NODE, "the batch is split already");
     EBB_TRY(ebb_require_static(s->g));
     EBB_TRY(ebb_batch_analyse(s, &why, &at));

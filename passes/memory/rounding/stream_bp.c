@@ -1,0 +1,312 @@
+/* stream-bp: what is computed for each token by itself is computed for parts of the sequence, one after another.
+ *
+ *   before   q, k, v = F (x)      a = Attention (q, k, v)      y = G (a, x)   loss = H (y)     and the backward
+ *   after    q0, k0, v0 = F (x0)  q1, k1, v1 = F (x1) ...      q = Concat (q0, q1 ...) ...
+ *            a = Attention (q, k, v)
+ *            y0 = G (a0, x0)  loss0 = H (y0)  da0, dx0 = G' (y0)  dw = dw0
+ *            y1 = G (a1, x1)  loss1 = H (y1)  da1, dx1 = G' (y1)  dw = dw + dw1 ...   da = Concat (da0, da1 ...)
+ *
+ * Nodes are taken in their order. Those that work row by row (projections, norms, MLPs, the loss: the rules of
+ * micro-batch, batch_rules.h) gather in a run; where a node needs the whole of what a run makes, the run is
+ * emitted first, part by part, and what is needed is put together: attention needs all keys, an update needs
+ * the sum over all parts. So between two such nodes one part's values are alive at a time, gradients of the
+ * logits among them. Attention that is still made of its products goes by rows of queries, beside whole keys.
+ *
+ * What the backward reads is kept in parts, not whole: behind `recompute`, whose copies are nodes like others, or
+ * before it or within `fit`, a block's values are made again for one part at a time, too, and the peak of a
+ * checkpointed step falls to its checkpoints, attention's operands and one part.
+ *
+ * Rounding: sums over the tokens (weight gradients, the loss) are made part by part.
+ *
+ * Leaves whole what mixes the sequence, draws without a key, or has no rule; declines where the sequence is not
+ * divisible by the number of parts, or nothing goes row by row.
+ *
+ * Paper: Luo et al., "StreamBP: Memory-Efficient Exact Backpropagation for Long Sequence Training of LLMs", 2025.
+ */
+#include "onnx/graph/infer.h"
+#include "passes/memory/rounding/batch_split.h"
+#include "passes/passes.h"
+
+typedef ebb_batch_form form;
+typedef ebb_batch_split splitting;
+
+typedef struct streaming {
+    splitting split;
+    int64_t length;   /* of the sequence */
+    ebb_node *run;    /* that are not emitted yet */
+    size_t count;     /* of them */
+    uint32_t *number; /* by value id: in which run it is made, from 1 */
+    uint32_t runs;
+    ebb_node *cloned;
+    size_t cloned_count;
+} streaming;
+
+/* ---- what goes row by row ---- */
+
+static bool is_known(const splitting *s, ebb_node n)
+{
+    const ebb_node_info *info = ebb_node_of(s->g, n);
+    int64_t count;
+    for (uint32_t k = 0; k < info->out_count; k++)
+        if (info->out[k].i != 0 &&
+            (!ebb_type_is_static(ebb_value_of(s->g, info->out[k])->type) ||
+             !ebb_type_elements(ebb_value_of(s->g, info->out[k])->type, &count)))
+            return false;
+    return info->in_count <= EBB_BATCH_OPERANDS && info->out_count <= EBB_BATCH_OPERANDS;
+}
+
+static bool has_axis(const splitting *s, ebb_value v)
+{
+    return v.i != 0 && s->form[v.i].axis >= 0;
+}
+
+/* What the rule says where only input `alone` is in parts; -1: all whose axis is known. NULL in *b: it refuses. */
+static ebb_status ask_rule(const splitting *s, ebb_node n, int alone, ebb_batch_node **b)
+{
+    const ebb_node_info *info = ebb_node_of(s->g, n);
+    *b = EBB_SCRATCH(s->e, ebb_batch_node, 1);
+    if (*b == NULL)
+        return ebb_error_memory();
+    **b = (ebb_batch_node){.g = s->g, .n = n, .scratch = s->e->scratch, .parts = s->parts};
+    for (uint32_t i = 0; i < info->in_count; i++) {
+        (*b)->in[i] = (form){EBB_BATCH_WHOLE, -1, 0};
+        if (has_axis(s, info->in[i]) && (alone < 0 || alone == (int)i))
+            (*b)->in[i] =
+                (form){EBB_BATCH_PARTS, s->form[info->in[i].i].axis, s->form[info->in[i].i].outer};
+    }
+    if (ebb_batch_rule(*b) != NULL)
+        *b = NULL;
+    return NULL;
+}
+
+/* Whether n may be computed in parts as the rule says: each output is a part or a sum, and no subgraph reads it. */
+static bool may_go(const splitting *s, ebb_node n, const ebb_batch_node *b)
+{
+    const ebb_node_info *info = ebb_node_of(s->g, n);
+    const bool draws = ebb_op_has(info->op, EBB_RANDOM) && !ebb_op_has(info->op, EBB_KEYED);
+    if (info->phase == EBB_UPDATE || draws || !ebb_batch_has_floats(s->g, n))
+        return false;
+    for (uint32_t k = 0; k < info->out_count; k++)
+        if (info->out[k].i != 0 &&
+            ((b->out[k].where != EBB_BATCH_PARTS && b->out[k].where != EBB_BATCH_SUM) ||
+             (ebb_value_of(s->g, info->out[k])->flags & EBB_IS_CAPTURED) != 0))
+            return false;
+    const ebb_value labels = b->weighs ? ebb_in(s->g, n, ebb_batch_labels(info->op)) : EBB_NO_VALUE;
+    return labels.i == 0 || s->form[labels.i].where == EBB_BATCH_WHOLE;
+}
+
+/* The sequence's axis in a value that is there whole: any can be sliced, so a guess does no harm. */
+static form guess(const streaming *t, ebb_node n, ebb_value v)
+{
+    const splitting *s = &t->split;
+    const ebb_type *type = ebb_value_of(s->g, v)->type;
+    int axis = -1, found = 0;
+    for (uint32_t i = 0; i < ebb_node_of(s->g, n)->in_count; i++) {
+        const ebb_value x = ebb_in(s->g, n, i);
+        const form f = has_axis(s, x) ? s->form[x.i] : (form){.axis = -1};
+        if (f.axis >= 0 && type->rank == ebb_value_of(s->g, x)->type->rank &&
+            type->dims[f.axis] == ebb_value_of(s->g, x)->type->dims[f.axis])
+            return (form){EBB_BATCH_WHOLE, f.axis, f.outer};
+    }
+    for (int d = 0; d < type->rank && type->rank > 2; d++)
+        if (type->dims[d] == t->length) {
+            axis = d;
+            found++;
+        }
+    return (form){EBB_BATCH_WHOLE, found == 1 ? axis : -1, found == 1};
+}
+
+static bool reads_axis(const splitting *s, ebb_node n)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < ebb_node_of(s->g, n)->in_count; i++)
+        any = any || has_axis(s, ebb_in(s->g, n, i));
+    return any;
+}
+
+/* *b: how n is computed in parts; NULL: it is not. Forms of what it makes. */
+static ebb_status decide(streaming *t, ebb_node n, ebb_batch_node **b)
+{
+    splitting *s = &t->split;
+    const ebb_node_info *info = ebb_node_of(s->g, n);
+    ebb_batch_node *told = NULL;
+    *b = NULL;
+    if (info->phase == EBB_UPDATE || !is_known(s, n) || !reads_axis(s, n))
+        return NULL;
+    for (int alone = -1; alone < (int)info->in_count && *b == NULL; alone++) {
+        if (alone >= 0 && !has_axis(s, info->in[alone]))
+            continue;
+        EBB_TRY(ask_rule(s, n, alone, b));
+        told = told != NULL ? told : *b;
+        if (*b != NULL && !may_go(s, n, *b))
+            *b = NULL;
+    }
+    for (uint32_t k = 0; k < info->out_count; k++) {
+        const ebb_value v = info->out[k];
+        if (v.i == 0)
+            continue;
+        s->form[v.i] = guess(t, n, v);
+        if (told != NULL && told->out[k].where == EBB_BATCH_PARTS)
+            s->form[v.i] = (form){*b != NULL ? EBB_BATCH_PARTS : EBB_BATCH_WHOLE, told->out[k].axis,
+                                  told->out[k].outer};
+        if (*b == NULL)
+            continue;
+        if ((*b)->out[k].where == EBB_BATCH_PARTS)
+            s->form[v.i] = (*b)->out[k];
+        else
+            s->early[v.i] = s->needed[v.i] = true; // the sum is what others read
+    }
+    return NULL;
+}
+
+/* ---- in order ---- */
+
+static ebb_status emit_run(streaming *t)
+{
+    splitting *s = &t->split;
+    for (int64_t i = 0; i < s->parts; i++)
+        for (size_t k = 0; k < t->count; k++)
+            EBB_TRY(ebb_batch_compute(s, t->run[k], i));
+    t->runs += t->count > 0;
+    t->count = 0;
+    return NULL;
+}
+
+/* Made in parts, and read whole: its run comes first, and it is put together. */
+static ebb_status need_whole(streaming *t, ebb_value v, ebb_value *whole)
+{
+    splitting *s = &t->split;
+    *whole = v;
+    if (v.i == 0 || v.i >= s->value_count || t->number[v.i] == 0)
+        return NULL;
+    if (t->number[v.i] == t->runs + 1)
+        EBB_TRY(emit_run(t));
+    if (!s->early[v.i])
+        return ebb_batch_whole(s, v, whole);
+    *whole = s->sum[v.i];
+    return NULL;
+}
+
+static ebb_status take_whole(streaming *t, ebb_node n)
+{
+    splitting *s = &t->split;
+    s->b.phase = (ebb_phase)ebb_node_of(s->g, n)->phase;
+    for (uint32_t i = 0; i < ebb_node_of(s->g, n)->in_count; i++) {
+        ebb_value whole;
+        EBB_TRY(need_whole(t, ebb_in(s->g, n, i), &whole));
+        if (!ebb_same_value(whole, ebb_in(s->g, n, i)))
+            EBB_TRY(ebb_node_set_input(s->g, n, i, whole));
+    }
+    ebb_node_move(s->g, n, EBB_NO_NODE);
+    return NULL;
+}
+
+static ebb_status take_in_parts(streaming *t, ebb_node n, ebb_batch_node *b)
+{
+    splitting *s = &t->split;
+    const ebb_node_info *info = ebb_node_of(s->g, n);
+    s->b.phase = (ebb_phase)info->phase;
+    for (uint32_t i = 0; i < info->in_count; i++) {
+        const ebb_value v = info->in[i];
+        ebb_value whole;
+        const form own = s->form[v.i], wanted = b->in[i];
+        const bool in_parts = wanted.where == EBB_BATCH_PARTS && own.where == EBB_BATCH_PARTS &&
+                              wanted.axis == own.axis && wanted.outer == own.outer;
+        if (!in_parts)
+            EBB_TRY(need_whole(t, v, &whole));
+    }
+    s->rule[n.i] = b;
+    s->clones[n.i] = true;
+    EBB_TRY(ebb_batch_make_room(s, n));
+    for (uint32_t k = 0; k < info->out_count; k++)
+        t->number[info->out[k].i] = info->out[k].i != 0 ? t->runs + 1 : 0;
+    t->run[t->count++] = n;
+    t->cloned[t->cloned_count++] = n;
+    return NULL;
+}
+
+/* Outputs and what states are replaced by. */
+static ebb_status put_ends(streaming *t)
+{
+    splitting *s = &t->split;
+    s->b.phase = EBB_BACKWARD;
+    for (size_t i = 0; i < s->g->output_count; i++) {
+        const ebb_value v = s->g->outputs[i];
+        if (v.i < s->value_count && t->number[v.i] != 0)
+            EBB_TRY(ebb_batch_put_together(s, v));
+    }
+    for (size_t i = 0; i < s->g->binding_count; i++) {
+        const ebb_value v = s->g->bindings[i].next;
+        if (v.i < s->value_count && t->number[v.i] != 0)
+            EBB_TRY(ebb_batch_put_together(s, v));
+    }
+    return NULL;
+}
+
+static ebb_status stream(streaming *t)
+{
+    splitting *s = &t->split;
+    ebb_node *list = EBB_SCRATCH(s->e, ebb_node, s->node_count + 1);
+    size_t count = 0;
+    t->run = EBB_SCRATCH(s->e, ebb_node, s->node_count + 1);
+    t->cloned = EBB_SCRATCH(s->e, ebb_node, s->node_count + 1);
+    t->number = EBB_SCRATCH(s->e, uint32_t, s->value_count);
+    if (list == NULL || t->run == NULL || t->cloned == NULL || t->number == NULL)
+        return ebb_error_memory();
+    EBB_EACH_NODE(s->g, n)
+        list[count++] = n;
+    s->b = ebb_build_at(s->g, EBB_NO_NODE, EBB_FORWARD, s->e->pass->name);
+    for (size_t i = 0; i < count; i++) {
+        ebb_batch_node *b;
+        EBB_TRY(decide(t, list[i], &b));
+        EBB_TRY(b != NULL ? take_in_parts(t, list[i], b) : take_whole(t, list[i]));
+    }
+    EBB_TRY(emit_run(t));
+    EBB_TRY(put_ends(t));
+    while (t->cloned_count-- > 0)
+        ebb_edit_remove(s->e, t->cloned[t->cloned_count]);
+    return NULL;
+}
+
+static ebb_status run(ebb_edit *e)
+{
+    streaming t = {.split = {.e = e, .g = e->g, .parts = ebb_option_int(e, "parts")}};
+    splitting *s = &t.split;
+    const char *why = NULL;
+    s->axis = (int)ebb_option_int(e, "axis");
+    if (ebb_batch_is_split(e))
+        return ebb_declined(e, EBB_NO_NODE, "the sequence is in parts already");
+    EBB_TRY(ebb_require_static(e->g));
+    EBB_TRY(ebb_batch_begin(s, &why));
+    if (why != NULL)
+        return ebb_declined(e, EBB_NO_NODE, "no input has a sequence that is divisible so");
+    for (size_t i = 0; i < e->g->input_count && t.length == 0; i++)
+        if (has_axis(s, e->g->inputs[i]))
+            t.length = ebb_value_of(e->g, e->g->inputs[i])->type->dims[s->axis];
+    ebb_found(e);
+    EBB_TRY(stream(&t));
+    if (t.runs == 0)
+        return ebb_skipped(e, EBB_NO_NODE, "nothing goes row by row");
+    ebb_applied(e);
+    return ebb_note(e, "%lld tokens in %lld parts, in %u runs between nodes that need them all",
+                    (long long)t.length, (long long)s->parts, t.runs);
+}
+
+// clang-format off
+static const ebb_option options[] = {
+    {"parts", EBB_OPTION_INT, "4", "[2, 4096]", "how many; the sequence must be divisible by it"},
+    {"axis",  EBB_OPTION_INT, "1", "[0, 11]",   "the sequence's in the graph inputs"},
+    {0},
+};
+// clang-format on
+
+const ebb_pass ebb_pass_stream_bp = {
+    .name = "stream-bp",
+    .doc = "compute what goes row by row for parts of the sequence, forward and backward",
+    .paper = "Luo et al., \"StreamBP: Memory-Efficient Exact Backpropagation for Long Sequence "
+             "Training of "
+             "LLMs\", 2025 (arXiv 2506.03077)",
+    .exactness = EBB_ROUNDING,
+    .options = options,
+    .run = run,
+};
