@@ -147,7 +147,7 @@ static ebb_status get_input(splitting *s, ebb_value v, form f, int64_t i, ebb_va
     const form own = s->form[v.i];
     const bool otherwise =
         own.where == EBB_BATCH_PARTS && (own.axis != f.axis || own.outer != f.outer);
-    if (own.where == EBB_BATCH_WHOLE || otherwise)
+    if (own.where == EBB_BATCH_WHOLE || otherwise || s->part[v.i][i].i == 0)
         return get_slice(s, v, f, i, in);
     *in = s->part[v.i][i];
     return NULL;
@@ -332,7 +332,7 @@ static ebb_status mark(splitting *s, ebb_node n, ebb_node made, int64_t i)
     info->name = own;
     info->overload = ebb_node_of(g, n)->overload;
     info->doc = ebb_node_of(g, n)->doc;
-    info->phase = ebb_node_of(g, n)->phase;
+    info->phase = s->again ? EBB_BACKWARD : ebb_node_of(g, n)->phase;
     return NULL;
 }
 
@@ -426,7 +426,7 @@ ebb_status ebb_batch_compute(splitting *s, ebb_node n, int64_t i)
     ebb_op op = ebb_node_of(g, n)->op;
     ebb_value in[EBB_BATCH_OPERANDS];
     ebb_node made;
-    s->b.phase = (ebb_phase)ebb_node_of(g, n)->phase;
+    s->b.phase = s->again ? EBB_BACKWARD : (ebb_phase)ebb_node_of(g, n)->phase;
     for (uint32_t k = 0; k < ebb_node_of(g, n)->in_count; k++)
         EBB_TRY(get_input(s, ebb_in(g, n, k), b->in[k], i, &in[k]));
     if (b->shape_input >= 0) {

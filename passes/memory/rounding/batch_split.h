@@ -31,7 +31,8 @@ typedef struct ebb_batch_split {
     int64_t parts;
     bool spread; /* each by a process of its own */
     bool norm_per_part;
-    int axis; /* of the batch in graph inputs */
+    bool again; /* what is computed now was computed before: it is of the backward */
+    int axis;   /* of the batch in graph inputs */
     size_t value_count, node_count;
     ebb_batch_form *form; /* by value id */
     bool *depends;        /* by value id: on the batch */

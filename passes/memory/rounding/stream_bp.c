@@ -12,9 +12,10 @@
  * the sum over all parts. So between two such nodes one part's values are alive at a time, gradients of the
  * logits among them. Attention that is still made of its products goes by rows of queries, beside whole keys.
  *
- * What the backward reads is kept in parts, not whole: behind `recompute`, whose copies are nodes like others, or
- * before it or within `fit`, a block's values are made again for one part at a time, too, and the peak of a
- * checkpointed step falls to its checkpoints, attention's operands and one part.
+ * Of the forward stays what another run reads: the sum that goes on from block to block, attention's operands. What
+ * the backward reads beyond that is made again for its part right before the part's backward (saved=again), so that
+ * never more than one part's values of a block are there. Behind `recompute` a block's operands of attention are made
+ * again, too: its copies are nodes like others.
  *
  * Rounding: sums over the tokens (weight gradients, the loss) are made part by part.
  *
@@ -37,8 +38,13 @@ typedef struct streaming {
     size_t count;     /* of them */
     uint32_t *number; /* by value id: in which run it is made, from 1 */
     uint32_t runs;
-    ebb_node *cloned;
+    bool *crosses; /* by value id: a later run of the forward reads it in parts, so each is kept */
+    uint32_t *asked;  /* by node id: the run that asked for it again last */
+    bool keeps;       /* what the backward reads */
+    ebb_node *cloned; /* all of them, in order */
     size_t cloned_count;
+    ebb_node *again; /* of the present run */
+    size_t again_count;
 } streaming;
 
 /* ---- what goes row by row ---- */
@@ -161,12 +167,74 @@ static ebb_status decide(streaming *t, ebb_node n, ebb_batch_node **b)
 
 /* ---- in order ---- */
 
+/* ---- what the backward reads of an earlier run ---- */
+
+/* Its parts are not there any more when a run of the backward reads them. */
+static bool goes(const streaming *t, ebb_value v)
+{
+    const splitting *s = &t->split;
+    const ebb_node maker = ebb_value_of(s->g, v)->producer;
+    if (v.i == 0 || t->number[v.i] == 0 || t->number[v.i] == t->runs + 1 || t->keeps ||
+        t->crosses[v.i] || s->form[v.i].where != EBB_BATCH_PARTS || s->whole[v.i].i != 0 ||
+        ebb_is_backward(s->g, maker))
+        return false;
+    for (uint32_t k = 0; k < ebb_node_of(s->g, maker)->out_count; k++)
+        if (s->early[ebb_out(s->g, maker, k).i])
+            return false; // a sum would count twice
+    return true;
+}
+
+/* Marks the nodes that n needs again; later ones are asked first. */
+static void ask_again(streaming *t, ebb_node n)
+{
+    const splitting *s = &t->split;
+    const ebb_node_info *info = ebb_node_of(s->g, n);
+    for (uint32_t i = 0; i < info->in_count; i++)
+        if (s->rule[n.i]->in[i].where == EBB_BATCH_PARTS && goes(t, info->in[i]))
+            t->asked[ebb_value_of(s->g, info->in[i])->producer.i] = t->runs + 1;
+}
+
+static void find_again(streaming *t)
+{
+    t->again_count = 0;
+    for (size_t k = 0; k < t->count; k++)
+        if (ebb_is_backward(t->split.g, t->run[k]))
+            ask_again(t, t->run[k]);
+    const size_t before = t->cloned_count - t->count;
+    for (size_t k = before; k-- > 0;)
+        if (t->asked[t->cloned[k].i] == t->runs + 1)
+            ask_again(t, t->cloned[k]);
+    for (size_t k = 0; k < before; k++)
+        if (t->asked[t->cloned[k].i] == t->runs + 1)
+            t->again[t->again_count++] = t->cloned[k];
+}
+
+/* What was put together is read there from now on: its parts may go. And slices that another run took. */
+static void forget_parts(streaming *t)
+{
+    splitting *s = &t->split;
+    memset(s->slices, 0, s->value_count * sizeof *s->slices);
+    for (size_t k = 0; k < t->cloned_count; k++)
+        for (uint32_t o = 0; o < ebb_node_of(s->g, t->cloned[k])->out_count; o++) {
+            const ebb_value v = ebb_out(s->g, t->cloned[k], o);
+            if (v.i != 0 && s->whole[v.i].i != 0)
+                memset(s->part[v.i], 0, (size_t)s->parts * sizeof *s->part[v.i]);
+        }
+}
+
 static ebb_status emit_run(streaming *t)
 {
     splitting *s = &t->split;
-    for (int64_t i = 0; i < s->parts; i++)
+    find_again(t);
+    forget_parts(t);
+    for (int64_t i = 0; i < s->parts; i++) {
+        s->again = true;
+        for (size_t k = 0; k < t->again_count; k++)
+            EBB_TRY(ebb_batch_compute(s, t->again[k], i));
+        s->again = false;
         for (size_t k = 0; k < t->count; k++)
             EBB_TRY(ebb_batch_compute(s, t->run[k], i));
+    }
     t->runs += t->count > 0;
     t->count = 0;
     return NULL;
@@ -214,6 +282,8 @@ static ebb_status take_in_parts(streaming *t, ebb_node n, ebb_batch_node *b)
                               wanted.axis == own.axis && wanted.outer == own.outer;
         if (!in_parts)
             EBB_TRY(need_whole(t, v, &whole));
+        else if (t->number[v.i] != t->runs + 1 && !ebb_is_backward(s->g, n))
+            t->crosses[v.i] = true;
     }
     s->rule[n.i] = b;
     s->clones[n.i] = true;
@@ -250,8 +320,12 @@ static ebb_status stream(streaming *t)
     size_t count = 0;
     t->run = EBB_SCRATCH(s->e, ebb_node, s->node_count + 1);
     t->cloned = EBB_SCRATCH(s->e, ebb_node, s->node_count + 1);
+    t->again = EBB_SCRATCH(s->e, ebb_node, s->node_count + 1);
     t->number = EBB_SCRATCH(s->e, uint32_t, s->value_count);
-    if (list == NULL || t->run == NULL || t->cloned == NULL || t->number == NULL)
+    t->crosses = EBB_SCRATCH(s->e, bool, s->value_count);
+    t->asked = EBB_SCRATCH(s->e, uint32_t, s->node_count);
+    if (list == NULL || t->run == NULL || t->cloned == NULL || t->again == NULL ||
+        t->number == NULL || t->crosses == NULL || t->asked == NULL)
         return ebb_error_memory();
     EBB_EACH_NODE(s->g, n)
         list[count++] = n;
@@ -274,6 +348,7 @@ static ebb_status run(ebb_edit *e)
     splitting *s = &t.split;
     const char *why = NULL;
     s->axis = (int)ebb_option_int(e, "axis");
+    t.keeps = strcmp(ebb_option_string(e, "saved"), "kept") == 0;
     if (ebb_batch_is_split(e))
         return ebb_declined(e, EBB_NO_NODE, "the sequence is in parts already");
     EBB_TRY(ebb_require_static(e->g));
@@ -296,6 +371,7 @@ static ebb_status run(ebb_edit *e)
 static const ebb_option options[] = {
     {"parts", EBB_OPTION_INT, "4", "[2, 4096]", "how many; the sequence must be divisible by it"},
     {"axis",  EBB_OPTION_INT, "1", "[0, 11]",   "the sequence's in the graph inputs"},
+    {"saved", EBB_OPTION_CHOICE, "again", "again|kept", "what the backward reads of a part: made again with its backward, or kept"},
     {0},
 };
 // clang-format on
