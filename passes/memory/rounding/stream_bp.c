@@ -37,10 +37,13 @@ typedef struct streaming {
     ebb_node *run;    /* that are not emitted yet */
     size_t count;     /* of them */
     uint32_t *number; /* by value id: in which run it is made, from 1 */
-    uint32_t runs;
+    uint32_t runs;    /* that are over */
+    bool planned;     /* forms, runs and what is made again are known: nodes are moved and made */
+    uint32_t *in_run; /* by node id: from 1; 0: it is whole */
+    bool *joined;     /* by value id: put together */
     bool *crosses; /* by value id: a later run of the forward reads it in parts, so each is kept */
     uint32_t *asked;  /* by node id: the run that asked for it again last */
-    bool keeps;       /* what the backward reads */
+    bool *kept;       /* by run: what the backward reads of it stays */
     ebb_node *cloned; /* all of them, in order */
     size_t cloned_count;
     ebb_node *again; /* of the present run */
@@ -169,19 +172,75 @@ static ebb_status decide(streaming *t, ebb_node n, ebb_batch_node **b)
 
 /* ---- what the backward reads of an earlier run ---- */
 
-/* Its parts are not there any more when a run of the backward reads them. */
-static bool goes(const streaming *t, ebb_value v)
+/* It is made again for each part, if its run is: not what goes on in parts, or is put together. */
+static bool may_go_again(const streaming *t, ebb_value v)
 {
     const splitting *s = &t->split;
-    const ebb_node maker = ebb_value_of(s->g, v)->producer;
-    if (v.i == 0 || t->number[v.i] == 0 || t->number[v.i] == t->runs + 1 || t->keeps ||
-        t->crosses[v.i] || s->form[v.i].where != EBB_BATCH_PARTS || s->whole[v.i].i != 0 ||
-        ebb_is_backward(s->g, maker))
+    if (v.i == 0 || t->number[v.i] == 0 || t->crosses[v.i] || t->joined[v.i] ||
+        s->form[v.i].where != EBB_BATCH_PARTS)
         return false;
+    const ebb_node maker = ebb_value_of(s->g, v)->producer;
     for (uint32_t k = 0; k < ebb_node_of(s->g, maker)->out_count; k++)
         if (s->early[ebb_out(s->g, maker, k).i])
             return false; // a sum would count twice
-    return true;
+    return !ebb_is_backward(s->g, maker);
+}
+
+/* Its parts are not there any more when a run of the backward reads them. */
+static bool goes(const streaming *t, ebb_value v)
+{
+    return may_go_again(t, v) && t->number[v.i] != t->runs + 1 && !t->kept[t->number[v.i]];
+}
+
+static bool is_read_back(const streaming *t, ebb_value v, bool elsewhere)
+{
+    const ebb_graph *g = t->split.g;
+    const ebb_value_info *info = ebb_value_of(g, v);
+    for (size_t i = 0; i < info->use_count; i++) {
+        const ebb_node n = info->uses[i].node;
+        if (ebb_is_backward(g, n) && (!elsewhere || t->in_run[n.i] != t->number[v.i]))
+            return true;
+    }
+    return false;
+}
+
+/* Whether what goes of a run is more than what must stay to make it again: what earlier passes chose to save is
+ * little, and made of more. */
+static ebb_status weigh_runs(streaming *t, bool keeps)
+{
+    const splitting *s = &t->split;
+    int64_t *gain = EBB_SCRATCH(s->e, int64_t, t->runs + (size_t)2);
+    uint32_t *counted =
+        EBB_SCRATCH(s->e, uint32_t, s->value_count); // as what must stay, for that run
+    bool *again = EBB_SCRATCH(s->e, bool, s->node_count);
+    t->kept = EBB_SCRATCH(s->e, bool, t->runs + (size_t)2);
+    if (gain == NULL || counted == NULL || again == NULL || t->kept == NULL)
+        return ebb_error_memory();
+    for (size_t c = t->cloned_count; c-- > 0;) {
+        const ebb_node n = t->cloned[c];
+        const ebb_node_info *info = ebb_node_of(s->g, n);
+        const uint32_t run = t->in_run[n.i];
+        for (uint32_t k = 0; k < info->out_count; k++)
+            if (may_go_again(t, info->out[k]) && is_read_back(t, info->out[k], true)) {
+                gain[run] += ebb_stored_bytes(s->g, info->out[k]);
+                again[n.i] = true;
+            }
+        for (uint32_t i = 0; again[n.i] && i < info->in_count; i++) {
+            const ebb_value x = info->in[i];
+            if (x.i == 0)
+                continue;
+            const ebb_value_info *of = ebb_value_of(s->g, x);
+            if (may_go_again(t, x) && t->number[x.i] == run) {
+                again[of->producer.i] = true;
+            } else if (of->producer.i != 0 && counted[x.i] != run && !is_read_back(t, x, false)) {
+                counted[x.i] = run;
+                gain[run] -= ebb_stored_bytes(s->g, x);
+            }
+        }
+    }
+    for (uint32_t r = 0; r <= t->runs + 1; r++)
+        t->kept[r] = keeps || gain[r] <= 0;
+    return NULL;
 }
 
 /* Marks the nodes that n needs again; later ones are asked first. */
@@ -200,11 +259,10 @@ static void find_again(streaming *t)
     for (size_t k = 0; k < t->count; k++)
         if (ebb_is_backward(t->split.g, t->run[k]))
             ask_again(t, t->run[k]);
-    const size_t before = t->cloned_count - t->count;
-    for (size_t k = before; k-- > 0;)
+    for (size_t k = t->cloned_count; k-- > 0;)
         if (t->asked[t->cloned[k].i] == t->runs + 1)
             ask_again(t, t->cloned[k]);
-    for (size_t k = 0; k < before; k++)
+    for (size_t k = 0; k < t->cloned_count; k++)
         if (t->asked[t->cloned[k].i] == t->runs + 1)
             t->again[t->again_count++] = t->cloned[k];
 }
@@ -247,8 +305,13 @@ static ebb_status need_whole(streaming *t, ebb_value v, ebb_value *whole)
     *whole = v;
     if (v.i == 0 || v.i >= s->value_count || t->number[v.i] == 0)
         return NULL;
-    if (t->number[v.i] == t->runs + 1)
+    if (t->number[v.i] == t->runs + 1 && t->planned)
         EBB_TRY(emit_run(t));
+    else if (t->number[v.i] == t->runs + 1)
+        t->runs++;
+    t->joined[v.i] = t->joined[v.i] || !s->early[v.i];
+    if (!t->planned)
+        return NULL;
     if (!s->early[v.i])
         return ebb_batch_whole(s, v, whole);
     *whole = s->sum[v.i];
@@ -265,13 +328,15 @@ static ebb_status take_whole(streaming *t, ebb_node n)
         if (!ebb_same_value(whole, ebb_in(s->g, n, i)))
             EBB_TRY(ebb_node_set_input(s->g, n, i, whole));
     }
-    ebb_node_move(s->g, n, EBB_NO_NODE);
+    if (t->planned)
+        ebb_node_move(s->g, n, EBB_NO_NODE);
     return NULL;
 }
 
-static ebb_status take_in_parts(streaming *t, ebb_node n, ebb_batch_node *b)
+static ebb_status take_in_parts(streaming *t, ebb_node n)
 {
     splitting *s = &t->split;
+    const ebb_batch_node *b = s->rule[n.i];
     const ebb_node_info *info = ebb_node_of(s->g, n);
     s->b.phase = (ebb_phase)info->phase;
     for (uint32_t i = 0; i < info->in_count; i++) {
@@ -285,12 +350,13 @@ static ebb_status take_in_parts(streaming *t, ebb_node n, ebb_batch_node *b)
         else if (t->number[v.i] != t->runs + 1 && !ebb_is_backward(s->g, n))
             t->crosses[v.i] = true;
     }
-    s->rule[n.i] = b;
-    s->clones[n.i] = true;
-    EBB_TRY(ebb_batch_make_room(s, n));
     for (uint32_t k = 0; k < info->out_count; k++)
         t->number[info->out[k].i] = info->out[k].i != 0 ? t->runs + 1 : 0;
-    t->run[t->count++] = n;
+    if (t->planned) {
+        t->run[t->count++] = n;
+        return ebb_batch_make_room(s, n);
+    }
+    t->in_run[n.i] = t->runs + 1;
     t->cloned[t->cloned_count++] = n;
     return NULL;
 }
@@ -313,7 +379,12 @@ static ebb_status put_ends(streaming *t)
     return NULL;
 }
 
-static ebb_status stream(streaming *t)
+static ebb_status take(streaming *t, ebb_node n)
+{
+    return t->split.rule[n.i] != NULL ? take_in_parts(t, n) : take_whole(t, n);
+}
+
+static ebb_status stream(streaming *t, bool keeps)
 {
     splitting *s = &t->split;
     ebb_node *list = EBB_SCRATCH(s->e, ebb_node, s->node_count + 1);
@@ -323,18 +394,26 @@ static ebb_status stream(streaming *t)
     t->again = EBB_SCRATCH(s->e, ebb_node, s->node_count + 1);
     t->number = EBB_SCRATCH(s->e, uint32_t, s->value_count);
     t->crosses = EBB_SCRATCH(s->e, bool, s->value_count);
+    t->joined = EBB_SCRATCH(s->e, bool, s->value_count);
     t->asked = EBB_SCRATCH(s->e, uint32_t, s->node_count);
+    t->in_run = EBB_SCRATCH(s->e, uint32_t, s->node_count);
     if (list == NULL || t->run == NULL || t->cloned == NULL || t->again == NULL ||
-        t->number == NULL || t->crosses == NULL || t->asked == NULL)
+        t->number == NULL || t->crosses == NULL || t->asked == NULL || t->joined == NULL ||
+        t->in_run == NULL)
         return ebb_error_memory();
     EBB_EACH_NODE(s->g, n)
         list[count++] = n;
     s->b = ebb_build_at(s->g, EBB_NO_NODE, EBB_FORWARD, s->e->pass->name);
     for (size_t i = 0; i < count; i++) {
-        ebb_batch_node *b;
-        EBB_TRY(decide(t, list[i], &b));
-        EBB_TRY(b != NULL ? take_in_parts(t, list[i], b) : take_whole(t, list[i]));
+        EBB_TRY(decide(t, list[i], &s->rule[list[i].i]));
+        EBB_TRY(take(t, list[i]));
     }
+    EBB_TRY(weigh_runs(t, keeps));
+    t->planned = true;
+    t->runs = 0;
+    memset(t->number, 0, s->value_count * sizeof *t->number);
+    for (size_t i = 0; i < count; i++)
+        EBB_TRY(take(t, list[i]));
     EBB_TRY(emit_run(t));
     EBB_TRY(put_ends(t));
     while (t->cloned_count-- > 0)
@@ -348,7 +427,6 @@ static ebb_status run(ebb_edit *e)
     splitting *s = &t.split;
     const char *why = NULL;
     s->axis = (int)ebb_option_int(e, "axis");
-    t.keeps = strcmp(ebb_option_string(e, "saved"), "kept") == 0;
     if (ebb_batch_is_split(e))
         return ebb_declined(e, EBB_NO_NODE, "the sequence is in parts already");
     EBB_TRY(ebb_require_static(e->g));
@@ -359,7 +437,7 @@ static ebb_status run(ebb_edit *e)
         if (has_axis(s, e->g->inputs[i]))
             t.length = ebb_value_of(e->g, e->g->inputs[i])->type->dims[s->axis];
     ebb_found(e);
-    EBB_TRY(stream(&t));
+    EBB_TRY(stream(&t, strcmp(ebb_option_string(e, "saved"), "kept") == 0));
     if (t.runs == 0)
         return ebb_skipped(e, EBB_NO_NODE, "nothing goes row by row");
     ebb_applied(e);
