@@ -172,6 +172,13 @@ static ebb_status decide(streaming *t, ebb_node n, ebb_batch_node **b)
 
 /* ---- what the backward reads of an earlier run ---- */
 
+/* Of the forward, or a copy of that in the backward (passes/budget/planners/apply.c). */
+static bool is_forward(const ebb_graph *g, ebb_node n)
+{
+    return !ebb_is_backward(g, n) ||
+           ebb_props_get(g, &ebb_node_of(g, n)->props, "ebb.copied_from") != NULL;
+}
+
 /* It is made again for each part, if its run is: not what goes on in parts, or is put together. */
 static bool may_go_again(const streaming *t, ebb_value v)
 {
@@ -183,7 +190,7 @@ static bool may_go_again(const streaming *t, ebb_value v)
     for (uint32_t k = 0; k < ebb_node_of(s->g, maker)->out_count; k++)
         if (s->early[ebb_out(s->g, maker, k).i])
             return false; // a sum would count twice
-    return !ebb_is_backward(s->g, maker);
+    return is_forward(s->g, maker);
 }
 
 /* Its parts are not there any more when a run of the backward reads them. */
@@ -347,7 +354,7 @@ static ebb_status take_in_parts(streaming *t, ebb_node n)
                               wanted.axis == own.axis && wanted.outer == own.outer;
         if (!in_parts)
             EBB_TRY(need_whole(t, v, &whole));
-        else if (t->number[v.i] != t->runs + 1 && !ebb_is_backward(s->g, n))
+        else if (t->number[v.i] != t->runs + 1 && is_forward(s->g, n))
             t->crosses[v.i] = true;
     }
     for (uint32_t k = 0; k < info->out_count; k++)
