@@ -5,8 +5,8 @@
  *
  * 1. Variants, each on a copy of its own. Passes make offers (ebb_offered): here are so many bytes
  *    less, for so much time. The step as it is, the step with the offers that cost next to nothing,
- *    and the step with all of them, are variants; so is, where rounding is allowed, the step in
- *    parts of its batch, and, where loss is, the step with the offers of small error. `allow` and
+ *    and the step with all of them, are variants; so are, where rounding is allowed, the step in
+ *    parts of its batch and of its sequence, and, where loss is, the step with the offers of small error. `allow` and
  *    `error` say how exact an offer must be.
  * 2. Frontiers. A variant as it is, each operator once in the best order known, is the cheapest
  *    that it can be. Beyond that the search planner finds what each budget costs, in recomputation
@@ -35,16 +35,21 @@
 
 /* ---- variants ---- */
 
-/* The offers that a variant takes, and in how many parts it computes the batch. */
+/* The offers that a variant takes, and in how many parts it computes the batch, and the sequence. */
 static const struct recipe {
-    int parts;
+    int parts, tokens;
     double most_copies; /* what an offer may cost: so many copies of the bytes that it saves */
     double most_error;  /* of the gradient; of the bound that `error` gives where that is less */
 } recipes[] = {
-    {1, -INFINITY, 0},       {1, 1, 0},
-    {1, INFINITY, 0},        {1, INFINITY, 0.01},
-    {1, INFINITY, INFINITY}, {2, INFINITY, INFINITY},
-    {4, INFINITY, INFINITY}, {8, INFINITY, INFINITY},
+    {1, 1, -INFINITY, 0},
+    {1, 1, 1, 0},
+    {1, 1, INFINITY, 0},
+    {1, 1, INFINITY, 0.01},
+    {1, 1, INFINITY, INFINITY},
+    {2, 1, INFINITY, INFINITY},
+    {4, 1, INFINITY, INFINITY},
+    {8, 1, INFINITY, INFINITY},
+    {1, 8, 1, 0},
 };
 
 static const char *decide(void *context, const ebb_pass *pass, ebb_node site,
@@ -70,14 +75,14 @@ static ebb_status run_named(joint *j, ebb_graph *g, const char *pass, const char
     return ebb_pipeline_one(g, ebb_pass_find(pass), options, NULL, NULL, j->e->scratch, report);
 }
 
-/* Makes g as the wish says: in parts, then every pass that makes offers. *made: false where the
- * batch cannot be divided so. */
+/* Makes g as the wish says: the batch in parts, then every pass that makes offers, then the sequence in parts, whose
+ * pass leaves whole what it does not know. *made: false where these cannot be divided so. */
 static ebb_status take_offers(joint *j, ebb_graph *g, wish *w, bool *made)
 {
     ebb_report report;
     char parts[16];
-    (void)snprintf(parts, sizeof parts, "%d", w->parts);
-    w->exactness = w->parts > 1 ? EBB_ROUNDING : EBB_EXACT;
+    (void)snprintf(parts, sizeof parts, "%d", w->tokens > 1 ? w->tokens : w->parts);
+    w->exactness = w->parts > 1 || w->tokens > 1 ? EBB_ROUNDING : EBB_EXACT;
     *made = true;
     if (w->parts > 1) {
         EBB_TRY(run_named(j, g, "micro-batch", "parts", parts, &report));
@@ -87,6 +92,10 @@ static ebb_status take_offers(joint *j, ebb_graph *g, wish *w, bool *made)
     for (int i = 1; *made && (pass = ebb_pass_offering(i)) != NULL; i++)
         if (pass->exactness <= j->allowed)
             EBB_TRY(ebb_pipeline_one(g, pass, NULL, decide, w, j->e->scratch, &report));
+    if (*made && w->tokens > 1) {
+        EBB_TRY(run_named(j, g, "stream-bp", "parts", parts, &report));
+        *made = report.applied > 0;
+    }
     EBB_TRY(run_named(j, g, "drop-saves", NULL, NULL, &report));
     return j->costs == NULL ? NULL : run_named(j, g, "cost", "file", j->costs, &report);
 }
@@ -94,7 +103,8 @@ static ebb_status take_offers(joint *j, ebb_graph *g, wish *w, bool *made)
 static bool is_new(const joint *j, const variant *v)
 {
     for (const variant *other = j->variants; other != v; other++)
-        if (other->wish.taken == v->wish.taken && other->wish.parts == v->wish.parts)
+        if (other->wish.taken == v->wish.taken && other->wish.parts == v->wish.parts &&
+            other->wish.tokens == v->wish.tokens)
             return false; // the same decisions, the same graph
     return true;
 }
@@ -104,6 +114,7 @@ static ebb_status make_variant(joint *j, const struct recipe *r)
     variant *v = &j->variants[j->variant_count];
     bool made;
     *v = (variant){.wish = {.parts = r->parts,
+                            .tokens = r->tokens,
                             .most_ns_per_byte = r->most_copies * ebb_copy_ns(j->e->g),
                             .most_error = fmin(r->most_error, j->most_error)}};
     EBB_TRY(ebb_model_copy(&v->model, j->e->g->model));
@@ -162,10 +173,13 @@ static ebb_status add_as_it_is(joint *j)
     return add_choice(j, &(choice){.point = &j->as_it_is, .tried = true, .bytes = j->before.bytes});
 }
 
-/* What planning a variant may take. */
+/* What planning a variant may take: an equal share; one in parts of the sequence takes nothing from the others. */
 static uint64_t steps_of(const joint *j, const variant *v)
 {
-    return j->steps / j->variant_count / (v->wish.parts > 1 ? 2 : 1);
+    size_t sharing = j->variant_count;
+    for (size_t i = 0; i < j->variant_count; i++)
+        sharing -= j->variants[i].wish.tokens > 1 && sharing > 1;
+    return j->steps / sharing / (v->wish.parts > 1 || v->wish.tokens > 1 ? 2 : 1);
 }
 
 /* The variant as it is, as a point. */
@@ -184,7 +198,7 @@ static ebb_status add_whole(joint *j, variant *v)
 static ebb_status make_variants(joint *j)
 {
     for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++)
-        if (recipes[i].parts == 1 || j->allowed >= EBB_ROUNDING)
+        if ((recipes[i].parts == 1 && recipes[i].tokens == 1) || j->allowed >= EBB_ROUNDING)
             EBB_TRY(make_variant(j, &recipes[i]));
     for (size_t i = 0; i < j->variant_count; i++)
         EBB_TRY(add_whole(j, &j->variants[i]));
@@ -306,6 +320,8 @@ static ebb_status apply(joint *j, const choice *c)
     }
     if (w->parts > 1)
         EBB_TRY(ebb_note(e, "the batch is computed in %d parts", w->parts));
+    if (w->tokens > 1)
+        EBB_TRY(ebb_note(e, "the sequence is computed in %d parts", w->tokens));
     return ebb_note(e,
                     "%s -> %s, estimated time %.3f times (at most %.1f %% above the best "
                     "plan): %zu nodes run again, %zu of %zu offers taken",

@@ -6,10 +6,10 @@
 #include "passes/budget/planners/search.h"
 #include "passes/budget/trial.h"
 
-enum { EBB_FIT_VARIANTS = 8 };
+enum { EBB_FIT_VARIANTS = 9 };
 
 typedef struct wish { /* how a variant is made */
-    int parts;
+    int parts, tokens; /* into how many the batch is cut, and the sequence */
     double most_ns_per_byte, most_error;
     size_t heard, taken;
     ebb_exactness exactness; /* of the least exact that was taken */

@@ -127,6 +127,29 @@ static void dropout_of_parts_is_that_of_the_whole(void **state)
     on_every_small_model("on", "dropout-seed,micro-batch:4");
 }
 
+static void gradients_of_parts_of_the_sequence_add_up_to_those_of_the_whole(void **state)
+{
+    (void)state;
+    on_every_small_model("off", "stream-bp:parts=2");
+    on_every_small_model("off", "stream-bp:parts=2,saved=kept");
+    on_every_small_model("on", "attention,stream-bp:parts=4");
+}
+
+/* What recompute runs again is run again by parts. */
+static void copies_of_parts_of_the_sequence_are_those_of_the_whole(void **state)
+{
+    static const char *const models[] = {"bert_tiny", "gpt2_tiny"};
+    (void)state;
+    for (size_t m = 0; m < 2; m++)
+        for (size_t e = 0; e < 2; e++) {
+            recorded r;
+            recorded_need(&r, models[m], exporters[e]);
+            check(&r, "on", "recompute:planner=chain-dp,budget=90%,stream-bp:parts=2");
+            assert_int_equal(r.failures, 0);
+            recorded_close(&r);
+        }
+}
+
 int main(void)
 {
     if (models_are_missing())
@@ -135,6 +158,8 @@ int main(void)
         cmocka_unit_test(losses_by_blocks_are_those_of_the_whole),
         cmocka_unit_test(gradients_of_parts_of_the_batch_add_up_to_those_of_the_whole),
         cmocka_unit_test(dropout_of_parts_is_that_of_the_whole),
+        cmocka_unit_test(gradients_of_parts_of_the_sequence_add_up_to_those_of_the_whole),
+        cmocka_unit_test(copies_of_parts_of_the_sequence_are_those_of_the_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
