@@ -11,7 +11,7 @@
  *   tile   how it takes an operand a tile of rows at a time: a rule of graph/tile.c
  *   batch  what becomes of its outputs when the batch is computed in parts: a rule of pass
  *          micro-batch; `unknown`: nobody has said (passes/memory/rounding/batch_node.h)
- *   half   whether it computes in 16 bits: a word of passes/primal/precision.c
+ *   half   whether it computes in 16 bits: a word of passes/primal/halved.c
  *   layout what it becomes between images with channels last: a rule of passes/primal/layout_rules.c
  *
  * `none`: it has no such rule.

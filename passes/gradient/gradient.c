@@ -10,6 +10,8 @@
  *
  * With metadata ebb.loss_scale (pass precision, float16) loss_grad is a state of that name instead
  * of 1, and the gradients of parameters are divided by it, in float32, before they are outputs.
+ * Where precision left a norm in float32 the backward reads a copy of its input in 16 bits, which
+ * is what is kept.
  *
  * All operators without a rule are named in one error. Shapes must be static.
  */
@@ -25,6 +27,7 @@
 
 typedef struct choice { /* context of the reverse */
     ebb_value unscale;  /* 1 / ebb.loss_scale; none: the loss is not scaled */
+    ebb_dtype narrow;   /* the 16 bits that pass precision chose, or EBB_NONE */
     ebb_chosen chosen;
 } choice;
 
@@ -142,6 +145,43 @@ static ebb_status leave_padding(ebb_reverse *r, ebb_node n, uint32_t i, ebb_valu
                     (long long)row, ebb_value_name(g, w));
 }
 
+/* ---- 16 bits ---- */
+
+/* The backward of a norm scales what comes by its input's place in the row: rounding that is an error
+ * of each gradient by itself, where in the forward it would stay in all layers behind. */
+static ebb_status read_in_16_bits(ebb_reverse *r, ebb_node n, ebb_value *x)
+{
+    ebb_graph *g = r->g;
+    const choice *c = r->context;
+    if (c->narrow == EBB_NONE || !ebb_op_has(ebb_node_of(g, n)->op, EBB_NORM) ||
+        ebb_value_of(g, x[0])->type->dtype != EBB_F32)
+        return NULL;
+    ebb_node maker = ebb_value_of(g, x[0])->producer;
+    ebb_value kept = EBB_NO_VALUE;
+    if (maker.i != 0 && ebb_node_of(g, maker)->op == EBB_OP_CAST &&
+        ebb_value_of(g, ebb_in(g, maker, 0))->type->dtype == c->narrow) {
+        kept = ebb_in(g, maker, 0); // it came from there
+    } else {
+        ebb_build forward = ebb_edit_build(r->e, n, EBB_FORWARD);
+        forward.name = ebb_value_name(g, x[0]);
+        kept = ebb_emit_cast(&forward, x[0], c->narrow);
+        EBB_TRY(forward.status);
+    }
+    r->b.name = ebb_value_name(g, kept);
+    x[0] = ebb_emit_cast(&r->b, kept, EBB_F32);
+    r->b.name = NULL;
+    return r->b.status;
+}
+
+static ebb_dtype precision_of(const ebb_graph *g)
+{
+    const char *text = ebb_props_get(g, &g->model->props, "ebb.precision");
+    return text == NULL                    ? EBB_NONE
+           : strcmp(text, "bfloat16") == 0 ? EBB_BF16
+           : strcmp(text, "float16") == 0  ? EBB_F16
+                                           : EBB_NONE;
+}
+
 /* What pass precision asks for in float16, as a state that the optimizer replaces. */
 static ebb_status loss_scale(ebb_reverse *r, ebb_value *scale)
 {
@@ -230,8 +270,13 @@ static ebb_status run(ebb_edit *e)
 {
     ebb_graph *g = e->g;
     size_t steps;
-    choice c = {0};
-    ebb_reverse r = {.e = e, .g = g, .adjust = leave_padding, .finish = finish, .context = &c};
+    choice c = {.narrow = precision_of(g)};
+    ebb_reverse r = {.e = e,
+                     .g = g,
+                     .reads = read_in_16_bits,
+                     .adjust = leave_padding,
+                     .finish = finish,
+                     .context = &c};
     r.straight = strcmp(ebb_option_string(e, "straight-through"), "on") == 0;
     r.again = strcmp(ebb_option_string(e, "loops"), "again") == 0;
     if (g->loss.i == 0)

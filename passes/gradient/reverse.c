@@ -277,11 +277,12 @@ static ebb_status visit(ebb_reverse *r, ebb_node n)
     const ebb_node_info *info = ebb_node_of(g, n);
     uint32_t in_count = info->in_count, out_count = info->out_count;
     ebb_value *x = EBB_SCRATCH(r->e, ebb_value, in_count + 1u);
+    ebb_value *read = EBB_SCRATCH(r->e, ebb_value, in_count + 1u);
     ebb_value *dx = EBB_SCRATCH(r->e, ebb_value, in_count + 1u);
     bool *wants = EBB_SCRATCH(r->e, bool, in_count + 1u);
     ebb_value *y = EBB_SCRATCH(r->e, ebb_value, out_count + 8u);
     ebb_value *dy = EBB_SCRATCH(r->e, ebb_value, out_count + 8u);
-    if (x == NULL || dx == NULL || wants == NULL || y == NULL || dy == NULL)
+    if (x == NULL || read == NULL || dx == NULL || wants == NULL || y == NULL || dy == NULL)
         return ebb_error_memory();
     bool any = false;
     ebb_captured_grad *names = NULL;
@@ -291,7 +292,7 @@ static ebb_status visit(ebb_reverse *r, ebb_node n)
     for (size_t i = 0; i < name_count; i++)
         names[i].dx = r->grad[names[i].x.i];
     for (uint32_t i = 0; i < in_count; i++) {
-        x[i] = info->in[i];
+        x[i] = read[i] = info->in[i];
         wants[i] = x[i].i != 0 && r->wants[x[i].i];
     }
     for (uint32_t o = 0; o < out_count; o++) {
@@ -307,7 +308,9 @@ static ebb_status visit(ebb_reverse *r, ebb_node n)
                                       own[0] != '\0' ? own : ebb_value_name(g, y[0]));
         if (name == NULL)
             return ebb_error_memory();
-        ebb_grad c = {n, in_count, out_count, x, y, dy, wants, dx, ebb_node_attrs(g, n)};
+        if (r->reads != NULL)
+            EBB_TRY(r->reads(r, n, read));
+        ebb_grad c = {n, in_count, out_count, read, y, dy, wants, dx, ebb_node_attrs(g, n)};
         r->b.name = name;
         if (info->op == EBB_OP_SCAN)
             ebb_build_fail(&r->b, ebb_loop_grad(r, n, dy, wants, dx, names, name_count));

@@ -31,10 +31,12 @@ typedef struct ebb_reverse {
     ebb_no_gradient *unsupported; /* so far */
     size_t unsupported_count, unsupported_capacity;
     bool nameless; /* gradients are not called x_grad */
-    /* NULL, or: one contribution to input i of n, to be changed; all contributions to x are in. */
+    /* NULL, or: what the rule of n is told its inputs are, to be changed (what gets the gradients is
+     * not); one contribution to input i of n, to be changed; all contributions to x are in. */
+    ebb_status (*reads)(struct ebb_reverse *r, ebb_node n, ebb_value *x);
     ebb_status (*adjust)(struct ebb_reverse *r, ebb_node n, uint32_t i, ebb_value *dx);
     ebb_status (*finish)(struct ebb_reverse *r, ebb_value x);
-    void *context; /* of those two */
+    void *context; /* of those three */
 } ebb_reverse;
 
 /* With e and g set: takes down the nodes before `end` (none: all), those of the update left out.

@@ -14,6 +14,9 @@
  *   GRU, LSTM
  *   arithmetic                            16 bits where an operand comes from the above, or where
  *                                         only such nodes read it (a mask)
+ *   residual sums: of activations, on     float32, as autocast has them, with those norms and dropout
+ *   the way to LayerNormalization or      between: a rounding there stays in all layers behind. What
+ *   RMSNormalization                      the backward keeps of a norm's rows has 16 bits (gradient.c)
  *   views, Gather, Concat, Slice ...      as their data is; a table of embeddings stays float32
  *   what makes the loss from the          float32
  *   last of these, sums over axes, Exp,
@@ -29,202 +32,23 @@
 #include "passes/common.h"
 #include "passes/passes.h"
 #include "passes/parameters/trainable.h"
-
-/* The words of column half of ops.def. */
-typedef enum treatment {
-    KEPT,    /* in float32 */
-    COMPUTE, /* in 16 bits, but for what it keeps of a row or channel and running statistics */
-    CELLS,   /* in 16 bits, every output */
-    ARITHMETIC,
-    MOVE, /* as its data */
-} treatment;
+#include "passes/primal/halved.h"
 
 typedef struct lowering {
     ebb_edit *e;
     ebb_graph *g;
     ebb_dtype dtype;
     const char *suffix;
-    size_t value_count, node_count;      /* before any cast */
-    bool *trains, *activation, *lowered; /* by value */
-    bool *active, *low, *of_loss;        /* by node; active: reads an activation */
-    ebb_value *narrow, *wide;            /* by value: its cast; none: not yet */
-    ebb_node *order;
-    size_t count, casts;
+    ebb_halved halved;
+    bool *lowered;            /* by value */
+    ebb_value *narrow, *wide; /* by value: its cast; none: not yet */
+    size_t casts;
 } lowering;
-
-/* ---- what operators are ---- */
-
-static treatment kind_of(ebb_op op)
-{
-    static const uint8_t kinds[EBB_OP_COUNT] = {
-        [EBB_OP_UNKNOWN] = KEPT,
-#define EBB_OP(id, domain, name, since, operands, reads, slots, traits, alias, infer, grad, cost, \
-               sizes, tile, batch, half, ...)                                                     \
-    [EBB_OP_##id] = half,
-#include "onnx/tables/ops.def"
-#undef EBB_OP
-    };
-    return (treatment)kinds[op];
-}
-
-/* Running statistics, scale and shift of batch norm have dtypes of their own. */
-static bool takes_float32(ebb_op op, uint32_t slot)
-{
-    bool batch_norm = op == EBB_OP_BATCH_NORMALIZATION || op == EBB_OP_BATCH_NORM_TRAINING;
-    return (batch_norm && slot >= 1) || (op == EBB_OP_DROPOUT && slot == 1);
-}
-
-static bool gives_float32(ebb_op op, uint32_t slot)
-{
-    return slot >= 1 && kind_of(op) == COMPUTE;
-}
-
-static bool computes(ebb_op op)
-{
-    return kind_of(op) == COMPUTE || kind_of(op) == CELLS;
-}
 
 static bool is_f32(const ebb_graph *g, ebb_value v)
 {
     const ebb_type *t = ebb_value_of(g, v)->type;
     return v.i != 0 && t->kind == EBB_KIND_TENSOR && t->dtype == EBB_F32;
-}
-
-static bool is_gather(ebb_op op)
-{
-    return op == EBB_OP_GATHER || op == EBB_OP_GATHER_ELEMENTS || op == EBB_OP_GATHER_ND;
-}
-
-/* ---- what stays as it is ---- */
-
-static bool is_named(const lowering *l, ebb_node n)
-{
-    const char *keep = ebb_option_string(l->e, "keep");
-    const ebb_node_info *info = ebb_node_of(l->g, n);
-    return keep != NULL && (ebb_glob(keep, ebb_text(l->g, info->name)) ||
-                            ebb_glob(keep, ebb_text(l->g, info->op_name)));
-}
-
-static bool is_shared_with_subgraph(const ebb_graph *g, ebb_node n)
-{
-    const ebb_node_info *info = ebb_node_of(g, n);
-    for (uint32_t o = 0; o < info->out_count; o++)
-        if ((ebb_value_of(g, info->out[o])->flags & EBB_IS_CAPTURED) != 0)
-            return true;
-    return false;
-}
-
-/* What pass loss made, and from the loss back to what a model computes its predictions with: so many
- * nodes at most, for a chain of sums may lead far into a model. */
-static ebb_status find_loss(lowering *l)
-{
-    enum { FAR = 8 };
-    ebb_graph *g = l->g;
-    uint8_t *distance = EBB_SCRATCH(l->e, uint8_t, l->node_count);
-    if (distance == NULL)
-        return ebb_error_memory();
-    ebb_node last = g->loss.i != 0 ? ebb_value_of(g, g->loss)->producer : EBB_NO_NODE;
-    if (last.i != 0)
-        distance[last.i] = 1;
-    for (size_t k = l->count; k-- > 0;) {
-        ebb_node n = l->order[k];
-        const ebb_node_info *info = ebb_node_of(g, n);
-        bool reached = distance[n.i] > 0 && distance[n.i] <= FAR;
-        l->of_loss[n.i] = info->phase == EBB_LOSS && kind_of(info->op) != MOVE;
-        if (!reached || (computes(info->op) && info->op != EBB_OP_SOFTMAX))
-            continue;
-        bool reads_weight = false;
-        for (uint32_t i = 0; i < info->in_count; i++)
-            reads_weight = reads_weight || (info->in[i].i != 0 && l->trains[info->in[i].i]);
-        if (reads_weight)
-            continue;
-        l->of_loss[n.i] = kind_of(info->op) != MOVE;
-        for (uint32_t i = 0; i < info->in_count; i++) {
-            ebb_node maker = ebb_value_of(g, info->in[i])->producer;
-            if (info->in[i].i != 0 && maker.i != 0 && distance[maker.i] == 0)
-                distance[maker.i] = (uint8_t)(distance[n.i] + 1);
-        }
-    }
-    return NULL;
-}
-
-/* ---- what computes in 16 bits ---- */
-
-static bool reads_activation(const lowering *l, ebb_node n)
-{
-    const ebb_node_info *info = ebb_node_of(l->g, n);
-    for (uint32_t i = 0; i < info->in_count; i++)
-        if (is_f32(l->g, info->in[i]) && l->activation[info->in[i].i])
-            return true;
-    return false;
-}
-
-/* First those that have an activation, in order. */
-static ebb_status find_activations(lowering *l)
-{
-    ebb_graph *g = l->g;
-    for (size_t i = 0; i < g->input_count; i++)
-        l->activation[g->inputs[i].i] =
-            is_f32(g, g->inputs[i]) &&
-            (ebb_value_of(g, g->inputs[i])->flags & EBB_IS_INITIALIZER) == 0;
-    for (size_t k = 0; k < l->count; k++) {
-        ebb_node n = l->order[k];
-        const ebb_node_info *info = ebb_node_of(g, n);
-        treatment kind = kind_of(info->op);
-        bool active = reads_activation(l, n);
-        bool table = is_gather(info->op) && info->in[0].i != 0 && l->trains[info->in[0].i];
-        if (computes(info->op) && is_f32(g, info->in[0]))
-            active = true;
-        l->active[n.i] = active;
-        for (uint32_t o = 0; o < info->out_count; o++)
-            if (info->out[o].i != 0)
-                l->activation[info->out[o].i] = active || table;
-        if (!active || !is_f32(g, info->out[0]))
-            continue;
-        l->low[n.i] = kind != KEPT;
-        if (kind == KEPT || kind == MOVE)
-            continue;
-        const char *why = l->of_loss[n.i]                 ? "it makes the loss"
-                          : is_named(l, n)                ? "keep= names it"
-                          : is_shared_with_subgraph(g, n) ? "a subgraph reads it"
-                                                          : NULL;
-        ebb_found(l->e);
-        if (why != NULL) {
-            l->low[n.i] = false;
-            EBB_TRY(ebb_skipped(l->e, n, why));
-        }
-    }
-    return NULL;
-}
-
-static bool from_integers(const ebb_graph *g, ebb_node n)
-{
-    const ebb_node_info *info = ebb_node_of(g, n);
-    uint8_t from = ebb_value_of(g, info->in[0])->type->dtype;
-    return info->op == EBB_OP_CAST && (from == EBB_BOOL || ebb_dtype_is_integer((ebb_dtype)from));
-}
-
-/* Then what is made of constants, weights and integers alone: with its readers. */
-static void find_sources(lowering *l)
-{
-    ebb_graph *g = l->g;
-    for (size_t k = l->count; k-- > 0;) {
-        ebb_node n = l->order[k];
-        const ebb_node_info *info = ebb_node_of(g, n);
-        treatment kind = kind_of(info->op);
-        bool fits =
-            kind == ARITHMETIC || (kind == MOVE && !is_gather(info->op)) || from_integers(g, n);
-        if (!fits || info->out_count != 1 || !is_f32(g, info->out[0]) || l->active[n.i])
-            continue;
-        const ebb_value_info *y = ebb_value_of(g, info->out[0]);
-        bool all = y->use_count > 0 && !ebb_value_is_held(g, info->out[0]) && !l->of_loss[n.i] &&
-                   !is_named(l, n);
-        for (size_t i = 0; i < y->use_count && all; i++) {
-            ebb_node user = y->uses[i].node;
-            all = l->low[user.i] && !takes_float32(ebb_node_of(g, user)->op, y->uses[i].slot);
-        }
-        l->low[n.i] = all;
-    }
 }
 
 /* ---- casts ---- */
@@ -241,7 +65,8 @@ static ebb_status fold(lowering *l, ebb_build *b, ebb_value v, ebb_value *made)
     const ebb_tensor *t = ebb_value_constant(g, v);
     int64_t count = 0;
     *made = EBB_NO_VALUE;
-    if (t == NULL || t->data == NULL || l->trains[v.i] || !ebb_type_elements(&t->type, &count) ||
+    if (t == NULL || t->data == NULL || l->halved.trains[v.i] ||
+        !ebb_type_elements(&t->type, &count) ||
         (count != 1 && !ebb_name_is_anonymous(ebb_value_name(g, v))))
         return NULL;
     uint16_t *bits = EBB_SCRATCH(l->e, uint16_t, (size_t)count + 1);
@@ -291,7 +116,7 @@ static ebb_status lower(lowering *l, ebb_node n)
     ebb_op op = ebb_node_of(g, n)->op;
     for (uint32_t i = 0; i < ebb_node_of(g, n)->in_count; i++) {
         ebb_value v = ebb_in(g, n, i), made;
-        if (!is_f32(g, v) || takes_float32(op, i))
+        if (!is_f32(g, v) || ebb_halved_takes_float32(op, i))
             continue;
         EBB_TRY(cast(l, n, v, true, &made));
         EBB_TRY(ebb_node_set_input(g, n, i, made));
@@ -300,7 +125,7 @@ static ebb_status lower(lowering *l, ebb_node n)
         EBB_TRY(ebb_node_set_int(g, n, "to", (int64_t)l->dtype));
     for (uint32_t o = 0; o < ebb_node_of(g, n)->out_count; o++) {
         ebb_value v = ebb_out(g, n, o);
-        if (!is_f32(g, v) || gives_float32(op, o))
+        if (!is_f32(g, v) || ebb_halved_gives_float32(op, o))
             continue;
         ebb_type lower = *ebb_value_of(g, v)->type;
         lower.dtype = (uint8_t)l->dtype;
@@ -308,7 +133,7 @@ static ebb_status lower(lowering *l, ebb_node n)
         ebb_value_of(g, v)->origin = NULL; // the file says otherwise
         l->lowered[v.i] = true;
     }
-    if (computes(op) || kind_of(op) == ARITHMETIC)
+    if (ebb_halved_counts(op))
         ebb_applied(l->e);
     return NULL;
 }
@@ -321,7 +146,7 @@ static ebb_status keep(lowering *l, ebb_node n)
         ebb_value v = ebb_in(g, n, i), made;
         bool any = op == EBB_OP_CAST || op == EBB_OP_IS_NAN || // which ask the same of any dtype
                    (i == 0 && ebb_op_has(op, EBB_SHAPE_OF_0));
-        if (v.i == 0 || v.i >= l->value_count || !l->lowered[v.i] || any)
+        if (v.i == 0 || v.i >= l->halved.value_count || !l->lowered[v.i] || any)
             continue;
         EBB_TRY(cast(l, n, v, false, &made));
         EBB_TRY(ebb_node_set_input(g, n, i, made));
@@ -333,10 +158,10 @@ static ebb_status keep(lowering *l, ebb_node n)
 static bool is_low(const lowering *l, ebb_node n)
 {
     const ebb_node_info *info = ebb_node_of(l->g, n);
-    if (kind_of(info->op) != MOVE || !l->active[n.i])
-        return l->low[n.i];
+    if (!ebb_halved_moves(info->op) || !l->halved.active[n.i])
+        return l->halved.low[n.i];
     for (uint32_t i = 0; i < info->in_count; i++)
-        if (info->in[i].i < l->value_count && l->lowered[info->in[i].i])
+        if (info->in[i].i < l->halved.value_count && l->lowered[info->in[i].i])
             return true;
     return false;
 }
@@ -347,7 +172,7 @@ static ebb_status widen_outputs(lowering *l)
     ebb_graph *g = l->g;
     for (size_t i = 0; i < g->output_count; i++) {
         ebb_value v = g->outputs[i], made;
-        if (v.i >= l->value_count || !l->lowered[v.i])
+        if (v.i >= l->halved.value_count || !l->lowered[v.i])
             continue;
         char *name = ebb_arena_printf(l->e->scratch, "%s", ebb_value_name(g, v));
         char *inner = ebb_arena_printf(l->e->scratch, "%s.%s", ebb_value_name(g, v), l->suffix);
@@ -380,28 +205,13 @@ static ebb_status ask_for_loss_scale(ebb_edit *e)
 
 static ebb_status prepare(lowering *l)
 {
-    ebb_graph *g = l->g;
     ebb_edit *e = l->e;
-    ebb_trainable_source source;
-    l->value_count = g->value_count;
-    l->node_count = g->node_count;
-    l->trains = EBB_SCRATCH(e, bool, g->value_count);
-    l->activation = EBB_SCRATCH(e, bool, g->value_count);
-    l->lowered = EBB_SCRATCH(e, bool, g->value_count);
-    l->active = EBB_SCRATCH(e, bool, g->node_count);
-    l->low = EBB_SCRATCH(e, bool, g->node_count);
-    l->of_loss = EBB_SCRATCH(e, bool, g->node_count);
-    l->narrow = EBB_SCRATCH(e, ebb_value, g->value_count);
-    l->wide = EBB_SCRATCH(e, ebb_value, g->value_count);
-    l->order = EBB_SCRATCH(e, ebb_node, g->node_count);
-    if (l->trains == NULL || l->activation == NULL || l->lowered == NULL || l->active == NULL ||
-        l->low == NULL || l->of_loss == NULL || l->narrow == NULL || l->wide == NULL ||
-        l->order == NULL)
+    l->lowered = EBB_SCRATCH(e, bool, l->g->value_count);
+    l->narrow = EBB_SCRATCH(e, ebb_value, l->g->value_count);
+    l->wide = EBB_SCRATCH(e, ebb_value, l->g->value_count);
+    if (l->lowered == NULL || l->narrow == NULL || l->wide == NULL)
         return ebb_error_memory();
-    EBB_EACH_NODE(g, n)
-        if (ebb_node_of(g, n)->phase != EBB_UPDATE) // the count of a random key
-            l->order[l->count++] = n;
-    return ebb_trainable_find(l->trains, &source, g);
+    return ebb_halved_choose(&l->halved, e);
 }
 
 static ebb_status run(ebb_edit *e)
@@ -419,11 +229,8 @@ static ebb_status run(ebb_edit *e)
             return ebb_hint(ebb_error(EBB_USAGE, "precision: the graph has a backward already"),
                             "name the pass where the step is made: ebb grad --pass precision:bf16");
     EBB_TRY(prepare(&l));
-    EBB_TRY(find_loss(&l));
-    EBB_TRY(find_activations(&l));
-    find_sources(&l);
-    for (size_t k = 0; k < l.count; k++) {
-        ebb_node n = l.order[k];
+    for (size_t k = 0; k < l.halved.count; k++) {
+        ebb_node n = l.halved.order[k];
         EBB_TRY(is_low(&l, n) ? lower(&l, n) : keep(&l, n));
     }
     EBB_TRY(widen_outputs(&l));
