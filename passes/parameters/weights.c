@@ -173,8 +173,9 @@ static void look_at_readers(ebb_judge *j, ebb_value v, readers *r)
                     ebb_use_of(g, use) == EBB_SLOT_MOVED && !joins_activations(g, use.node);
                 if (!moves)
                     look_at_use(j, r, use);
-                else if (count < MOST && ebb_out(g, use.node, 0).i != 0)
-                    here[count++] = ebb_out(g, use.node, 0);
+                for (uint32_t o = 0; moves && o < ebb_node_of(g, use.node)->out_count; o++)
+                    if (count < MOST && ebb_out(g, use.node, o).i != 0)
+                        here[count++] = ebb_out(g, use.node, o);
             }
         }
     }

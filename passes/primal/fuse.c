@@ -10,8 +10,8 @@
  *   after    r = Reshape(x)  q = Gemm(r, w, bias)  y = Reshape(q)       views take no memory
  *
  * Also: GELU by tanh, SiLU, quick-GELU, Mish, LayerNorm, RMSNorm, LogSoftmax with NLL loss, a
- * constant factor around a MatMul, SplitToSequence with SequenceAt (Split), products with a
- * quantised weight (fuse_codes.c).
+ * constant factor around a MatMul, SplitToSequence with SequenceAt (Split), slices that take a
+ * tensor apart (Split; fuse_slices.c), products with a quantised weight (fuse_codes.c).
  *
  * Rounding: the same mathematics, rounded inside one kernel instead of after each node.
  */
@@ -19,6 +19,7 @@
 #include "passes/parameters/noted.h"
 #include "passes/primal/fuse_codes.h"
 #include "passes/primal/fuse_norm.h"
+#include "passes/primal/fuse_slices.h"
 #include "passes/passes.h"
 #include "passes/parameters/weights.h"
 
@@ -397,6 +398,8 @@ static ebb_status fuse_node(ebb_edit *e, ebb_node n, uint32_t old_nodes)
         return fuse_scale(e, n);
     case EBB_OP_GEMM:
         return ebb_fuse_dequantized(e, n, &done);
+    case EBB_OP_SLICE:
+        return ebb_fuse_slices(e, n);
     case EBB_OP_MATMUL:
     case EBB_OP_FUSED_MATMUL:
         EBB_TRY(ebb_fuse_dequantized(e, n, &done));
