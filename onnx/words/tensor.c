@@ -316,6 +316,14 @@ static uint16_t half_at(const ebb_tensor *tensor, int64_t i)
     READ(uint16_t);
 }
 
+bool ebb_tensor_is_uniform(const ebb_tensor *tensor)
+{
+    const size_t element = ebb_dtype_bits((ebb_dtype)tensor->type.dtype) / 8;
+    const unsigned char *bytes = tensor->data;
+    return bytes != NULL && element > 0 && tensor->bytes >= element &&
+           memcmp(bytes, bytes + element, tensor->bytes - element) == 0;
+}
+
 double ebb_tensor_double(const ebb_tensor *tensor, int64_t i)
 {
     assert(tensor->data != NULL && i >= 0);

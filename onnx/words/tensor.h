@@ -105,6 +105,8 @@ typedef struct ebb_tensor {
  */
 int64_t ebb_tensor_int(const ebb_tensor *tensor, int64_t i);
 double ebb_tensor_double(const ebb_tensor *tensor, int64_t i);
+/* Whether it has elements of whole bytes, all of them one number, as scales and biases of fresh layers. */
+bool ebb_tensor_is_uniform(const ebb_tensor *tensor);
 
 /* IEEE half and bfloat16, round to nearest even. */
 float ebb_half_to_float(uint16_t half);

@@ -156,26 +156,49 @@ static const char *sentence_of(const ebb_training *t, ebb_arena *arena)
     return text;
 }
 
-/* "...; 'mul', 'mul_1' and 3 more: it was computed ...": weights that stand in for others, or are taken for
- * such. Of one file all have one reason. */
-static const char *with_stand_ins(const char *text, const ebb_chosen *chosen, const ebb_reverse *r,
-                                  ebb_arena *arena)
+/* What a trained weight is instead of a parameter, or is taken for; NULL: it is one. */
+static const char *stand_in(const ebb_chosen *chosen, const ebb_reverse *r, ebb_value v)
+{
+    return v.i < chosen->value_count && r->trains[v.i] && r->counts[v.i] &&
+                   chosen->list[v.i].kind == EBB_SURE_WEIGHT
+               ? chosen->list[v.i].why
+               : NULL;
+}
+
+/* "...; 'mul', 'mul_1' and 3 more: it was computed ...", of one reason. */
+static const char *with_reason(const char *text, const char *why, const ebb_chosen *chosen,
+                               const ebb_reverse *r, ebb_arena *arena)
 {
     size_t count = 0;
-    const char *why = NULL;
     for (size_t i = 0; i < r->g->initializer_count && text != NULL; i++) {
         ebb_value v = r->g->initializers[i];
-        if (v.i >= chosen->value_count || !r->trains[v.i] || !r->counts[v.i] ||
-            chosen->list[v.i].kind != EBB_SURE_WEIGHT || chosen->list[v.i].why == NULL)
-            continue;
-        why = chosen->list[v.i].why;
-        if (count++ < SHOWN)
+        if (stand_in(chosen, r, v) == why && count++ < SHOWN)
             text = ebb_arena_printf(arena, "%s%s'%.200s'", text, count == 1 ? "; " : ", ",
                                     ebb_value_name(r->g, v));
     }
     if (count > SHOWN && text != NULL)
         text = ebb_arena_printf(arena, "%s and %zu more", text, count - SHOWN);
-    return count > 0 && text != NULL ? ebb_arena_printf(arena, "%s: %s", text, why) : text;
+    return text != NULL ? ebb_arena_printf(arena, "%s: %s", text, why) : NULL;
+}
+
+/* Weights that stand in for others, each reason once. */
+static const char *with_stand_ins(const char *text, const ebb_chosen *chosen, const ebb_reverse *r,
+                                  ebb_arena *arena)
+{
+    enum { REASONS = 4 };
+    const char *told[REASONS];
+    size_t count = 0;
+    for (size_t i = 0; i < r->g->initializer_count && text != NULL; i++) {
+        const char *why = stand_in(chosen, r, r->g->initializers[i]);
+        size_t k = 0;
+        while (k < count && told[k] != why)
+            k++;
+        if (why == NULL || k < count || count == REASONS)
+            continue;
+        told[count++] = why;
+        text = with_reason(text, why, chosen, r, arena);
+    }
+    return text;
 }
 
 ebb_status ebb_chosen_tell(const ebb_chosen *chosen, const ebb_reverse *r)

@@ -19,6 +19,7 @@
 #include "passes/mended/merged.h"
 
 #include "passes/common.h"
+#include "passes/mended/absorbed.h"
 #include "passes/parameters/noted.h"
 #include "passes/mended/copied.h"
 #include "passes/mended/dropped.h"
@@ -52,15 +53,6 @@ ebb_status ebb_initializer_copy(ebb_graph *g, ebb_value from, const char *name, 
                               ebb_text(g, p.value)));
     }
     return copy_draw(g, from, *copy);
-}
-
-/* All of its elements are one number, as those of scales and biases of fresh layers are. */
-static bool is_uniform(const ebb_tensor *t)
-{
-    size_t element = ebb_dtype_bits((ebb_dtype)t->type.dtype) / 8;
-    const unsigned char *bytes = t->data;
-    return bytes != NULL && element > 0 && t->bytes >= element &&
-           memcmp(bytes, bytes + element, t->bytes - element) == 0;
 }
 
 /* ---- whose parameter a use reads, by the exporter's note at the node ---- */
@@ -187,7 +179,7 @@ static ebb_status key_of(parting *m, key *k, ebb_use use, ebb_value v)
     bool statistic = ebb_use_of(g, use) == EBB_SLOT_STATISTIC;
     const char *own = ebb_props_get(g, &info->props, EBB_NOTED_NAME), *source = NULL;
     *k = (key){0};
-    if (is_uniform(info->tensor) && !is_unit_scale(g, use)) {
+    if (ebb_tensor_is_uniform(info->tensor) && !is_unit_scale(g, use)) {
         ebb_noted_sources(&m->sources, g, use.node, statistic ? "b_" : "p_");
         source = source_of(&m->sources, g, use, own != NULL ? own : "");
         if (source == NULL && ebb_noted_is_folded(g, v))
@@ -320,7 +312,7 @@ static bool is_merged_name(const ebb_graph *g, ebb_node n)
 {
     ebb_value x = ebb_in(g, n, 0), y = ebb_out(g, n, 0);
     return ebb_node_of(g, n)->op == EBB_OP_IDENTITY && g->model->torchscript && y.i != 0 &&
-           may_be_merged(g, x) && is_uniform(ebb_value_of(g, x)->tensor) &&
+           may_be_merged(g, x) && ebb_tensor_is_uniform(ebb_value_of(g, x)->tensor) &&
            (ebb_is_name_of_state(ebb_value_name(g, y)) ||
             strncmp(ebb_value_name(g, y), "onnx::", 6) == 0) &&
            !ebb_value_is_held(g, y);
@@ -347,7 +339,8 @@ static void mark_unit_scales(ebb_graph *g)
 {
     for (size_t i = 0; i < g->initializer_count; i++) {
         ebb_value_info *info = ebb_value_of(g, g->initializers[i]);
-        bool all = info->use_count > 0 && info->tensor != NULL && is_uniform(info->tensor);
+        bool all =
+            info->use_count > 0 && info->tensor != NULL && ebb_tensor_is_uniform(info->tensor);
         for (size_t u = 0; all && u < info->use_count; u++)
             all = is_unit_scale(g, info->uses[u]);
         if (all)
@@ -372,6 +365,7 @@ ebb_status ebb_merged_part(ebb_graph *g, ebb_arena *scratch)
     if (m.copies == NULL)
         return ebb_error_memory();
     EBB_TRY(each_use(&m, part_use));
+    EBB_TRY(ebb_absorbed_part(g, scratch));
     EBB_TRY(ebb_dropped_restore(g, scratch));
     EBB_TRY(ebb_copied_join(g, scratch));
     EBB_TRY(ebb_repeated_shrink(g));

@@ -7,8 +7,8 @@
 #define EBB_MERGED_WITH "ebb.merged_with"
 
 /* Gives its own initializer to each use that the file tells apart; see merged.c. And undoes the rest of
- * what folding did to parameters: copied.h, unfolded.h, looked_up.h, dropped.h. Values of the graph stay what they
- * are. Once is enough: a second call finds nothing. */
+ * what folding did to parameters: absorbed.h, copied.h, unfolded.h, looked_up.h, dropped.h. Values of the
+ * graph stay what they are. Once is enough: a second call finds nothing. */
 ebb_status ebb_merged_part(ebb_graph *g, ebb_arena *scratch);
 
 /* An initializer like `from`, under a name made from `name`: bytes, role, metadata, and drawn as it

@@ -43,6 +43,41 @@ const char *ebb_last_part(const char *name)
     return name + at;
 }
 
+bool ebb_name_is_after(const char *name, const char *call)
+{
+    size_t length = strlen(call);
+    if (strncmp(name, call, length) != 0)
+        return false;
+    for (const char *c = name + length; *c != '\0'; c++)
+        if (!isdigit((unsigned char)*c) && *c != '_')
+            return false;
+    return true;
+}
+
+bool ebb_name_is_of_arithmetic(const char *name)
+{
+    static const char *const calls[] = {
+        "sub",     "mul",      "div",    "exp",   "neg",        "rsub",       "sigmoid",
+        "softmax", "pow",      "sqrt",   "rsqrt", "log",        "clamp",      "clamp_min",
+        "tanh",    "mm",       "matmul", "bmm",   "reciprocal", "linear",     "addmm",
+        "conv2d",  "gelu",     "relu",   "cat",   "maximum",    "layer_norm", "clamp_max",
+        "minimum", "softplus", "einsum", "silu"};
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
+        if (ebb_name_is_after(name, calls[i]))
+            return true;
+    return false;
+}
+
+bool ebb_name_is_of_part(const char *name)
+{
+    static const char *const calls[] = {"embedding", "index",  "index_select", "gather",
+                                        "slice",     "narrow", "select",       "take"};
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
+        if (ebb_name_is_after(name, calls[i]))
+            return true;
+    return false;
+}
+
 bool ebb_name_is_of_statistic(const char *part)
 {
     return strcmp(part, "running_mean") == 0 || strcmp(part, "running_var") == 0;

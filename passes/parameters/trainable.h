@@ -48,6 +48,14 @@ bool ebb_trainable_candidate(const ebb_graph *g, ebb_value v);
 /* A name that an exporter made up: "val_12", "onnx::MatMul_7", "/fc/Constant_output_0". */
 bool ebb_name_is_anonymous(const char *name);
 
+/* "exp_1" after "exp": dynamo names what it folded after the call that made it. */
+bool ebb_name_is_after(const char *name, const char *call);
+
+/* "mul_3", "sub_1": after a call that computes. */
+bool ebb_name_is_of_arithmetic(const char *name);
+/* "embedding_1", "slice_2": after a call that takes a part of a tensor. */
+bool ebb_name_is_of_part(const char *name);
+
 /* "inv_freq" of "attn.inv_freq", and whether modules give that name to a buffer, or to a statistic. */
 const char *ebb_last_part(const char *name);
 bool ebb_name_is_of_buffer(const char *part);

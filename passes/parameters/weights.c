@@ -12,9 +12,8 @@
  */
 #include "passes/parameters/weights.h"
 
-#include <ctype.h>
-
 #include "passes/common.h"
+#include "passes/mended/looked_up.h"
 #include "passes/parameters/noted.h"
 #include "passes/parameters/slots.h"
 #include "passes/parameters/values.h"
@@ -205,31 +204,6 @@ static readers readers_of(ebb_judge *j, ebb_value v)
     return r;
 }
 
-bool ebb_name_is_after(const char *name, const char *call)
-{
-    size_t length = strlen(call);
-    if (strncmp(name, call, length) != 0)
-        return false;
-    for (const char *c = name + length; *c != '\0'; c++)
-        if (!isdigit((unsigned char)*c) && *c != '_')
-            return false;
-    return true;
-}
-
-bool ebb_name_is_of_arithmetic(const char *name)
-{
-    static const char *const calls[] = {
-        "sub",     "mul",      "div",    "exp",   "neg",        "rsub",       "sigmoid",
-        "softmax", "pow",      "sqrt",   "rsqrt", "log",        "clamp",      "clamp_min",
-        "tanh",    "mm",       "matmul", "bmm",   "reciprocal", "linear",     "addmm",
-        "conv2d",  "gelu",     "relu",   "cat",   "maximum",    "layer_norm", "clamp_max",
-        "minimum", "softplus", "einsum", "silu"};
-    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
-        if (ebb_name_is_after(name, calls[i]))
-            return true;
-    return false;
-}
-
 /* A product of parameters takes the place of neither, unlike one that was scaled or normalised. */
 static bool is_product_of_weights(const char *name, const readers *r)
 {
@@ -250,6 +224,10 @@ static const char scaled_by_zero[] =
 
 static const char does_nothing[] =
     "it does nothing as it is, as what was folded of a weight that was never trained";
+
+static const char part_of_table[] = "the rows of a table that were looked up before the run; the "
+                                    "file has no others, so that they are "
+                                    "trained and the rest of the table is not";
 
 static ebb_weight no_weight(void)
 {
@@ -494,6 +472,10 @@ ebb_status ebb_weight_judge(ebb_judge *j, ebb_value v, ebb_weight *weight)
     if (of_weights && weight->kind == EBB_NO_WEIGHT && ebb_value_is_read(g, v) &&
         ebb_type_elements(ebb_value_of(g, v)->type, &elements) && elements > 1)
         *weight = doubtful(computed);
+    const bool part = of_weights && ebb_name_is_of_part(ebb_value_name(g, v));
+    const bool table = ebb_props_get(g, &ebb_value_of(g, v)->props, EBB_LOOKED_UP) != NULL;
+    if (weight->kind == EBB_SURE_WEIGHT && weight->why == NULL && (part || table))
+        weight->why = part_of_table;
     weight->elements = different;
     weight->made |= weight->kind == EBB_DOUBTFUL_WEIGHT && (r.owner || r.layer || of_weights);
     return NULL;

@@ -18,9 +18,3 @@ ebb_status ebb_weight_judge(ebb_judge *j, ebb_value v, ebb_weight *weight);
 
 /* Whether a node computes a function of it alone, or normalises it. */
 bool ebb_use_is_alone(const ebb_graph *g, ebb_use use);
-
-/* "exp_1" after "exp": dynamo names what it folded after the call that made it. */
-bool ebb_name_is_after(const char *name, const char *call);
-
-/* "mul_3", "sub_1": after a call that computes. */
-bool ebb_name_is_of_arithmetic(const char *name);

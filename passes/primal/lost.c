@@ -179,11 +179,8 @@ bool ebb_is_shared(const ebb_graph *g, ebb_value v)
 static bool may_be_merged(const ebb_graph *g, ebb_value v)
 {
     const ebb_tensor *t = ebb_value_of(g, v)->tensor;
-    const unsigned char *bytes = t->data;
-    size_t element = ebb_dtype_bits((ebb_dtype)t->type.dtype) / 8;
     return !ebb_name_is_anonymous(ebb_value_name(g, v)) &&
-           (bytes == NULL || t->bytes < element ||
-            memcmp(bytes, bytes + element, t->bytes - element) == 0);
+           (t->data == NULL || t->bytes == 0 || ebb_tensor_is_uniform(t));
 }
 
 /* Whether a matrix is read as often as that: layers that are run several times, or a loop that was

@@ -35,6 +35,15 @@ static void folded_exports_are_trained_and_it_is_said(void **state)
         grad_says(all[i][0], "", 0, all[i][1]);
 }
 
+static void a_table_of_which_the_file_has_some_rows_is_named(void **state)
+{
+    (void)state;
+    grad_says("tables-trained-default.onnx", "", 0,
+              "'val_33': the rows of a table that were looked up");
+    grad_says("perceptron-trained-default.onnx", "", 0, "training 8 of 8 weights");
+    assert_null(strstr(output, "looked up"));
+}
+
 static void what_the_doctor_warns_of_is_said_again(void **state)
 {
     (void)state;
@@ -143,6 +152,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(folded_exports_are_trained_and_it_is_said),
+        cmocka_unit_test(a_table_of_which_the_file_has_some_rows_is_named),
         cmocka_unit_test(what_the_doctor_warns_of_is_said_again),
         cmocka_unit_test(lost_trains_the_lost_weights),
         cmocka_unit_test(a_small_part_is_refused_with_the_call_that_keeps_all),

@@ -79,9 +79,9 @@ def transformer(name, model, inputs, configuration, output="logits", loss="cross
             {"return_dict": True} | (constants or {})))
 
 
-def text(name, model, length=12, cached=False, **options):
+def text(name, model, length=12, cached=False, mask=True, **options):
     """A language model with a logit for each token. options: as of `transformer`."""
-    inputs = {"input_ids": ("token", length), "attention_mask": ("mask", length)}
+    inputs = {"input_ids": ("token", length)} | ({"attention_mask": ("mask", length)} if mask else {})
     constants = {"use_cache": False} if cached else {}
     transformer(name, model, inputs, constants=constants | options.pop("constants", {}), **options)
 
@@ -134,6 +134,7 @@ timm_image("efficientnet_b0")
 timm_image("ese_vovnet19b_slim_dw")
 timm_image("fasternet_t0")
 timm_image("ghostnet_050")
+timm_image("hgnetv2_b0")
 timm_image("hrnet_w18_small")
 timm_image("inception_next_atto", depths=(1, 1, 1, 1))
 timm_image("inception_v4", size=96)
@@ -181,6 +182,7 @@ timm_image("levit_128s", img_size=64)
 timm_image("maxvit_pico_rw_256", size=64, img_size=64)
 timm_image("mixer_s32_224", img_size=64)
 timm_image("mobilevit_xxs")
+timm_image("mobilevitv2_050")
 timm_image("mvitv2_tiny", img_size=64)
 timm_image("pit_ti_224", size=64, img_size=64, base_dims=(16, 16, 16), depth=(1, 1, 1))
 timm_image("poolformer_s12")
@@ -190,6 +192,7 @@ timm_image("resmlp_12_224", img_size=64)
 timm_image("sequencer2d_s", layers=(1, 1, 1, 1), embed_dims=(16, 24, 24, 24), hidden_sizes=(8, 8, 8, 8))
 timm_image("swin_tiny_patch4_window7_224", size=56, img_size=56, embed_dim=24, depths=(2, 2), num_heads=(2, 4))
 timm_image("swinv2_tiny_window8_256", img_size=64, embed_dim=24, depths=(2, 2), num_heads=(2, 4))
+timm_image("tiny_vit_5m_224", embed_dims=(16, 24, 32, 48), depths=(1, 1, 1, 1), num_heads=(1, 1, 2, 2), window_sizes=(4, 4, 4, 2))
 timm_image("tnt_s_patch16_224", img_size=64, embed_dim=48, inner_dim=24, depth=2, num_heads_outer=3)
 timm_image("twins_svt_small", img_size=64, embed_dims=(16, 24, 32, 48), depths=(1, 1, 1, 1), num_heads=(1, 1, 2, 2))
 timm_image("vit_tiny_patch16_224", img_size=64, embed_dim=48, depth=2, num_heads=3, drop_rate=0.1, attn_drop_rate=0.1, drop_path_rate=0.2)
@@ -218,6 +221,9 @@ encoder("deberta_v2", "DebertaV2ForTokenClassification", attention="eager", conf
 text("distilbert", "DistilBertForTokenClassification",
      configuration=dict(vocab_size=VOCABULARY, dim=32, n_layers=2, n_heads=4, hidden_dim=64, max_position_embeddings=32, num_labels=7))
 encoder("electra", "ElectraForTokenClassification", configuration=dict(embedding_size=16))
+text("fnet", "FNetForTokenClassification", mask=False, attention="eager", configuration=small | dict(num_labels=7))
+text("funnel", "FunnelForTokenClassification", attention="eager", configuration=dict(
+    vocab_size=VOCABULARY, block_sizes=[1, 1], num_decoder_layers=1, d_model=32, n_head=4, d_head=8, d_inner=64, num_labels=7))
 encoder("layoutlm", "LayoutLMForTokenClassification")
 encoder("mobilebert", "MobileBertForTokenClassification", configuration=dict(embedding_size=16, intra_bottleneck_size=16))
 encoder("modernbert", "ModernBertForTokenClassification", configuration=dict(pad_token_id=0, global_attn_every_n_layers=2, local_attention=8))
@@ -225,6 +231,8 @@ encoder("mpnet", "MPNetForTokenClassification", attention="eager")
 encoder("nystromformer", "NystromformerForTokenClassification", attention="eager", configuration=dict(
     num_landmarks=4, segment_means_seq_len=16, conv_kernel_size=3, inv_coeff_init_option=False), length=16)
 encoder("roberta", "RobertaForTokenClassification", configuration=dict(pad_token_id=1))
+encoder("rembert", "RemBertForTokenClassification", attention="eager", configuration=dict(input_embedding_size=16, output_embedding_size=16))
+encoder("roformer", "RoFormerForTokenClassification", attention="eager", configuration=dict(embedding_size=32))
 text("squeezebert", "SqueezeBertForTokenClassification", attention="eager", configuration=small | dict(
     num_labels=7, embedding_size=32, q_groups=2, k_groups=2, v_groups=2, intermediate_groups=2, output_groups=2))
 text("xlnet", "XLNetForTokenClassification", attention="eager", constants={"use_mems": False},
@@ -283,6 +291,8 @@ transformer("ast", "ASTForAudioClassification", {"input_values": ("float", 32, 1
 # Text with images, detection, series.
 transformer("clip", "CLIPModel", {"input_ids": ("token", 8), "pixel_values": ("float", 3, 32, 32), "attention_mask": ("mask", 8)}, dict(
     text_config=small | dict(eos_token_id=2), vision_config=patches, projection_dim=16), output="logits_per_image", axis=1)
+transformer("siglip", "SiglipModel", {"input_ids": ("token", 8), "pixel_values": ("float", 3, 32, 32)}, dict(
+    text_config=small, vision_config=patches), output="logits_per_image", axis=1)
 transformer("vilt", "ViltForTokenClassification", {"input_ids": ("token", 8), "attention_mask": ("mask", 8), "pixel_values": ("float", 3, 32, 32)},
             small | dict(image_size=32, patch_size=8, num_labels=7, max_image_length=-1), attention="eager")
 transformer("patchtst", "PatchTSTForPrediction", {"past_values": ("float", 32, 3)}, dict(

@@ -161,7 +161,7 @@ models = {
     "parallel": (Parallel, {"x": ("float", 8)}, ["fresh-default"]),
     "offset": (Offset, {"x": ("float", 8)}, ["fresh-default"]),
 }
-said = ("cell", "parallel", "offset")  # of which nothing is recorded
+said = ("cell", "offset")  # of which nothing is recorded
 
 
 def bare(path, to):
@@ -238,6 +238,9 @@ def one(name, form, folder):
     lost = any(told["is"] in ("scaled", "computed") for *_, told in weights) or detach != (name == "detached")
     lines = [f"model {name}-{form} mse 1 0", *lines, target] + ([] if lost else [f"loss {loss:.9g}"])
     lines += [f"weight {n} {t.size} {told['is']}" for n, t, told in weights] + [f"constant {n}" for n in fixed]
+    for n in sorted(grads) if name == "parallel" else []:
+        if n not in tensors:  # the exporter made it one with another
+            weights.append((n, values[n], {"is": "same", "of": [n]}))
     for n, t, told in weights:
         if lost or told["is"] not in ("same", "transposed", "repeated"):
             continue

@@ -46,6 +46,10 @@ class Known:
         owner = numpy.repeat(numpy.arange(len(flat)), [v.size for _, v in flat])
         order = numpy.argsort(everything, kind="stable")
         self.sorted, self.owner, self.names = everything[order], owner[order], [n for n, _ in flat]
+        # of equal neighbours the first stands for all; numbers that many parameters hold tell nothing
+        self.alone = numpy.ones(order.size, bool)
+        self.alone[1:] &= self.sorted[1:] != self.sorted[:-1]
+        self.alone[:-1] &= self.sorted[1:] != self.sorted[:-1]
 
     @staticmethod
     def range_of(v):
@@ -77,6 +81,11 @@ class Known:
                     numpy.array_equal(numpy.broadcast_to(v, t.shape), t)):
                 return n
         return None
+
+    def places(self, t):
+        """Where its elements stand among those of all parameters, as far as one number is in one place."""
+        at = numpy.minimum(numpy.searchsorted(self.sorted, t.ravel()), self.sorted.size - 1)
+        return numpy.unique(at[(self.sorted[at] == t.ravel()) & self.alone[at]])
 
     def pieces(self, t):
         """Parameters that its elements are taken from, unless any of them says nothing (zeros, ones)."""
@@ -177,12 +186,21 @@ def judged(ebb, facts, path, to):
     tied = [n for n in wanted if n not in covered | lost and known.values[n].tobytes() in kept]
     missing = {n: e for n, e in wanted.items() if n not in covered | lost and n not in tied}
     whole = [t["of"][0] for t in tensors.values() if t["is"] in ("same", "transposed", "reshaped")]
-    parted = sorted({n for n in whole if whole.count(n) > 1})
+    parted = sorted({n for n in whole if whole.count(n) > 1} | overlapping(known, trained, tensors))
     wrong = [n for n, t in tensors.items() if t["is"] not in (*PARAMETERS, "computed")]
     share = 1 - sum(missing.values()) / max(1, sum(wanted.values()))
     result = "wrong" if wrong else "part" if missing else "tied" if tied else "parted" if parted else "all"
     return {"result": result, "share": share, "said": said, "tensors": tensors, "tied": tied, "parted": parted,
             "missing": list(missing), "absorbed": sorted(lost), "wrong": wrong}
+
+
+def overlapping(known, trained, tensors):
+    """Trained tensors that hold, in part, the elements of another one."""
+    place = {n: known.places(trained[n]) for n, t in tensors.items() if t["is"] in PARAMETERS}
+    owners = numpy.zeros(known.sorted.size, numpy.int32)
+    for at in place.values():
+        owners[at] += 1
+    return {n for n, at in place.items() if (owners[at] > 1).sum() > max(4, at.size // 100)}
 
 
 def absorbed(model, tensors, known, wanted, covered):

@@ -1,0 +1,232 @@
+/* absorbed.c: nodes that an exporter made one because their operands were equal, apart again.
+ *
+ *   before   y = LayerNormalization(x, norm1.weight, norm1.bias)     "%layer_norm : ..."
+ *            a = MatMul(y, wa)                                       "args = (%layer_norm, ...)"
+ *            b = MatMul(y, wb)                                       "args = (%layer_norm_1, ...)"
+ *
+ *   after    y = LayerNormalization(x, norm1.weight, norm1.bias)     two fresh norms of one input, as the
+ *            z = LayerNormalization(x, norm2.weight, norm2.bias)     parallel branches of a block have them
+ *            a = MatMul(y, wa)
+ *            b = MatMul(z, wb)
+ *
+ * Trained as they are, one scale would get the gradients of both. The exporter notes at the readers which
+ * call each of them read, and in its list that the other norm had parameters, of which the file has
+ * nothing else. Where the two say the same, the node is there twice again.
+ */
+#include "passes/mended/absorbed.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "onnx/graph/build.h"
+#include "passes/mended/merged.h"
+#include "passes/noted.h"
+
+enum { PARTS = 2, LONGEST = EBB_NOTED_LONGEST };
+
+typedef struct parting {
+    ebb_graph *g;
+    ebb_arena *scratch;
+    ebb_noted_losses losses;
+    bool *taken;        /* of losses.list */
+    const char **calls; /* that nodes stand for, in order */
+    size_t call_count;
+    ebb_noted noted; /* of the reader that was looked at last */
+} parting;
+
+static int by_name(const void *a, const void *b)
+{
+    const char *const *x = a, *const *y = b;
+    return strcmp(*x, *y);
+}
+
+/* "layer_norm_1" of "%layer_norm_1 : [num_users=1] = ..."; NULL: no note, or no memory. */
+static const char *call_of(const ebb_graph *g, ebb_node n, ebb_arena *scratch)
+{
+    const char *note = ebb_props_get(g, &ebb_node_of(g, n)->props, "pkg.torch.onnx.fx_node");
+    return note != NULL && note[0] == '%'
+               ? ebb_arena_printf(scratch, "%.*s", (int)strcspn(note + 1, " "), note + 1)
+               : NULL;
+}
+
+static ebb_status find_calls(parting *p)
+{
+    size_t nodes = 0;
+    EBB_EACH_NODE(p->g, n)
+        nodes++;
+    p->calls = EBB_NEW(p->scratch, const char *, nodes + 1);
+    p->taken = EBB_NEW(p->scratch, bool, p->losses.count);
+    if (p->calls == NULL || p->taken == NULL)
+        return ebb_error_memory();
+    EBB_EACH_NODE(p->g, n) {
+        const char *call = call_of(p->g, n, p->scratch);
+        if (call != NULL)
+            p->calls[p->call_count++] = call;
+    }
+    qsort(p->calls, p->call_count, sizeof *p->calls, by_name);
+    return NULL;
+}
+
+static bool is_in_file(const parting *p, const char *call)
+{
+    return bsearch(&call, p->calls, p->call_count, sizeof *p->calls, by_name) != NULL;
+}
+
+/* ---- which parameter the other norm had ---- */
+
+/* Length of the path of the module that the module of name[0 .. module - 1] is in, with its dot. */
+static size_t outer_of(const char *name, size_t module)
+{
+    while (module > 0 && name[module - 1] != '.')
+        module--;
+    return module;
+}
+
+/* Of another module beside that of `own`, with the same last part, of which nothing is in the file: the
+ * first that is not taken. like: of that module, unless it is NULL. */
+static ebb_noted_loss *loss_beside(parting *p, const char *own, const ebb_noted_loss *like)
+{
+    const char *dot = strrchr(own, '.');
+    const size_t outer = dot != NULL ? outer_of(own, (size_t)(dot - own)) : 0;
+    for (size_t i = 0; dot != NULL && i < p->losses.count; i++) {
+        ebb_noted_loss *l = &p->losses.list[i];
+        const bool beside =
+            !p->taken[i] && !l->run && l->module > 0 && outer_of(l->name, l->module) == outer &&
+            strncmp(l->name, own, outer) == 0 && strcmp(l->name + l->module, dot) == 0;
+        if (beside && (like == NULL ||
+                       (like->module == l->module && strncmp(like->name, l->name, l->module) == 0)))
+            return l;
+    }
+    return NULL;
+}
+
+/* ---- parting ---- */
+
+/* One number over and over, as fresh scales and biases are, and one that the note at n names. */
+static bool is_fresh_parameter(const ebb_graph *g, ebb_value v)
+{
+    const ebb_value_info *info = ebb_value_of(g, v);
+    const ebb_tensor *t = v.i != 0 ? info->tensor : NULL;
+    return t != NULL && (info->flags & EBB_IS_INITIALIZER) != 0 && t->type.rank == 1 &&
+           ebb_dtype_is_float((ebb_dtype)t->type.dtype) && ebb_tensor_is_uniform(t);
+}
+
+/* Slots of n that hold parameters of a norm: its scale, and its bias. */
+static uint32_t parts_of(uint32_t slot[PARTS], const ebb_graph *g, ebb_node n)
+{
+    uint32_t count = 0;
+    if (!ebb_op_has(ebb_node_of(g, n)->op, EBB_NORM) &&
+        ebb_node_of(g, n)->op != EBB_OP_MUL) // the scale of a norm in steps
+        return 0;
+    for (uint32_t i = 0; i < ebb_node_of(g, n)->in_count; i++) {
+        if (!is_fresh_parameter(g, ebb_in(g, n, i)))
+            continue;
+        if (count == PARTS)
+            return 0;
+        slot[count++] = i;
+    }
+    return count;
+}
+
+/* What the reader read by its note, "layer_norm_1": another call of the same kind, which the file has no
+ * node of; NULL: it reads this one, or nobody knows. */
+static const char *other_call(parting *p, ebb_node reader, const char *own)
+{
+    size_t base = strlen(own);
+    while (base > 0 && (isdigit((unsigned char)own[base - 1]) || own[base - 1] == '_'))
+        base--;
+    const char *kind = ebb_arena_printf(p->scratch, "%.*s", (int)base, own), *found = NULL;
+    if (kind == NULL)
+        return NULL;
+    ebb_noted_sources(&p->noted, p->g, reader, kind);
+    for (int i = 0; i < p->noted.count; i++) {
+        const char *name = p->noted.name[i], *rest = name + base;
+        if (strcmp(name, own) == 0)
+            return NULL;
+        if (rest[strspn(rest, "_0123456789")] != '\0' || is_in_file(p, name))
+            continue;
+        if (found != NULL)
+            return NULL;
+        found = name;
+    }
+    return found != NULL ? ebb_arena_strdup(p->scratch, found) : NULL;
+}
+
+static ebb_status copy_parameter(parting *p, ebb_value *copy, ebb_value v, const ebb_noted_loss *of)
+{
+    ebb_graph *g = p->g;
+    EBB_TRY(ebb_initializer_copy(g, v, of->name, copy));
+    ebb_props *props = &ebb_value_of(g, *copy)->props;
+    EBB_TRY(ebb_props_set(g, props, EBB_MERGED_WITH, ebb_value_name(g, v)));
+    EBB_TRY(ebb_props_set(g, props, EBB_NOTED_NAME, of->source));
+    p->taken[of - p->losses.list] = true;
+    return NULL;
+}
+
+/* *made: the node for that call; none: the file does not tell what it had. */
+static ebb_status copy_node(parting *p, ebb_value *made, ebb_node n, const uint32_t *slot,
+                            uint32_t slots, const char *call)
+{
+    ebb_graph *g = p->g;
+    const uint32_t count = ebb_node_of(g, n)->in_count;
+    ebb_value *in = EBB_NEW(p->scratch, ebb_value, count);
+    ebb_noted_loss *of[PARTS] = {NULL};
+    *made = EBB_NO_VALUE;
+    if (in == NULL)
+        return ebb_error_memory();
+    for (uint32_t i = 0; i < count; i++)
+        in[i] = ebb_in(g, n, i);
+    for (uint32_t k = 0; k < slots; k++)
+        if ((of[k] = loss_beside(p, ebb_value_name(g, in[slot[k]]), of[0])) == NULL)
+            return NULL;
+    for (uint32_t k = 0; k < slots; k++)
+        EBB_TRY(copy_parameter(p, &in[slot[k]], in[slot[k]], of[k]));
+    ebb_build b = ebb_build_at(g, ebb_next(g, n), EBB_PHASE_NONE, NULL);
+    ebb_with_attrs_of(&b, n);
+    ebb_with_name(&b, call);
+    *made = ebb_emit_list(&b, ebb_node_of(g, n)->op, in, count);
+    return b.status;
+}
+
+/* Each reader that its note gives to another call reads that one's node. */
+static ebb_status part(parting *p, ebb_node n)
+{
+    enum { MOST = 8 }; // calls that became one
+    ebb_graph *g = p->g;
+    const char *own = call_of(g, n, p->scratch), *calls[MOST];
+    ebb_value made[MOST], y = ebb_out(g, n, 0);
+    uint32_t slot[PARTS], count = 0, slots = own != NULL ? parts_of(slot, g, n) : 0;
+    if (slots == 0 || y.i == 0 || ebb_node_of(g, n)->out_count != 1)
+        return NULL;
+    for (size_t i = ebb_value_of(g, y)->use_count; i-- > 0;) {
+        const ebb_use use = ebb_value_of(g, y)->uses[i];
+        const char *call = other_call(p, use.node, own);
+        uint32_t k = 0;
+        while (call != NULL && k < count && strcmp(calls[k], call) != 0)
+            k++;
+        if (call == NULL || k == MOST)
+            continue;
+        if (k == count) {
+            EBB_TRY(copy_node(p, &made[k], n, slot, slots, call));
+            calls[count++] = call;
+        }
+        if (made[k].i != 0)
+            EBB_TRY(ebb_node_set_input(g, use.node, use.slot, made[k]));
+    }
+    return NULL;
+}
+
+ebb_status ebb_absorbed_part(ebb_graph *g, ebb_arena *scratch)
+{
+    parting p = {.g = g, .scratch = scratch};
+    EBB_TRY(ebb_noted_losses_find(&p.losses, g, scratch));
+    if (p.losses.count == 0)
+        return NULL;
+    EBB_TRY(find_calls(&p));
+    for (ebb_node n = ebb_first(g), next; n.i != 0; n = next) {
+        next = ebb_next(g, n);
+        EBB_TRY(part(&p, n));
+    }
+    return NULL;
+}
