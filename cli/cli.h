@@ -153,6 +153,8 @@ int cli_save_lives(const cli *c, const json_t *o);
 
 /* Opens files[0], applies --dim, --shape and --trust. */
 ebb_status cli_open(const cli *c, ebb_model **model);
+/* So does this. *rows: how many --dim or --shape gives to an input; 0: they do not say. */
+ebb_status cli_open_rows(const cli *c, ebb_model **model, int64_t *rows);
 ebb_status cli_open_at(const cli *c, ebb_model **model, int file);
 ebb_status cli_bind(const cli *c, ebb_model *model); /* --dim, --shape, --trust alone */
 /* --head, right after opening, before anything reads the model's shapes. */
@@ -244,6 +246,8 @@ void cli_print_metrics(FILE *out, const json_t *metrics);
 
 /* What the words say of the loop; or a sentence on stderr and false. */
 bool cli_trainer_options(const cli *c, ebb_trainer_options *o);
+/* --dim and --shape may say how many rows a step takes, as --batch does. An exit code. */
+int cli_take_rows(const cli *c, ebb_trainer_options *o, int64_t rows);
 
 /* progress.c: one line that is drawn again and again, where stderr is a terminal, and lines above
  * it. */

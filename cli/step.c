@@ -91,14 +91,48 @@ ebb_status cli_head(const cli *c, ebb_model *model, bool quiet)
     return status;
 }
 
-ebb_status cli_open_at(const cli *c, ebb_model **model, int file)
+static ebb_status open_unbound(const cli *c, ebb_model **model, int file)
 {
     ebb_status status = ebb_open(model, c->files[file]);
     if (status == NULL)
         status = cli_set_threads(c, *model);
-    if (status == NULL)
-        status = cli_head(c, *model, false);
+    return status == NULL ? cli_head(c, *model, false) : status;
+}
+
+ebb_status cli_open_at(const cli *c, ebb_model **model, int file)
+{
+    ebb_status status = open_unbound(c, model, file);
     return status == NULL ? cli_bind(c, *model) : status;
+}
+
+/* The first dim of an input that it had not before; 0: none. */
+static int64_t rows_that_are_new(const ebb_model_facts *before, const ebb_model_facts *after)
+{
+    for (size_t i = 0; i < before->input_count && i < after->input_count; i++) {
+        const ebb_named *a = &before->inputs[i], *b = &after->inputs[i];
+        if (a->rank > 0 && b->rank > 0 && a->dims[0] != b->dims[0])
+            return b->dims[0];
+    }
+    return 0;
+}
+
+ebb_status cli_open_rows(const cli *c, ebb_model **model, int64_t *rows)
+{
+    ebb_model_facts *before = NULL, *after = NULL;
+    *rows = 0;
+    ebb_status status = open_unbound(c, model, 0);
+    if (status != NULL || !(cli_has(c, "--dim") || cli_has(c, "--shape")))
+        return status == NULL ? cli_bind(c, *model) : status;
+    status = ebb_facts_of(&before, *model);
+    if (status == NULL)
+        status = cli_bind(c, *model);
+    if (status == NULL)
+        status = ebb_facts_of(&after, *model);
+    if (status == NULL)
+        *rows = rows_that_are_new(before, after);
+    ebb_release(before);
+    ebb_release(after);
+    return status;
 }
 
 ebb_status cli_open(const cli *c, ebb_model **model)

@@ -359,7 +359,10 @@ static int prepare(job *j)
     int64_t rows = -1, steps = 0;
     char *made = NULL;
     int code = EBB_OK;
-    ebb_status status = cli_open(c, &j->model);
+    int64_t asked;
+    ebb_status status = cli_open_rows(c, &j->model, &asked);
+    if (status == NULL && (code = cli_take_rows(c, &j->o, asked)) != EBB_OK)
+        return code;
     if (status == NULL)
         status = cli_weights(c, j->model);
     if (status == NULL)

@@ -72,6 +72,22 @@ static bool read_keep(const cli *c, ebb_trainer_options *o)
     return true;
 }
 
+int cli_take_rows(const cli *c, ebb_trainer_options *o, int64_t rows)
+{
+    const int64_t batch = cli_whole(c, "--batch", 32), parts = o->batch / batch;
+    if (rows == 0 || rows == batch)
+        return EBB_OK;
+    if (cli_has(c, "--batch"))
+        return cli_usage(
+            "--batch is %lld, and --dim or --shape gives a step %lld rows: leave one out",
+            (long long)batch, (long long)rows);
+    if (parts > INT32_MAX / rows)
+        return cli_usage("%lld batches of %lld rows are too many", (long long)parts,
+                         (long long)rows);
+    o->batch = rows * parts;
+    return EBB_OK;
+}
+
 bool cli_trainer_options(const cli *c, ebb_trainer_options *o)
 {
     const int64_t batch = cli_whole(c, "--batch", 32), parts = cli_whole(c, "--accumulate", 1);

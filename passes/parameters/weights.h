@@ -5,6 +5,9 @@
 #include "passes/parameters/trainable.h"
 #include "passes/parameters/unmarked.h"
 
+/* Metadata of an initializer: the file held what was looked up in it (mended/looked_up.h). */
+#define EBB_LOOKED_UP "ebb.looked_up"
+
 typedef struct ebb_judge {
     const ebb_graph *g;
     ebb_arena *scratch;

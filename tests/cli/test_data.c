@@ -136,6 +136,38 @@ static void write_picture(const char *name, int brightness)
     assert_int_equal(png_image_write_to_file(&image, path_of(name), 0, pixels, 0, NULL), 1);
 }
 
+static void class_numbers_that_become_one_hot_rows_are_named(void **state)
+{
+    (void)state;
+    says("train " MLP " " DATA "--map label=target --loss mse --batch 16 --steps 2", 0,
+         "as one-hot rows: if they are classes, loss cross-entropy takes their numbers");
+    says("train " MLP " " DATA "--map label=target --loss cross-entropy --batch 16 --steps 2", 0,
+         "2 steps");
+    assert_null(strstr(output, "one-hot"));
+}
+
+static void a_size_of_the_batch_that_is_set_counts(void **state)
+{
+    (void)state;
+    const char *sizes[] = {"--dim batch=8", "--shape image:8x1x8x8", "--batch 8",
+                           "--batch 8 --dim batch=8"};
+    char words[512], first[200] = "";
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        (void)snprintf(words, sizeof words,
+                       "train " MLP " " DATA
+                       "--map label=target --loss cross-entropy --steps 2 --seed 3 %s",
+                       sizes[i]);
+        says(words, 0, "2 steps, loss ");
+        const char *said = strstr(output, "2 steps, loss ");
+        if (i == 0)
+            (void)snprintf(first, sizeof first, "%.*s", (int)strcspn(said + 9, ",") + 9, said);
+        else
+            assert_int_equal(strncmp(first, said, strlen(first)), 0);
+    }
+    says("train " MLP " " DATA "--map label=target --loss cross-entropy --batch 16 --dim batch=8",
+         2, "--batch is 16, and --dim or --shape gives a step 8 rows: leave one out");
+}
+
 static void a_folder_of_pictures_trains(void **state)
 {
     (void)state;
@@ -314,6 +346,8 @@ int main(void)
         cmocka_unit_test(a_map_of_unknown_names_is_an_error_that_names_both_sides),
         cmocka_unit_test(bytes_and_small_labels_train_without_being_saved_anew),
         cmocka_unit_test(what_is_drawn_for_training_resumes_byte_for_byte),
+        cmocka_unit_test(class_numbers_that_become_one_hot_rows_are_named),
+        cmocka_unit_test(a_size_of_the_batch_that_is_set_counts),
         cmocka_unit_test(a_folder_of_pictures_trains),
         cmocka_unit_test(a_head_for_other_classes_is_trained_saved_and_used),
         cmocka_unit_test(an_export_is_as_the_model_is_to_be_used),

@@ -38,8 +38,8 @@ static void folded_exports_are_trained_and_it_is_said(void **state)
 static void a_table_of_which_the_file_has_some_rows_is_named(void **state)
 {
     (void)state;
-    grad_says("tables-trained-default.onnx", "", 0,
-              "'val_33': the rows of a table that were looked up");
+    grad_says("positions-trained-default.onnx", "", 0,
+              "'embedding': the rows of a table that were looked up");
     grad_says("perceptron-trained-default.onnx", "", 0, "training 8 of 8 weights");
     assert_null(strstr(output, "looked up"));
 }

@@ -121,6 +121,18 @@ class Cell(nn.Module):
         return h
 
 
+class Positions(nn.Module):
+    """The first rows of a table of positions, which folding looks up."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.head = nn.Embedding(16, 8), nn.Linear(8, 3)
+        self.register_buffer("places", torch.arange(16))
+
+    def forward(self, x):
+        return self.head(x + self.table(self.places[: x.shape[1]]))
+
+
 class Parallel(nn.Module):
     """Two norms of one input: fresh, they are one node in the file."""
 
@@ -158,6 +170,7 @@ models = {
     "attention": (Attention, {"x": ("float", LENGTH - 1, 8)}, ["trained-default", "trained-ts", "trained-ts-advised"]),
     "tables": (Tables, {"x": ("float", 5, 8)}, ["trained-default"]),
     "cell": (Cell, {"x": ("float", 3, 4)}, ["trained-default"]),
+    "positions": (Positions, {"x": ("float", 5, 8)}, ["trained-default"]),
     "parallel": (Parallel, {"x": ("float", 8)}, ["fresh-default"]),
     "offset": (Offset, {"x": ("float", 8)}, ["fresh-default"]),
 }

@@ -230,20 +230,29 @@ EBB_API ebb_status ebb_data_shape(ebb_data *data, ebb_model *model, const char *
     return first != NULL ? NULL : check_fed(data, g, map);
 }
 
-static ebb_status note_regrouped(ebb_data *data, const ebb_feed *feed)
+/* How rows become those of an input in a way that nobody asked for; NULL: not so. */
+static const char *way_of(const ebb_feed *feed)
+{
+    return feed->regrouped                   ? "line by line, as reshape takes them"
+           : feed->move == EBB_MOVE_ONE_HOT  ? "as one-hot rows: if they are classes, loss "
+                                               "cross-entropy takes their numbers as they are"
+           : feed->move == EBB_MOVE_TO_INDEX ? "as the number of the column that has the 1"
+                                             : NULL;
+}
+
+static ebb_status note_way(ebb_data *data, const ebb_feed *feed)
 {
     char have[256], need[256];
     const ebb_named *a = feed->array;
+    const char *way = way_of(feed);
     ebb_type from = ebb_type_tensor((ebb_dtype)a->dtype, a->rank, a->dims),
              to = ebb_type_tensor(feed->to, feed->rank, feed->dims);
     from.dims[0] = to.dims[0] = -1;
-    return !feed->regrouped
+    return way == NULL
                ? NULL
-               : ebb_data_add_note(data,
-                                   "rows of '%s', %s, go to input '%s', %s, line by line, as "
-                                   "reshape takes them",
-                                   a->name, ebb_type_print(have, sizeof have, &from, NULL),
-                                   feed->input, ebb_type_print(need, sizeof need, &to, NULL));
+               : ebb_data_add_note(data, "rows of '%s', %s, go to input '%s', %s, %s", a->name,
+                                   ebb_type_print(have, sizeof have, &from, NULL), feed->input,
+                                   ebb_type_print(need, sizeof need, &to, NULL), way);
 }
 
 /* The feed of an input of a finished model. */
@@ -262,7 +271,7 @@ static ebb_status make_feed(ebb_feed *feed, ebb_data *data, const ebb_graph *g, 
                                       feed->input, ebb_type_print(need, sizeof need, type, NULL)),
                             array, type);
     }
-    EBB_TRY(note_regrouped(data, feed));
+    EBB_TRY(note_way(data, feed));
     ebb_find_span(&feed->span, g, v);
     ebb_feed_find_geometry(feed, data);
     return ebb_feed_normalise(feed, data);
@@ -334,7 +343,7 @@ static ebb_status take_whole(ebb_named *out, ebb_data *data, const ebb_graph *g,
     if (array->rank < 1)
         return NULL;
     EBB_TRY(ebb_feed_fit(feed, data, array, name, ebb_value_of(g, v)->type, &forced));
-    EBB_TRY(note_regrouped(data, feed));
+    EBB_TRY(note_way(data, feed));
     EBB_TRY(ebb_feed_normalise(feed, data));
     const bool same = feed->move == EBB_MOVE_NONE && feed->normal == NULL &&
                       (int)feed->to == array->dtype && feed->rank == array->rank &&
