@@ -472,11 +472,17 @@ ebb_status ebb_weight_judge(ebb_judge *j, ebb_value v, ebb_weight *weight)
     if (of_weights && weight->kind == EBB_NO_WEIGHT && ebb_value_is_read(g, v) &&
         ebb_type_elements(ebb_value_of(g, v)->type, &elements) && elements > 1)
         *weight = doubtful(computed);
+    // angles of places, which their author holds as a parameter that is not trained
+    const bool fixed =
+        weight->why == computed && of_weights && ebb_is_table_of_sines(ebb_value_of(g, v)->tensor);
+    if (fixed)
+        *weight = doubtful(sines);
     const bool part = of_weights && ebb_name_is_of_part(ebb_value_name(g, v));
     const bool table = ebb_props_get(g, &ebb_value_of(g, v)->props, EBB_LOOKED_UP) != NULL;
     if (weight->kind == EBB_SURE_WEIGHT && weight->why == NULL && (part || table))
         weight->why = part_of_table;
     weight->elements = different;
-    weight->made |= weight->kind == EBB_DOUBTFUL_WEIGHT && (r.owner || r.layer || of_weights);
+    weight->made |=
+        weight->kind == EBB_DOUBTFUL_WEIGHT && !fixed && (r.owner || r.layer || of_weights);
     return NULL;
 }

@@ -146,6 +146,27 @@ static void class_numbers_that_become_one_hot_rows_are_named(void **state)
     assert_null(strstr(output, "one-hot"));
 }
 
+static void a_batch_that_an_export_does_not_take_is_answered_with_its_own(void **state)
+{
+    (void)state;
+    ebb_model *model;
+    assert_null(ebb_text_parse_model(
+        &model,
+        "<ir_version: 8, opset_import: [\"\" : 17]> g (float[4,1,8,8] x) => (float[4,64] y) "
+        "<int64[3] pairs = {4,32,2}, int64[2] rows = {4,64}, float[2] w = {0.1,0.2}> "
+        "{ a = Reshape (x, pairs) b = Mul (a, w) y = Reshape (b, rows) }"));
+    assert_null(ebb_infer_graph(model->graph));
+    assert_null(ebb_save(model, path_of("four.onnx")));
+    ebb_close(model);
+    const char *words = "train four.onnx " DATA "--map image=x --map label=target --steps 2 "
+                        "--loss cross-entropy";
+    char with[300];
+    says(words, 6,
+         "the model was exported for 4 rows at a time, and input 'x' is given 32: --batch 4");
+    (void)snprintf(with, sizeof with, "%s --batch 4", words);
+    says(with, 0, "2 steps");
+}
+
 static void a_size_of_the_batch_that_is_set_counts(void **state)
 {
     (void)state;
@@ -347,6 +368,7 @@ int main(void)
         cmocka_unit_test(bytes_and_small_labels_train_without_being_saved_anew),
         cmocka_unit_test(what_is_drawn_for_training_resumes_byte_for_byte),
         cmocka_unit_test(class_numbers_that_become_one_hot_rows_are_named),
+        cmocka_unit_test(a_batch_that_an_export_does_not_take_is_answered_with_its_own),
         cmocka_unit_test(a_size_of_the_batch_that_is_set_counts),
         cmocka_unit_test(a_folder_of_pictures_trains),
         cmocka_unit_test(a_head_for_other_classes_is_trained_saved_and_used),

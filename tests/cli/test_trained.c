@@ -39,7 +39,7 @@ static void a_table_of_which_the_file_has_some_rows_is_named(void **state)
 {
     (void)state;
     grad_says("positions-trained-default.onnx", "", 0,
-              "'embedding': the rows of a table that were looked up");
+              "'embedding_1': the rows of a table that were looked up");
     grad_says("perceptron-trained-default.onnx", "", 0, "training 8 of 8 weights");
     assert_null(strstr(output, "looked up"));
 }

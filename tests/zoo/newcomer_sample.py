@@ -122,15 +122,19 @@ class Cell(nn.Module):
 
 
 class Positions(nn.Module):
-    """The first rows of a table of positions, which folding looks up."""
+    """The first rows of a table of positions, and of a table of sines that its author holds fixed: folding looks both
+    up."""
 
     def __init__(self):
         super().__init__()
         self.table, self.head = nn.Embedding(16, 8), nn.Linear(8, 3)
         self.register_buffer("places", torch.arange(16))
+        angles = torch.outer(torch.arange(16), 0.5 ** torch.arange(4))
+        self.angles = nn.Parameter(torch.cat([angles.sin(), angles.cos()], 1), requires_grad=False)
 
     def forward(self, x):
-        return self.head(x + self.table(self.places[: x.shape[1]]))
+        places = self.places[: x.shape[1]]
+        return self.head(x * nn.functional.embedding(places, self.angles) + self.table(places))
 
 
 class Parallel(nn.Module):
@@ -170,7 +174,7 @@ models = {
     "attention": (Attention, {"x": ("float", LENGTH - 1, 8)}, ["trained-default", "trained-ts", "trained-ts-advised"]),
     "tables": (Tables, {"x": ("float", 5, 8)}, ["trained-default"]),
     "cell": (Cell, {"x": ("float", 3, 4)}, ["trained-default"]),
-    "positions": (Positions, {"x": ("float", 5, 8)}, ["trained-default"]),
+    "positions": (Positions, {"x": ("float", 7, 8)}, ["trained-default"]),
     "parallel": (Parallel, {"x": ("float", 8)}, ["fresh-default"]),
     "offset": (Offset, {"x": ("float", 8)}, ["fresh-default"]),
 }

@@ -132,7 +132,8 @@ class Known:
         elif repeated is not None:
             kind, of = "repeated", [repeated]
         elif pieces:
-            kind, of = "pieces", pieces
+            kind = "pieces" if any(self.parameters[n]["requires_grad"] for n in pieces) else "fixed"
+            of = pieces
         elif name in self.buffers:  # the trace of a module in training mode steps running statistics
             kind, of = "buffer", [name]
         elif multiple is not None:

@@ -199,6 +199,20 @@ static ebb_status name_shapes(ebb_status status, const ebb_data *data, const ebb
                     ebb_type_print(need, sizeof need, type, &g->model->names));
 }
 
+/* An export without dynamic axes, whose nodes hold the number of rows of its example. */
+static ebb_status name_batch(ebb_status status, const char *input, const ebb_type *type,
+                             int64_t batch)
+{
+    const int64_t own = type->rank > 0 ? type->dims[0] : -1;
+    if (own < 1 || own == batch)
+        return status;
+    return ebb_hint(status,
+                    "the model was exported for %lld rows at a time, and input '%s' is given %lld: "
+                    "--batch %lld, with --accumulate for more, or export with dynamic_shapes "
+                    "(dynamic_axes)",
+                    (long long)own, input, (long long)batch, (long long)own);
+}
+
 EBB_API ebb_status ebb_data_shape(ebb_data *data, ebb_model *model, const char *const *map,
                                   int64_t batch, int64_t *rows)
 {
@@ -224,8 +238,10 @@ EBB_API ebb_status ebb_data_shape(ebb_data *data, ebb_model *model, const char *
         ebb_status status = ebb_bind_shape(g, name, feed.dims, feed.rank);
         if (status == NULL)
             status = ebb_infer_graph(g);
+        if (status != NULL && forced)
+            return name_shapes(status, data, array, name, &before, g);
         if (status != NULL)
-            return forced ? name_shapes(status, data, array, name, &before, g) : status;
+            return name_batch(status, name, &before, batch);
     }
     return first != NULL ? NULL : check_fed(data, g, map);
 }
