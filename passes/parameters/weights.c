@@ -354,8 +354,12 @@ static ebb_weight judge_operand(const ebb_judge *j, ebb_value v, const readers *
         return r->parameter || r->owner || r->behind || (r->scales && !is_zero_or_one(info->tensor))
                    ? sure(NULL)
                    : judge_equal(j, v, r);
-    if (look != EBB_LOOK_DRAWN)
-        return doubtful(ebb_look_words(look));
+    // biases are drawn above 0 here and there; what came of an exponential is a scale
+    const bool bias = look == EBB_LOOK_ONE_SIGN && r->added && !r->scales && is_folded_state(j, v);
+    if (look != EBB_LOOK_DRAWN && !bias)
+        return (ebb_weight){.kind = EBB_DOUBTFUL_WEIGHT,
+                            .made = is_folded_state(j, v),
+                            .why = ebb_look_words(look)};
     if (one_axis && r->parameter)
         return sure(NULL);
     if (j->marked && (ebb_name_is_of_arithmetic(name) || (r->parameter && r->noted)))

@@ -345,6 +345,38 @@ static void what_does_nothing_was_folded_of_a_fresh_weight(void **state)
     }
 }
 
+static double above_zero(int64_t i)
+{
+    return drawn(i) + 0.2;
+}
+
+/* One that was drawn above 0 is a bias where it is added, and what came of an exponential where it scales:
+ * that is no parameter, and the rest is not trained without it. */
+static void what_was_folded_above_zero_is_trained_or_refused(void **state)
+{
+    (void)state;
+    const struct {
+        given given;
+        ebb_weight_kind torchscript, others;
+    } cases[] = {
+        {{"Add", "4x8", 1, above_zero, "onnx::Add_1043", NULL},
+         EBB_SURE_WEIGHT,
+         EBB_DOUBTFUL_WEIGHT},
+        {{"Mul", "4x8", 1, above_zero, "onnx::Mul_1043", NULL},
+         EBB_DOUBTFUL_WEIGHT,
+         EBB_DOUBTFUL_WEIGHT},
+    };
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
+        ebb_model *m = model_with(&cases[i / 2].given, false);
+        m->torchscript = i % 2 == 0;
+        ebb_weight weight = judged_in(m, cases[i / 2].given.name);
+        assert_int_equal(weight.kind,
+                         m->torchscript ? cases[i / 2].torchscript : cases[i / 2].others);
+        assert_int_equal(weight.made, m->torchscript && weight.kind == EBB_DOUBTFUL_WEIGHT);
+        ebb_model_free(m);
+    }
+}
+
 /* A drawn buffer of a TorchScript file looks as a parameter does: it is trained, and named. One whose values
  * follow a rule is refused until somebody says what it is. */
 static void what_may_be_a_buffer_is_said_or_refused(void **state)
@@ -452,6 +484,7 @@ int main(void)
         cmocka_unit_test(what_a_file_without_notes_has_lost_is_not_known),
         cmocka_unit_test(what_is_looked_up_straight_through_gets_no_gradient),
         cmocka_unit_test(what_does_nothing_was_folded_of_a_fresh_weight),
+        cmocka_unit_test(what_was_folded_above_zero_is_trained_or_refused),
         cmocka_unit_test(what_may_be_a_buffer_is_said_or_refused),
         cmocka_unit_test(a_convolution_that_was_scaled_by_zero_is_refused),
         cmocka_unit_test(what_is_trained_and_what_not_is_said),

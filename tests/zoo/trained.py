@@ -197,11 +197,11 @@ def judged(ebb, facts, path, to):
 
 def overlapping(known, trained, tensors):
     """Trained tensors that hold, in part, the elements of another one."""
-    place = {n: known.places(trained[n]) for n, t in tensors.items() if t["is"] in PARAMETERS}
+    place = {n: known.places(trained[n]) for n, t in tensors.items() if t["is"] in PARAMETERS and t["is"] != "scaled"}
     owners = numpy.zeros(known.sorted.size, numpy.int32)
     for at in place.values():
         owners[at] += 1
-    return {n for n, at in place.items() if (owners[at] > 1).sum() > max(4, at.size // 100)}
+    return {n for n, at in place.items() if (owners[at] > 1).sum() > max(4, at.size // 10)}
 
 
 def absorbed(model, tensors, known, wanted, covered):
