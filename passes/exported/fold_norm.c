@@ -8,6 +8,7 @@
  * elsewhere, and where a weight is.
  */
 #include "passes/common.h"
+#include "passes/noted.h"
 #include "passes/passes.h"
 
 #include <math.h>
@@ -122,6 +123,7 @@ static ebb_status fold(ebb_edit *e, const site *s)
                                           (ebb_role)ebb_value_of(g, s->weight)->role));
         EBB_TRY(ebb_node_set_input(g, s->layer, 2, fresh));
     }
+    EBB_TRY(ebb_props_set(g, &ebb_node_of(g, s->layer)->props, EBB_NORM_WITHIN, "1"));
     EBB_TRY(ebb_note(e, "%s goes into the weight of %s", ebb_node_label(g, s->norm),
                      ebb_node_label(g, s->layer)));
     EBB_TRY(ebb_edit_replace(e, ebb_out(g, s->norm, 0), ebb_out(g, s->layer, 0)));

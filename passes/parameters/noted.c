@@ -33,6 +33,8 @@ bool ebb_holds_norm(const ebb_graph *g, ebb_node n)
 {
     const ebb_node_info *info = ebb_node_of(g, n);
     const char *call = ebb_props_get(g, &info->props, "pkg.torch.onnx.fx_node"), *norm;
+    if (ebb_props_get(g, &info->props, EBB_NORM_WITHIN) != NULL)
+        return true;
     if (info->op != EBB_OP_CONV && info->op != EBB_OP_CONV_TRANSPOSE && info->op != EBB_OP_GEMM)
         return false;
     if (call != NULL)

@@ -19,7 +19,9 @@ bool ebb_is_from_pytorch(const ebb_graph *g);
 /* Whether the file tells that a batch norm was folded into this convolution:
  *   dynamo        it stands for the call of the batch norm
  *   TorchScript   weight and bias both have lost their names, "onnx::Conv_25"
- *   ONNX Runtime  its optimiser names them "ConvBnFusion_W_..." */
+ *   ONNX Runtime  its optimiser names them "ConvBnFusion_W_..."
+ *   ebb           pass fold-norm marks the node EBB_NORM_WITHIN */
+#define EBB_NORM_WITHIN "ebb.norm_within"
 bool ebb_holds_norm(const ebb_graph *g, ebb_node n);
 
 typedef enum ebb_noted_kind {

@@ -129,6 +129,11 @@ static size_t count_suspects(const ebb_graph *g, ebb_node *first, bool *normalis
     return strange;
 }
 
+static bool is_ours(const ebb_graph *g, ebb_node n)
+{
+    return ebb_props_get(g, &ebb_node_of(g, n)->props, EBB_NORM_WITHIN) != NULL;
+}
+
 static ebb_status find_folded_norms(findings *f)
 {
     const ebb_graph *g = f->g;
@@ -142,8 +147,11 @@ static ebb_status find_folded_norms(findings *f)
         return add(f, EBB_LOST_BATCH_NORM, first, EBB_NO_VALUE,
                    ebb_arena_printf(f->arena,
                                     "%zu convolution%s taken in the batch norm behind: the scale "
-                                    "is in the weight, and nothing is normalised by the batch",
-                                    told, told == 1 ? " has" : "s have"));
+                                    "is in the weight, and nothing is normalised by the batch%s",
+                                    told, told == 1 ? " has" : "s have",
+                                    is_ours(g, first) ? "; train the file that `ebb export --fold` "
+                                                        "was given instead"
+                                                      : ""));
     if (ebb_is_from_pytorch(g))
         return NULL;
     size_t suspects = count_suspects(g, &first, &normalised);

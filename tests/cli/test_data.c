@@ -256,6 +256,11 @@ static void an_export_is_as_the_model_is_to_be_used(void **state)
     says("inspect folded.onnx --text", 0, "Conv");
     assert_null(strstr(output, "BatchNormalization"));
     assert_null(strstr(output, "Dropout"));
+    says("train folded.onnx " DATA "--map label=target --loss cross-entropy --steps 1", 0,
+         "taken in the batch norm");
+    assert_non_null(strstr(output, "train the file that `ebb export --fold` was given"));
+    says("train used.onnx " DATA "--map label=target --loss cross-entropy --steps 1", 0, "1 step");
+    assert_null(strstr(output, "taken in the batch norm"));
     says("diff used.onnx folded.onnx --dim batch=4 --run --json", 0, "max_rel_error");
     const char *at = strstr(output, "\"max_rel_error\"");
     double error = 1;

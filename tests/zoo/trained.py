@@ -196,12 +196,14 @@ def judged(ebb, facts, path, to):
 
 
 def overlapping(known, trained, tensors):
-    """Trained tensors that hold, in part, the elements of another one."""
-    place = {n: known.places(trained[n]) for n, t in tensors.items() if t["is"] in PARAMETERS and t["is"] != "scaled"}
+    """Parts of parameters that are trained for the most part in another tensor, too. Of millions of numbers some are
+    alike by chance."""
+    place = {n: known.places(trained[n]) for n, t in tensors.items() if t["is"] in PARAMETERS}
     owners = numpy.zeros(known.sorted.size, numpy.int32)
     for at in place.values():
         owners[at] += 1
-    return {n for n, at in place.items() if (owners[at] > 1).sum() > max(4, at.size // 10)}
+    return {n for n, at in place.items()
+            if tensors[n]["is"] in ("pieces", "repeated") and 2 * (owners[at] > 1).sum() > at.size > 4}
 
 
 def absorbed(model, tensors, known, wanted, covered):
