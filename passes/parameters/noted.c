@@ -19,7 +19,7 @@ bool ebb_is_from_pytorch(const ebb_graph *g)
     if (g->model->torchscript)
         return true;
     EBB_EACH_NODE(g, n)
-        if (ebb_props_get(g, &ebb_node_of(g, n)->props, "pkg.torch.onnx.fx_node") != NULL)
+        if (ebb_props_get(g, &ebb_node_of(g, n)->props, EBB_NOTED_CALL) != NULL)
             return true;
     return false;
 }
@@ -32,7 +32,7 @@ static bool is_named(const ebb_graph *g, ebb_value v, const char *begin)
 bool ebb_holds_norm(const ebb_graph *g, ebb_node n)
 {
     const ebb_node_info *info = ebb_node_of(g, n);
-    const char *call = ebb_props_get(g, &info->props, "pkg.torch.onnx.fx_node"), *norm;
+    const char *call = ebb_props_get(g, &info->props, EBB_NOTED_CALL), *norm;
     if (ebb_props_get(g, &info->props, EBB_NORM_WITHIN) != NULL)
         return true;
     if (info->op != EBB_OP_CONV && info->op != EBB_OP_CONV_TRANSPOSE && info->op != EBB_OP_GEMM)
@@ -46,7 +46,7 @@ bool ebb_holds_norm(const ebb_graph *g, ebb_node n)
 
 void ebb_noted_sources(ebb_noted *noted, const ebb_graph *g, ebb_node n, const char *begin)
 {
-    const char *at = ebb_props_get(g, &ebb_node_of(g, n)->props, "pkg.torch.onnx.fx_node");
+    const char *at = ebb_props_get(g, &ebb_node_of(g, n)->props, EBB_NOTED_CALL);
     noted->count = 0;
     noted->call = at != NULL;
     at = at != NULL ? strstr(at, "args = (") : NULL;
@@ -59,6 +59,17 @@ void ebb_noted_sources(ebb_noted *noted, const ebb_graph *g, ebb_node n, const c
     }
 }
 
+ebb_status ebb_noted_keep(ebb_graph *g, ebb_node made, ebb_node of)
+{
+    static const char *const keys[] = {EBB_NOTED_CALL, EBB_NOTED_SCOPES};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const char *value = ebb_props_get(g, &ebb_node_of(g, of)->props, keys[i]);
+        if (value != NULL)
+            EBB_TRY(ebb_props_set(g, &ebb_node_of(g, made)->props, keys[i], value));
+    }
+    return NULL;
+}
+
 bool ebb_ends_in(const char *name, const char *end)
 {
     size_t length = strlen(name), tail = strlen(end);
@@ -68,7 +79,7 @@ bool ebb_ends_in(const char *name, const char *end)
 /* Whether the file may have had a detach() before n that it does not tell of. */
 static bool may_have_lost_detach(const ebb_graph *g, ebb_node n)
 {
-    const char *call = ebb_props_get(g, &ebb_node_of(g, n)->props, "pkg.torch.onnx.fx_node");
+    const char *call = ebb_props_get(g, &ebb_node_of(g, n)->props, EBB_NOTED_CALL);
     return call != NULL ? strstr(call, "%detach") != NULL : g->model->torchscript;
 }
 
@@ -160,7 +171,7 @@ static void strike_out(ebb_noted_losses *l, const char *source, bool *there)
 /* The innermost module of a node: "['', 'model', 'model.norm', 'mul_5']" has "model.norm". */
 static const char *module_of(size_t *length, const ebb_graph *g, ebb_node n)
 {
-    const char *scopes = ebb_props_get(g, &ebb_node_of(g, n)->props, "pkg.torch.onnx.name_scopes");
+    const char *scopes = ebb_props_get(g, &ebb_node_of(g, n)->props, EBB_NOTED_SCOPES);
     const char *end = scopes != NULL ? strrchr(scopes, ',') : NULL, *begin;
     if (end == NULL || end == scopes || end[-1] != '\'')
         return NULL;
@@ -233,6 +244,15 @@ static bool is_parameter(const ebb_noted_losses *l, const char *name, size_t len
         *(order < 0 ? &low : &high) = order < 0 ? middle + 1 : middle;
     }
     return false;
+}
+
+bool ebb_noted_lists(const ebb_noted_losses *losses, const char *module)
+{
+    const size_t length = strlen(module);
+    for (size_t i = 0; i < losses->all_count; i++)
+        if (losses->all[i].module == length && strncmp(losses->all[i].name, module, length) == 0)
+            return true;
+    return losses->all_count == 0;
 }
 
 bool ebb_noted_is_folded(const ebb_graph *g, ebb_value v)

@@ -11,6 +11,8 @@
 #include "onnx/graph/graph.h"
 
 #define EBB_NOTED_KIND "pkg.torch.export.graph_signature.InputSpec.kind"
+#define EBB_NOTED_CALL "pkg.torch.onnx.fx_node"
+#define EBB_NOTED_SCOPES "pkg.torch.onnx.name_scopes"
 #define EBB_NOTED_NAME "pkg.torch.onnx.original_node_name"
 
 /* Whether one of PyTorch's exporters wrote it: they tell by names or notes what they folded and merged. */
@@ -42,6 +44,9 @@ typedef struct ebb_noted { /* "p_fc_weight", ...: what a call reads of the modul
 
 /* Those that begin with `begin`: "p_", "b_". */
 void ebb_noted_sources(ebb_noted *noted, const ebb_graph *g, ebb_node n, const char *begin);
+
+/* Gives the new node what is noted at the one whose call it computes now. */
+ebb_status ebb_noted_keep(ebb_graph *g, ebb_node made, ebb_node of);
 
 /* Whether n is the q - x of x + (q - x), in a file that may have lost a detach() there: without one nobody
  * would write it, and with one the gradient goes to x as though it had not been rounded, or looked up. */
@@ -85,6 +90,9 @@ typedef enum ebb_noted_fold {
 ebb_noted_fold ebb_noted_fold_of(const ebb_noted_losses *losses, const ebb_graph *g, ebb_value v);
 /* Whether the file has no initializer of the name that this source, "p_fc_weight", had in the module. */
 bool ebb_noted_is_gone(const ebb_noted_losses *losses, const ebb_graph *g, const char *source);
+
+/* Whether the exporter lists a weight of this module; where it left no list, nobody can tell: true. */
+bool ebb_noted_lists(const ebb_noted_losses *losses, const char *module);
 
 /* Of the module that the node was made in, the first; NULL: it has none. */
 const ebb_noted_loss *ebb_noted_loss_at(const ebb_noted_losses *losses, const ebb_graph *g,

@@ -7,8 +7,6 @@
 #include "passes/parameters/slots.h"
 #include "passes/parameters/weights.h"
 
-#include <ctype.h>
-
 const char *ebb_trainable_words(ebb_trainable_source source)
 {
     static const char *const words[] = {
@@ -27,10 +25,8 @@ bool ebb_name_is_anonymous(const char *name)
         return true;
     if (strncmp(name, "val_", 4) != 0)
         return false;
-    for (const char *c = name + 4; *c != '\0'; c++)
-        if (!isdigit((unsigned char)*c) && *c != '_')
-            return false;
-    return true;
+    const char *end = name + 4 + strspn(name + 4, "0123456789");
+    return end > name + 4 && (*end == '\0' || (*end == '_' && strchr(end, '.') == NULL));
 }
 
 /* ---- names ---- */

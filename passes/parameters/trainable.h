@@ -45,7 +45,8 @@ ebb_status ebb_trainable_find(bool *trains, ebb_trainable_source *source, const 
  * nor what only sizes are made of. */
 bool ebb_trainable_candidate(const ebb_graph *g, ebb_value v);
 
-/* A name that an exporter made up: "val_12", "onnx::MatMul_7", "/fc/Constant_output_0". */
+/* A name that an exporter made up, or a quantiser made of one: "val_12", "val_12_Q4", "onnx::MatMul_7",
+ * "/fc/Constant_output_0". */
 bool ebb_name_is_anonymous(const char *name);
 
 /* "exp_1" after "exp": dynamo names what it folded after the call that made it. */

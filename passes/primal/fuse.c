@@ -250,6 +250,7 @@ static ebb_status emit_product(ebb_edit *e, ebb_node last, ebb_node named, const
     ebb_value y = ebb_emit(&b, EBB_OP_FUSED_MATMUL, p->a, p->b);
     EBB_TRY(b.status);
     ebb_keep_name(g, b.last, named);
+    EBB_TRY(ebb_noted_keep(g, b.last, named));
     ebb_value old = ebb_out(g, last, 0);
     EBB_TRY(ebb_edit_replace(e, old, y));
     ebb_edit_remove(e, last);
@@ -353,6 +354,7 @@ static ebb_status emit_linear(ebb_edit *e, ebb_node n, ebb_node maker, ebb_value
         out = ebb_emit_reshape(&b, out, y.dims, y.rank);
     EBB_TRY(b.status);
     ebb_keep_name(g, gemm, named);
+    EBB_TRY(ebb_noted_keep(g, gemm, named));
     EBB_TRY(ebb_edit_replace(e, old, out));
     ebb_edit_remove(e, n);
     ebb_applied(e);

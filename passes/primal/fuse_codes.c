@@ -14,6 +14,7 @@
 
 #include "onnx/words/frozen.h"
 #include "passes/common.h"
+#include "passes/noted.h"
 
 /* ---- what may be decoded by its reader ---- */
 
@@ -115,6 +116,7 @@ ebb_status ebb_fuse_dequantized(ebb_edit *e, ebb_node n, bool *done)
     ebb_value y = emit(&b, in, list, count);
     EBB_TRY(b.status);
     ebb_keep_name(g, b.last, n);
+    EBB_TRY(ebb_noted_keep(g, b.last, n));
     if (ebb_in(g, n, 2).i != 0)
         y = ebb_emit(&b, EBB_OP_ADD, y, ebb_in(g, n, 2));
     EBB_TRY(b.status);
@@ -189,6 +191,7 @@ ebb_status ebb_fuse_integer_product(ebb_edit *e, ebb_node n, bool *done)
         const ebb_value y = emit(&b, in, list, 1);
         EBB_TRY(b.status);
         ebb_keep_name(g, b.last, product);
+        EBB_TRY(ebb_noted_keep(g, b.last, product));
         *done = true;
         return stand_in(e, n, y);
     }

@@ -331,6 +331,7 @@ static ebb_status adapt_all(ebb_adapters *l)
         EBB_TRY(visit(l, &list[i]));
     }
     EBB_TRY(skip_experts(l, &targeted));
+    EBB_TRY(ebb_lora_tell_nameless(l->e, list, nodes));
     if (targeted == 0)
         return ebb_hint(ebb_error(EBB_USAGE, "lora: no layer's name matches target=%s",
                                   ebb_option_string(l->e, "target")),

@@ -2,6 +2,7 @@
 #include "passes/primal/module.h"
 
 #include "passes/common.h"
+#include "passes/parameters/noted.h"
 #include "passes/parameters/trainable.h"
 
 /* What exporters and quantisers call the last part of a path. */
@@ -35,16 +36,24 @@ static const char *last_of(const char *module)
     return dot != NULL ? dot + 1 : module;
 }
 
-/* The bias that is added to what n makes, or that n adds itself. */
+/* The bias that is added to what n makes, be it rounded to codes first, or that n adds itself. */
 static ebb_value bias_of(const ebb_graph *g, ebb_node n)
 {
-    const ebb_node_info *info = ebb_node_of(g, n);
-    const ebb_node user = ebb_only_user(g, ebb_out(g, n, 0));
-    if (info->op == EBB_OP_GEMM)
+    enum { FAR = 2 };
+    ebb_value y = ebb_out(g, n, 0);
+    ebb_node user = ebb_only_user(g, y);
+    if (ebb_node_of(g, n)->op == EBB_OP_GEMM)
         return ebb_in(g, n, 2);
+    for (int step = 0; step < FAR && user.i != 0; step++) {
+        const ebb_op op = ebb_node_of(g, user)->op;
+        if (op != EBB_OP_QUANTIZE_LINEAR && op != EBB_OP_DEQUANTIZE_LINEAR)
+            break;
+        y = ebb_out(g, user, 0);
+        user = ebb_only_user(g, y);
+    }
     if (user.i == 0 || ebb_node_of(g, user)->op != EBB_OP_ADD)
         return EBB_NO_VALUE;
-    return ebb_in(g, user, ebb_same_value(ebb_in(g, user, 0), ebb_out(g, n, 0)) ? 1 : 0);
+    return ebb_in(g, user, ebb_same_value(ebb_in(g, user, 0), y) ? 1 : 0);
 }
 
 /* A module that calls another one's part directly is no part of a path; the bias kept its name:
@@ -63,14 +72,29 @@ static char *module_of_bias(const ebb_graph *g, ebb_node n, const char *module, 
     return longer != NULL && strcmp(last_of(longer), last_of(module)) == 0 ? longer : NULL;
 }
 
+/* "model.norm.weight" of what the exporter notes at n; NULL: nothing of a weight in n's own module. */
+static const char *noted_weight(const ebb_graph *g, ebb_node n, ebb_arena *scratch)
+{
+    const char *name = NULL;
+    ebb_noted *noted = EBB_NEW(scratch, ebb_noted, 1);
+    if (noted == NULL)
+        return NULL;
+    ebb_noted_sources(noted, g, n, "p_");
+    for (int i = 0; i < noted->count && name == NULL; i++)
+        if (ebb_ends_in(noted->name[i], "_weight"))
+            name = ebb_noted_name(g, n, noted->name[i], scratch);
+    return name;
+}
+
 char *ebb_module_in_file(const ebb_graph *g, ebb_node n, ebb_value stored, ebb_arena *scratch)
 {
     const char *name = ebb_value_name(g, stored), *node = ebb_text(g, ebb_node_of(g, n)->name);
     const bool by_weight =
         stored.i != 0 && !ebb_name_is_anonymous(name) && (node[0] == '\0' || !is_table(g, stored));
-    if (!by_weight && node[0] == '\0')
+    const char *noted = by_weight ? NULL : noted_weight(g, n, scratch);
+    if (!by_weight && noted == NULL && node[0] == '\0')
         return ebb_arena_strdup(scratch, ebb_value_name(g, ebb_out(g, n, 0)));
-    const char *from = by_weight ? name : node;
+    const char *from = by_weight ? name : noted != NULL ? noted : node;
     char *module = ebb_arena_strdup(scratch, from + (from[0] == '/')), *last;
     for (char *c = module; c != NULL && *c != '\0'; c++)
         *c = *c == '/' ? '.' : *c;

@@ -5,8 +5,11 @@
  *     node    /model/layers.0/attn/q_proj/MatMul, of ONNX Runtime GenAI
  *                                                          ──> model.layers.0.self_attn.q_proj
  *
- * A weight that lost its name, or is an embedding's as well, is called by its node, whose path is the
- * module's.
+ *     note    "%linear : ... (args = (%view, %p_lm_head_weight))" of the dynamo exporter at the node
+ *                                                          ──> lm_head
+ *
+ * A weight that lost its name, or is an embedding's as well, is called by the note at its node, or by the node, whose
+ * path is the module's.
  */
 #pragma once
 

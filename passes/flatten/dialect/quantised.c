@@ -10,6 +10,7 @@
 #include "passes/flatten/dialect/dialect.h"
 
 #include "passes/common.h"
+#include "passes/noted.h"
 
 /* What ends the walk: without the product nothing of the model can be trained. */
 static void refuse(ebb_build *b, const ebb_foreign *f, ebb_code code, const char *why)
@@ -36,11 +37,15 @@ static ebb_value levels(ebb_build *b, ebb_value scales, const double *list, int6
     return ebb_const_floats(b, type->dtype == EBB_F64 ? EBB_F64 : EBB_F32, 1, &count, list);
 }
 
-/* The node emitted last has the call's own name: by it adapters know the layer. */
+/* The node emitted last has the call's own name, and what is noted at it: by these adapters know the layer. */
 static void named_as(ebb_build *b, const ebb_foreign *f)
 {
-    if (b->status == NULL)
-        ebb_keep_name(b->g, b->last, f->node);
+    if (b->status != NULL)
+        return;
+    ebb_keep_name(b->g, b->last, f->node);
+    ebb_status status = ebb_noted_keep(b->g, b->last, f->node);
+    if (status != NULL)
+        ebb_build_fail(b, status);
 }
 
 /* ---- MatMulNBits ---- */

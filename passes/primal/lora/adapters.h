@@ -50,6 +50,8 @@ typedef struct ebb_lora_layer {
 bool ebb_lora_has_weight(const ebb_graph *g, const bool *trains, ebb_node n, ebb_lora_layer *found);
 /* Its modules. */
 ebb_status ebb_lora_name(const ebb_graph *g, ebb_lora_layer *found, ebb_arena *scratch);
+/* A note where layers have names that the framework does not know. */
+ebb_status ebb_lora_tell_nameless(ebb_edit *e, const ebb_lora_layer *list, size_t count);
 /* Its sizes; NULL, or why it can have no adapter. */
 const char *ebb_lora_measure(const ebb_graph *g, ebb_lora_layer *found);
 /* The block of codes that one zero point serves; NULL, or why zero points cannot take an adapter up. */

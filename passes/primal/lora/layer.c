@@ -206,6 +206,28 @@ ebb_status ebb_lora_name(const ebb_graph *g, ebb_lora_layer *found, ebb_arena *s
     return name_parts(g, found, scratch);
 }
 
+ebb_status ebb_lora_tell_nameless(ebb_edit *e, const ebb_lora_layer *list, size_t count)
+{
+    ebb_noted_losses losses;
+    const char *first = NULL;
+    size_t nameless = 0;
+    EBB_TRY(ebb_noted_losses_find(&losses, e->g, e->scratch));
+    for (size_t i = 0; i < count; i++)
+        if (list[i].part_count == 0 && !ebb_noted_lists(&losses, list[i].whole.module)) {
+            first = first != NULL ? first : list[i].whole.module;
+            nameless++;
+        }
+    if (nameless == 0)
+        return NULL;
+    return ebb_note(e,
+                    "%zu layers have no name that the framework knows, such as '%s': what "
+                    "quantised the file left out "
+                    "the metadata of their nodes. PEFT will not find their adapters; "
+                    "docs/training.md has the lines that "
+                    "put it back",
+                    nameless, first);
+}
+
 static bool loss_reads(const ebb_graph *g, ebb_value y)
 {
     const ebb_value_info *info = ebb_value_of(g, y);
