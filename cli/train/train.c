@@ -440,7 +440,9 @@ static int make_trainer(job *j)
     if (status == NULL && ebb_program_note(j->program) != NULL)
         cli_note("ebb: %s", ebb_program_note(j->program));
     if (status == NULL && ebb_program_loss_name(j->program) == NULL)
-        return cli_usage("%s has no loss: say which, e.g. --loss cross-entropy", j->c->files[0]);
+        return cli_usage("%s has no loss: say which, e.g. --loss cross-entropy, or of a language "
+                         "model --loss cross-entropy:axis=-1",
+                         j->c->files[0]);
     if (status == NULL)
         status = ebb_trainer_new(&j->trainer, j->program, j->data, &j->o);
     if (status == NULL && j->o.resume != NULL && !ebb_checkpoint_was_checked(j->program))

@@ -281,7 +281,9 @@ static ebb_status run(ebb_edit *e)
     r.again = strcmp(ebb_option_string(e, "loops"), "again") == 0;
     if (g->loss.i == 0)
         return ebb_hint(ebb_error(EBB_USAGE, "gradient: the graph has no loss"),
-                        "append one with --loss cross-entropy, or name an output: loss:name=NAME");
+                        "append one with --loss cross-entropy (a language model's: "
+                        "cross-entropy:axis=-1), or name "
+                        "an output: loss:name=NAME");
     EBB_EACH_NODE(g, n)
         if (ebb_node_of(g, n)->phase == EBB_BACKWARD)
             return ebb_declined(e, n, "the graph has a backward already");
