@@ -44,7 +44,6 @@ static void decode_slowly(ebb_frozen_tile *t)
 #if defined(__GNUC__)
 
 typedef int32_t lanes_of_codes __attribute__((vector_size(LANES * sizeof(int32_t))));
-typedef uint8_t lanes_of_bytes __attribute__((vector_size(LANES)));
 
 enum { WORD = 32 };
 
@@ -222,7 +221,7 @@ EBB_TILE_INLINE void decode_across(const ebb_frozen_tile *t, float *to, int64_t 
     }
 }
 
-/* Codes of LANES neighbours, of 2 or 4 bits, lie in so many words: */
+/* Codes of LANES neighbours lie in so many words. (Bytes are not widened: compilers take them out one by one.) */
 #define WORDS(bits) (LANES * (bits) > WORD ? LANES * (bits) / WORD : 1)
 
 /* Where a lane's code lies: in which word, and where in it. */
@@ -245,16 +244,14 @@ static inline places places_of(const ebb_frozen *f)
 EBB_TILE_INLINE lanes_of_codes codes_of(const uint8_t *row, size_t bytes, const places *at,
                                         const int bits)
 {
-    if (bits == 8) {
-        lanes_of_bytes raw = {0};
-        memcpy(&raw, row, bytes);
-        return __builtin_convertvector(raw, lanes_of_codes);
-    }
-    int32_t words[2] = {0};
+    int32_t words[4] = {0};
     memcpy(words, row, bytes);
-    const lanes_of_codes both = {words[0], words[1]}, word = WORDS(bits) > 1
-                                                                 ? __builtin_shuffle(both, at->word)
-                                                                 : (lanes_of_codes){0} + words[0];
+    lanes_of_codes word = (lanes_of_codes){0} + words[0];
+    if (WORDS(bits) == 2)
+        word = __builtin_shuffle((lanes_of_codes){words[0], words[1]}, at->word);
+    if (WORDS(bits) == 4)
+        word =
+            __builtin_shuffle((lanes_of_codes){words[0], words[1], words[2], words[3]}, at->word);
     return (word >> at->shift) & ((1 << bits) - 1);
 }
 
