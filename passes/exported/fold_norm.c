@@ -8,7 +8,7 @@
  * elsewhere, and where a weight is.
  */
 #include "passes/common.h"
-#include "passes/noted.h"
+#include "passes/parameters/noted.h"
 #include "passes/passes.h"
 
 #include <math.h>

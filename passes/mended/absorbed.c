@@ -21,7 +21,7 @@
 
 #include "onnx/graph/build.h"
 #include "passes/mended/merged.h"
-#include "passes/noted.h"
+#include "passes/parameters/noted.h"
 
 enum { PARTS = 2, LONGEST = EBB_NOTED_LONGEST };
 

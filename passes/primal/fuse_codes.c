@@ -14,7 +14,7 @@
 
 #include "onnx/words/frozen.h"
 #include "passes/common.h"
-#include "passes/noted.h"
+#include "passes/parameters/noted.h"
 
 /* ---- what may be decoded by its reader ---- */
 

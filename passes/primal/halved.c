@@ -4,7 +4,7 @@
 #include "passes/primal/halved.h"
 
 #include "passes/common.h"
-#include "passes/trainable.h"
+#include "passes/parameters/trainable.h"
 
 /* The words of column half of ops.def. */
 typedef enum treatment {

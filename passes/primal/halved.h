@@ -1,12 +1,7 @@
 /* halved.h: which nodes compute in 16 bits. precision.c says what is meant and casts between. */
-#ifndef EBB_PASSES_PRIMAL_HALVED_H
-#define EBB_PASSES_PRIMAL_HALVED_H
+#pragma once
 
 #include "rewrite/rewrite.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct ebb_halved {
     ebb_edit *e;
@@ -27,8 +22,3 @@ bool ebb_halved_takes_float32(ebb_op op,
 bool ebb_halved_gives_float32(ebb_op op, uint32_t slot); /* likewise that output */
 bool ebb_halved_moves(ebb_op op);                        /* is as its data is */
 bool ebb_halved_counts(ebb_op op); /* computes, so that the report counts it */
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -10,7 +10,7 @@
 #include "passes/flatten/dialect/dialect.h"
 
 #include "passes/common.h"
-#include "passes/noted.h"
+#include "passes/parameters/noted.h"
 
 /* What ends the walk: without the product nothing of the model can be trained. */
 static void refuse(ebb_build *b, const ebb_foreign *f, ebb_code code, const char *why)
