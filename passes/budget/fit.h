@@ -8,7 +8,7 @@
 
 enum { EBB_FIT_VARIANTS = 9 };
 
-typedef struct wish { /* how a variant is made */
+typedef struct wish {  /* how a variant is made */
     int parts, tokens; /* into how many the batch is cut, and the sequence */
     double most_ns_per_byte, most_error;
     size_t heard, taken;
