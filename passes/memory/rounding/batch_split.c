@@ -325,6 +325,8 @@ static ebb_status mark(splitting *s, ebb_node n, ebb_node made, int64_t i)
     EBB_TRY(ebb_props_set(g, &ebb_node_of(g, made)->props, "ebb.part_of", text));
     EBB_TRY(ebb_props_set(g, &ebb_node_of(g, made)->props, "ebb.pass", s->e->pass->name));
     name_part(text, s, name, i);
+    if (s->again) // a part may be made again more than once; values' names tell apart
+        (void)snprintf(text, sizeof text, "%.500s/again", ebb_value_name(g, ebb_out(g, made, 0)));
     ebb_str own = ebb_graph_intern(g, text);
     if (own.i == 0)
         return ebb_error_memory();
