@@ -120,9 +120,12 @@ static ebb_status take_place(ebb_trainer *t, json_t *o)
                          path, odd);
     const int64_t batch = whole_of(o, "batch"), rows = whole_of(o, "rows");
     if (batch != t->batch || rows != t->o.row_count)
-        return ebb_error(EBB_USAGE, "%s: made with batch %lld over %lld rows, not %lld over %lld",
-                         path, (long long)batch, (long long)rows, (long long)t->batch,
-                         (long long)t->o.row_count);
+        return ebb_hint(
+            ebb_error(EBB_USAGE, "%s: made with batch %lld over %lld rows, not %lld over %lld",
+                      path, (long long)batch, (long long)rows, (long long)t->batch,
+                      (long long)t->o.row_count),
+            "give the --batch, the --accumulate and the data that it was made with; to train its "
+            "weights on others, write them by --save-model and train that file");
     const uint64_t seed = (uint64_t)whole_of(o, "seed");
     if (t->o.seed_is_given && seed != t->seed)
         return ebb_error(EBB_USAGE, "%s: made with --seed %llu, which goes on", path,

@@ -142,6 +142,7 @@ static void a_share_of_the_rows_is_held_out(void **state)
     says(TRAIN "--epochs 1 --eval-split 1.5", 2, "--eval-split takes a number");
     says(TRAIN "--steps 9 --eval-split 0.1 --checkpoint split.st", 0, "9 steps");
     says(TRAIN "--steps 12 --resume split.st", 2, "over 1293 rows, not 32 over 1437");
+    assert_non_null(strstr(output, "give the --batch, the --accumulate and the data"));
 }
 
 static void patience_ends_a_training(void **state)

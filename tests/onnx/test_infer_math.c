@@ -126,6 +126,8 @@ static const infer_case cases[] = {
     {EBB_OP_EBB_DROPOUT, "float32[2] int64[2]", "ratio=0.5", "float32[2] bool[2]"},
     {EBB_OP_EBB_DROPOUT, "float32[2] int64[3]", "ratio=0.5", "!the key is not int64[2]"},
     {EBB_OP_EBB_DROPOUT, "float32[2] int64[2]", "ratio=1.0", "!ratio is missing or outside of [0, 1)"},
+    {EBB_OP_CLIP, "float32[2,3] float32[] float32[1]", "", "float32[2,3]"},
+    {EBB_OP_CLIP, "float32[2,3] - float32[1,3]", "", "!max is no scalar: Max and Min take bounds of several numbers"},
     {EBB_OP_RANDOM_NORMAL, "", "shape=[2,3]", "float32[2,3]"},
     {EBB_OP_RANDOM_NORMAL, "", "", "!attribute 'shape' is missing"},
     {EBB_OP_RANDOM_UNIFORM_LIKE, "float64[2,?]", "dtype=1", "float32[2,?]"},

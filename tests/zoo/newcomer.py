@@ -134,6 +134,9 @@ chosen = [
     # transformers
     "distilbert", "roberta", "albert", "deberta_v2", "electra", "mobilebert", "llama_sdpa", "gemma", "bloom", "opt",
     "qwen3", "gpt_neo", "mamba", "bart", "marian", "whisper", "wav2vec2", "hubert", "clip", "segformer", "dinov2",
+    # tables of places, Fourier transforms, parallel norms, biases drawn above 0
+    "mpnet", "squeezebert", "gpt_neox", "convbert", "fnet", "funnel", "rembert", "roformer", "siglip",
+    "mobilevitv2_050",
 ]
 
 

@@ -53,6 +53,23 @@ ebb_status ebb_infer_same(ebb_infer *c)
     return NULL;
 }
 
+/* (X, min, max): each bound is one number for all, as the standard has it. */
+ebb_status ebb_infer_clip(ebb_infer *c)
+{
+    EBB_TRY(ebb_infer_same(c));
+    for (uint32_t i = 1; i < 3; i++) {
+        const ebb_type *bound = ebb_infer_type(c, i);
+        int64_t count;
+        if (bound != NULL && bound->rank > 0 && ebb_type_elements(bound, &count) && count != 1)
+            return ebb_infer_error(
+                c,
+                "%s is no scalar: Max and Min take bounds of several numbers, as "
+                "torch.maximum and torch.minimum are exported",
+                i == 1 ? "min" : "max");
+    }
+    return NULL;
+}
+
 /* (dY, X) -> dX: both of one type (a mask may be boolean), and dX of dY's. */
 ebb_status ebb_infer_same_pair(ebb_infer *c)
 {
