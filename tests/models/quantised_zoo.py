@@ -457,7 +457,7 @@ def main():
     logging.disable(logging.ERROR)
     torch.set_num_threads(1)
     wrong = 0
-    for name in (given.cases or CASES)[::given.share]:
+    for name in given.cases or CASES[::given.share]:
         with tempfile.TemporaryDirectory() as scratch:
             folder = os.path.join(given.keep, name.replace("/", "_")) if given.keep else scratch
             os.makedirs(folder, exist_ok=True)
