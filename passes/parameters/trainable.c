@@ -1,5 +1,7 @@
 /* trainable.c: which initializers are parameters. ONNX has no flag for it; four sources in order.
  */
+#include <ctype.h>
+
 #include "passes/parameters/trainable.h"
 
 #include "passes/common.h"
