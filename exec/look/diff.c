@@ -66,10 +66,9 @@ static json_t *host_work(const ebb_plan *plan)
 {
     json_t *list = json_object();
     for (uint32_t k = 0; k < plan->count; k++) {
-        const ebb_call *call = &plan->calls[k];
-        if (call->kernel == NULL || !ebb_is_on_host(call))
+        if (!ebb_is_on_host(ebb_plan_kernel(plan, k)))
             continue;
-        const char *op = ebb_op_row_of(call->op)->name;
+        const char *op = ebb_op_row_of(ebb_node_of(plan->g, plan->order[k])->op)->name;
         json_int_t so_far = json_integer_value(json_object_get(list, op));
         (void)json_object_set_new(list, op, json_integer(so_far + 1));
     }
@@ -110,9 +109,9 @@ static json_t *kernels_of(const ebb_plan *plan, ebb_arena *scratch)
     work *rows = NULL;
     size_t count = 0, capacity = 0, at;
     for (uint32_t k = 0; k < plan->count; k++) {
-        const ebb_call *call = &plan->calls[k];
-        const char *op = ebb_op_row_of(call->op)->name;
-        const char *kernel = call->kernel != NULL ? call->kernel->name : "none";
+        const char *op = ebb_op_row_of(ebb_node_of(plan->g, plan->order[k])->op)->name;
+        const ebb_kernel *by = ebb_plan_kernel(plan, k);
+        const char *kernel = by != NULL ? by->name : "none";
         for (at = 0; at < count; at++)
             if (strcmp(rows[at].op, op) == 0 && strcmp(rows[at].kernel, kernel) == 0)
                 break;

@@ -20,21 +20,17 @@ ebb_status ebb_estimate_within(ebb_estimate *estimate, ebb_arena *arena, const e
     setting.enough = enough;
     ebb_plan plan;
     EBB_TRY(ebb_plan_estimate(&plan, arena, g, &setting, &missing));
-    estimate->workspace_bytes = EBB_NEW(arena, size_t, g->node_count + 1);
-    if (estimate->workspace_bytes != NULL) {
-        estimate->runs = true;
-        for (uint32_t p = 0; p < plan.count; p++) {
-            const ebb_call *call = &plan.calls[p];
-            estimate->workspace_bytes[plan.order[p].i] = call->workspace_bytes;
-            estimate->runs = estimate->runs && (call->kernel != NULL || ebb_op_moves(call->op));
-        }
-        estimate->threads = setting.threads;
-        estimate->align = plan.align;
-        estimate->maps = setting.backends[0]->device->is_host;
-        estimate->arena_bytes = plan.packing.height;
-        estimate->peak_bytes = plan.memory.peak_bytes;
-        estimate->ns = plan.planned_ns;
-    }
+    *estimate = (ebb_estimate){.workspace_bytes = plan.workspace_bytes,
+                               .runs = true,
+                               .threads = setting.threads,
+                               .align = plan.align,
+                               .maps = setting.backends[0]->device->is_host,
+                               .arena_bytes = plan.packing.height,
+                               .peak_bytes = plan.memory.peak_bytes,
+                               .ns = plan.planned_ns};
+    for (uint32_t p = 0; p < plan.count; p++)
+        estimate->runs = estimate->runs && (ebb_plan_kernel(&plan, p) != NULL ||
+                                            ebb_op_moves(ebb_node_of(g, plan.order[p])->op));
     ebb_plan_release(&plan);
-    return estimate->workspace_bytes != NULL ? NULL : ebb_error_memory();
+    return NULL;
 }

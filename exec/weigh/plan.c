@@ -150,7 +150,7 @@ static void forget_operands(ebb_call *call, ebb_arena *passing)
 
 /* passing: memory for operands that go; NULL: all stay. */
 static ebb_status make_calls(ebb_plan *plan, ebb_arena *arena, ebb_arena *passing,
-                             ebb_arena *scratch, gaps *missing, size_t *workspace_bytes)
+                             ebb_arena *scratch, gaps *missing)
 {
     const ebb_setting *setting = &plan->setting;
     const ebb_backend *const *backends = setting->backends;
@@ -180,7 +180,7 @@ static ebb_status make_calls(ebb_plan *plan, ebb_arena *arena, ebb_arena *passin
             EBB_TRY(note_gap(missing, scratch, plan->g, n, call->node, why));
         } else if (call->kernel->workspace != NULL) {
             EBB_TRY(call->kernel->workspace(call, &call->workspace_bytes));
-            workspace_bytes[n.i] = call->workspace_bytes;
+            plan->workspace_bytes[n.i] = call->workspace_bytes;
         }
         if (call->kernel != NULL)
             EBB_TRY(ebb_allowance_check(&allowance, plan->g, n, call->workspace_bytes));
@@ -238,6 +238,30 @@ static ebb_status pack_away(ebb_plan *plan, ebb_arena *arena, ebb_arena *scratch
     return NULL;
 }
 
+static void release_calls(ebb_plan *plan)
+{
+    for (uint32_t p = 0; plan->calls != NULL && p < plan->count; p++) {
+        ebb_call *call = &plan->calls[p];
+        if (call->kernel != NULL && call->kernel->release != NULL && call->state != NULL)
+            call->kernel->release(call);
+    }
+    plan->calls = NULL;
+}
+
+/* Of the calls of an estimate their kernels stay. */
+static ebb_status drop_calls(ebb_plan *plan, ebb_arena *arena)
+{
+    const ebb_call *calls = plan->calls;
+    plan->kernels = EBB_NEW(arena, const ebb_kernel *, plan->count + (size_t)1);
+    if (plan->kernels == NULL)
+        return ebb_error_memory();
+    for (uint32_t p = 0; p < plan->count; p++)
+        plan->kernels[p] = calls[p].kernel;
+    release_calls(plan);
+    ebb_arena_drop(arena, calls);
+    return NULL;
+}
+
 static ebb_status estimate(ebb_plan *plan, ebb_arena *arena, ebb_arena *passing, ebb_arena *scratch,
                            const char **missing)
 {
@@ -247,18 +271,20 @@ static ebb_status estimate(ebb_plan *plan, ebb_arena *arena, ebb_arena *passing,
         nodes++;
     plan->order = EBB_NEW(arena, ebb_node, nodes + 1);
     plan->calls = EBB_NEW(arena, ebb_call, nodes + 1);
-    size_t *workspace_bytes = EBB_NEW(scratch, size_t, g->node_count + 1);
-    if (plan->order == NULL || plan->calls == NULL || workspace_bytes == NULL)
+    plan->workspace_bytes = EBB_NEW(arena, size_t, g->node_count + 1);
+    if (plan->order == NULL || plan->calls == NULL || plan->workspace_bytes == NULL)
         return ebb_error_memory();
     gaps without = {0};
-    EBB_TRY(make_calls(plan, arena, passing, scratch, &without, workspace_bytes));
+    EBB_TRY(make_calls(plan, arena, passing, scratch, &without));
     if (without.nodes != 0) {
         *missing = describe_gaps(&without, arena);
         if (*missing == NULL)
             return ebb_error_memory();
     }
+    if (passing != NULL)
+        EBB_TRY(drop_calls(plan, arena));
     plan->align = plan->setting.backends[0]->device->align;
-    const ebb_memory_terms terms = {.workspace_bytes = workspace_bytes,
+    const ebb_memory_terms terms = {.workspace_bytes = plan->workspace_bytes,
                                     .align = plan->align,
                                     .maps = plan->setting.backends[0]->device->is_host,
                                     .elsewhere = plan->elsewhere};
@@ -315,10 +341,6 @@ ebb_status ebb_plan_body(ebb_plan *plan, ebb_arena *arena, const ebb_graph *body
 
 void ebb_plan_release(ebb_plan *plan)
 {
-    for (uint32_t p = 0; p < plan->count; p++) {
-        ebb_call *call = &plan->calls[p];
-        if (call->kernel != NULL && call->kernel->release != NULL && call->state != NULL)
-            call->kernel->release(call);
-    }
+    release_calls(plan);
     plan->count = 0;
 }

@@ -28,7 +28,10 @@ typedef struct ebb_plan {
     const bool *elsewhere; /* of a body, by value id: others weigh it (memory.h); NULL: none */
     ebb_setting setting;
     ebb_node *order; /* nodes by position */
-    ebb_call *calls; /* by position; data pointers not yet set */
+    ebb_call *calls; /* by position; data pointers not yet set; NULL in an estimate */
+    const ebb_kernel *
+        *kernels;            /* by position; NULL: none has it. Of an estimate, in place of calls */
+    size_t *workspace_bytes; /* by node id */
     uint32_t count;
     ebb_memory memory;
     ebb_interval *intervals; /* by tensor of `memory` */
@@ -42,12 +45,18 @@ typedef struct ebb_plan {
         planned_ns; /* roofline estimate: flops and bytes against the rates of the device; and waits */
 } ebb_plan;
 
+/* Which kernel computes the call at a position; NULL: none does. */
+static inline const ebb_kernel *ebb_plan_kernel(const ebb_plan *plan, uint32_t position)
+{
+    return plan->calls != NULL ? plan->calls[position].kernel : plan->kernels[position];
+}
+
 /* Arena memory. EBB_UNSUPPORTED lists every node without a kernel, not only the first. */
 ebb_status ebb_plan_make(ebb_plan *plan, ebb_arena *arena, const ebb_graph *g,
                          const ebb_setting *setting);
 /* Where kernels may be missing, and nothing is run: what cannot run is still weighed (without
- * workspace), its call has no kernel, and *missing tells what is missing, as text; NULL: nothing.
- * Calls have no operands, which together are larger than the graph. */
+ * workspace), and *missing tells what is missing, as text; NULL: nothing. Calls, which together are
+ * larger than the graph, go when it is known what they take. */
 ebb_status ebb_plan_estimate(ebb_plan *plan, ebb_arena *arena, const ebb_graph *g,
                              const ebb_setting *setting, const char **missing);
 /* Of the body of a loop (loop.h), some of whose values lie elsewhere; all calls have their operands. */

@@ -129,7 +129,7 @@ ebb_status ebb_pick_on_host(ebb_call *c)
     return status;
 }
 
-bool ebb_is_on_host(const ebb_call *call)
+bool ebb_is_on_host(const ebb_kernel *chosen)
 {
-    return call->kernel == &kernel;
+    return chosen == &kernel;
 }

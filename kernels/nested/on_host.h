@@ -8,4 +8,4 @@
 ebb_status ebb_pick_on_host(ebb_call *call);
 
 /* Whether that is the call's kernel. */
-bool ebb_is_on_host(const ebb_call *call);
+bool ebb_is_on_host(const ebb_kernel *kernel);

@@ -126,7 +126,7 @@ static ebb_status make_piece(widened *w, ebb_call *call, const ebb_call *c, int6
     for (uint32_t o = 0; o < c->output_count; o++)
         EBB_TRY(make_operand(w, &call->out[o], c, units, widens_out(c, o)));
     EBB_TRY(ebb_nested_room(call, c->backends, &w->bytes)); // of the scratch, for now
-    if (ebb_is_on_host(call))                               // which may as well have the 16 bits
+    if (ebb_is_on_host(call->kernel))                       // which may as well have the 16 bits
         return ebb_error(EBB_UNSUPPORTED, "the device has no kernel for it in float32 either");
     return NULL;
 }

@@ -87,7 +87,7 @@ static void run_picked(testing *t, const ebb_backend *const *list)
     ebb_call *c = &t->call;
     c->queue = (*list)->device->is_host ? NULL : more_queue;
     check_status(ebb_pick(c, list), c->node);
-    assert_false(ebb_is_on_host(c));
+    assert_false(ebb_is_on_host(c->kernel));
     check_status(c->kernel->workspace(c, &c->workspace_bytes), c->node);
     c->workspace = guarded(c->workspace_bytes);
     check_status(c->kernel->prepare(c), c->node);

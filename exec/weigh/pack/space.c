@@ -1,9 +1,10 @@
 /* space.c: a segment tree over the positions at which pieces begin or end, BASE nodes below each.
  *
  * A piece covers some nodes of the tree whole, O(log n) of them, and lies in part in those above.
- * A node keeps two sets of offsets: `cover`, of the pieces that it is covered by, and `any`, of all
- * that live somewhere in its range. A new piece meets `any` of the nodes that it covers, and `cover`
- * of those above them. What lies on each other is one stretch of offsets, so sets stay short.
+ * A node keeps two sets of offsets: `cover`, of the pieces that it is covered by, and `part`, of those
+ * that begin or end in its range. A new piece meets both sets of the
+ * nodes that it covers, and `cover` of those above them. What lies on each other is one stretch of
+ * offsets, so sets stay short.
  *
  * Where many small pieces lie on each other, the sets of one new piece fill each other's gaps, and to
  * look at them in turn takes a step for each gap. What is alive at the new piece's ends has few such
@@ -55,8 +56,8 @@ struct ebb_space {
     uint64_t credit;     /* steps taken without columns, less what these have cost */
     uint32_t *positions; /* where pieces begin and end, upwards, each once */
     uint32_t position_count;
-    uint32_t levels; /* 0: a leaf for each position */
-    stretches *cover[LEVELS], *any[LEVELS];
+    uint32_t levels;                         /* 0: a leaf for each position */
+    stretches *cover[LEVELS], *part[LEVELS]; /* none is part of a leaf: who lives there covers it */
 };
 
 static int upwards(const void *a, const void *b)
@@ -133,10 +134,9 @@ ebb_space *ebb_space_new(const ebb_piece *pieces, uint32_t count, ebb_arena *scr
     for (uint32_t k = 0; k < COLUMNS; k++)
         s->columns[k] = (column){ebb_column_new(scratch), kept / COLUMNS * k, 0};
     for (size_t nodes = kept; s->levels == 0 || nodes > 1; nodes = (nodes + BASE - 1) / BASE) {
-        s->any[s->levels] = EBB_NEW(scratch, stretches, nodes);
-        s->cover[s->levels] = // who lives in a leaf covers it
-            s->levels == 0 ? s->any[0] : EBB_NEW(scratch, stretches, nodes);
-        if (s->cover[s->levels] == NULL || s->any[s->levels] == NULL)
+        s->cover[s->levels] = EBB_NEW(scratch, stretches, nodes);
+        s->part[s->levels] = s->levels > 0 ? EBB_NEW(scratch, stretches, nodes) : s->cover[0];
+        if (s->cover[s->levels] == NULL || s->part[s->levels] == NULL)
             return NULL;
         s->levels++;
     }
@@ -202,14 +202,6 @@ static bool add(ebb_space *s, stretches *set, stretch z)
     }
     set->list[at] = z;
     return true;
-}
-
-/* ---- the tree ---- */
-
-static bool cover(ebb_space *s, uint32_t level, uint32_t node, stretch taken)
-{
-    return add(s, &s->any[level][node], taken) &&
-           (level == 0 || add(s, &s->cover[level][node], taken));
 }
 
 /* ---- columns ---- */
@@ -291,12 +283,12 @@ bool ebb_space_take(ebb_space *s, const ebb_piece *z, uint64_t offset)
             put(c, offset, z->size);
     for (uint32_t h = 0; h < s->levels && good; h++) {
         bool top = h + 1 == s->levels;
-        good =
-            add(s, &s->any[h][left], taken) && (left == right || add(s, &s->any[h][right], taken));
+        good = add(s, &s->part[h][left], taken) &&
+               (left == right || add(s, &s->part[h][right], taken));
         while (good && from < to && (from % BASE != 0 || top))
-            good = cover(s, h, from++, taken);
+            good = add(s, &s->cover[h][from++], taken);
         while (good && from < to && to % BASE != 0)
-            good = cover(s, h, --to, taken);
+            good = add(s, &s->cover[h][--to], taken);
         left /= BASE, right /= BASE, from /= BASE, to /= BASE;
     }
     return good;
@@ -313,7 +305,7 @@ typedef struct climb {
     const ebb_column *ends[2];
     struct {
         const stretch *at, *end;
-    } met[LEVELS * 2 * (BASE + 1)];
+    } met[LEVELS * 2 * (2 * BASE + 1)];
 } climb;
 
 static void meet(climb *c, const stretches *set)
@@ -322,6 +314,13 @@ static void meet(climb *c, const stretches *set)
         return;
     c->met[c->count].at = set->list;
     c->met[c->count++].end = set->list + set->count;
+}
+
+static void meet_all(climb *c, const ebb_space *s, uint32_t level, uint32_t node)
+{
+    meet(c, &s->cover[level][node]);
+    if (level > 0)
+        meet(c, &s->part[level][node]);
 }
 
 /* Raises the offset to where the set lets z lie. */
@@ -354,9 +353,9 @@ uint64_t ebb_space_first(ebb_space *s, const ebb_piece *z)
         if (left != right)
             meet(&c, &s->cover[h][right]);
         while (from < to && (from % BASE != 0 || top))
-            meet(&c, &s->any[h][from++]);
+            meet_all(&c, s, h, from++);
         while (from < to && to % BASE != 0)
-            meet(&c, &s->any[h][--to]);
+            meet_all(&c, s, h, --to);
         left /= BASE, right /= BASE, from /= BASE, to /= BASE;
     }
     for (uint64_t before = UINT64_MAX; c.offset != before;) {
