@@ -133,14 +133,13 @@ static ebb_status keep_link(const ebb_link *link, const char *path)
 
 ebb_status ebb_calibrate_link(ebb_group *group, const char *path, char **json)
 {
+    EBB_NEED(group);
     EBB_NEED(path);
     ebb_arena scratch = {0};
     ebb_link link;
     double error;
     if (ebb_group_ranks(group) < 2)
-        return ebb_hint(ebb_error(EBB_USAGE, "one process has no link to measure"),
-                        "start two or more: ebb launch -n 2 -- ebb bench --calibrate-comm -o "
-                        "costs.json, or by mpirun");
+        return ebb_error(EBB_USAGE, "one process has no link to measure: start two or more");
     ebb_status status = ebb_link_time(&link, &error, group, &scratch);
     ebb_arena_fini(&scratch);
     if (status == NULL && ebb_group_rank(group) == 0)

@@ -135,7 +135,6 @@ void cli_show_profile(const json_t *o);
 /* Bytes of device memory: planned, allocated, of the process. Nothing where allocated is 0. */
 void cli_show_device(double planned, double allocated, double process);
 void cli_show_bench(const json_t *o);
-void cli_show_link(const json_t *o);
 /* diff.c */
 void cli_show_diff(const json_t *o);
 /* curve.c: of a plan */
@@ -264,6 +263,7 @@ void cli_leave(void);
 bool cli_speaks(void); /* whether it is this process that says an error */
 
 int cli_launch(const cli *c);
+int cli_calibrate_link(const cli *c);
 int cli_run(const cli *c);
 int cli_train(const cli *c);
 int cli_eval(const cli *c);

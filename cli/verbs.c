@@ -310,20 +310,6 @@ static int calibrate(const cli *c)
     return code;
 }
 
-static int calibrate_link(const cli *c)
-{
-    char *json = NULL;
-    int code = needs_output(c);
-    if (code != EBB_OK)
-        return code;
-    ebb_status status = cli_join();
-    if (status == NULL)
-        status = ebb_calibrate_link(cli_launched(), cli_get(c, "-o", NULL), &json);
-    code = finish(c, NULL, status, json, cli_show_link);
-    cli_leave();
-    return code;
-}
-
 static int pack(const cli *c)
 {
     char *json = NULL;
@@ -423,7 +409,7 @@ static const cli_way diffs[] = {
      WORDS("--steps", "--run"), diff},
 };
 static const cli_way benches[] = {
-    {"--calibrate-comm", NULL, "--calibrate-comm -o COSTS", 0, 0, WORDS("-o", "--calibrate-comm", "--json"), NULL, calibrate_link},
+    {"--calibrate-comm", NULL, "--calibrate-comm -o COSTS", 0, 0, WORDS("-o", "--calibrate-comm", "--json"), NULL, cli_calibrate_link},
     {"--calibrate", NULL, "--calibrate -o COSTS", 0, 0, WORDS("-o", "--calibrate", BACKEND, "--threads", "--seed", "--steps", "--spill", "--json"), NULL, calibrate},
     {"--calibrate", NULL, "MODEL... --calibrate -o COSTS", 1, 8,
      WORDS("-o", "--calibrate", MODEL, STEP, PLANNING, RUN, "--steps", "--spill", "--json"), WORDS(WITH_A_BUDGET), calibrate},

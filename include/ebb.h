@@ -305,9 +305,9 @@ typedef struct ebb_step_options {
         adapters; /* a file or folder of adapters to start from, as pass lora reads them; NULL: none */
     bool segments; /* rows hold several texts, which input segment_ids tells apart */
     int ranks; /* the step is computed by so many processes, each with its part of the rows; 0, 1: one */
-    const char *
-        link; /* by which they reach each other, for the plan (ebb_link_parse); NULL: as measured in
-                         `costs`, or else exchanges cost what copies do */
+    /* By which these reach each other (ebb_link_parse), for the plan; NULL: as `costs` has it, or else
+     * exchanges cost what copies do. */
+    const char *link;
 } ebb_step_options;
 
 /* The pipeline of a training step for ebb_rewrite: all passes from "flatten" to "alias", in the one

@@ -102,7 +102,7 @@ void cli_show_ranks(const json_t *plan)
     }
 }
 
-void cli_show_link(const json_t *o)
+static void show_link(const json_t *o)
 {
     const json_t *link = json_object_get(o, "link");
     printf("%.0f processes reach each other by a link of %.3g us a message and %.3g GB/s (off by "
@@ -110,4 +110,20 @@ void cli_show_link(const json_t *o)
            cli_real(o, "ranks"), cli_real(link, "us"), cli_real(link, "gb"),
            100 * cli_real(o, "error"));
     printf("%s has it: plan and train take it by --costs\n", cli_text(o, "path"));
+}
+
+int cli_calibrate_link(const cli *c)
+{
+    char *json = NULL;
+    if (!cli_has(c, "-o"))
+        return cli_usage("say where the times go: -o FILE");
+    ebb_status status = cli_join();
+    if (status == NULL && cli_launched() == NULL)
+        return cli_usage("one process has no link to measure; start two or more: ebb launch -n 2 "
+                         "-- ebb bench --calibrate-comm -o costs.json, or by mpirun");
+    if (status == NULL)
+        status = ebb_calibrate_link(cli_launched(), cli_get(c, "-o", NULL), &json);
+    const int code = status == NULL ? cli_show(c, json, show_link) : cli_fail(status);
+    cli_leave();
+    return code;
 }

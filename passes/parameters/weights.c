@@ -13,7 +13,6 @@
 #include "passes/parameters/weights.h"
 
 #include "passes/common.h"
-#include "passes/mended/looked_up.h"
 #include "passes/parameters/noted.h"
 #include "passes/parameters/slots.h"
 #include "passes/parameters/values.h"
