@@ -217,10 +217,12 @@ static void show_report(const json_t *p)
         printf("  peak %s -> %s  saved %s", bytes_of(p, "peak_before_bytes"),
                bytes_of(p, "peak_after_bytes"), bytes_of(p, "saved_bytes"));
     printf("  (%s)\n", time_of(p, "ns"));
-    json_array_foreach(json_object_get(p, "skipped"), k, s)
-        printf("    skipped %lld: %s (%s)\n", (long long)cli_real(s, "count"),
-               cli_text(s, "reason"),
-               json_string_value(json_array_get(json_object_get(s, "nodes"), 0)));
+    json_array_foreach(json_object_get(p, "skipped"), k, s) {
+        const char *site = json_string_value(json_array_get(json_object_get(s, "nodes"), 0));
+        printf("    skipped %lld: %s%s%s%s\n", (long long)cli_real(s, "count"),
+               cli_text(s, "reason"), site != NULL ? " (" : "", site != NULL ? site : "",
+               site != NULL ? ")" : "");
+    }
     json_array_foreach(json_object_get(p, "notes"), k, s)
         printf("    %s\n", json_string_value(s));
 }
