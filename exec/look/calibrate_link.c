@@ -53,14 +53,16 @@ static ebb_status median_of(double *ns, ebb_group *group, ebb_group_verb verb, c
 static ebb_status sample(ebb_cost_sample samples[2 * SIZES], ebb_group *group, char *memory)
 {
     const int ranks = ebb_group_ranks(group);
-    size_t block = EBB_GROUP_PIECE / (size_t)ranks / 8 * 8;
-    for (int i = 0; i<SIZES; i++, block = block> 32 ? block / 4 / 8 * 8 : 8)
+    for (int i = 0; i < SIZES; i++) {
+        const size_t bytes = (EBB_GROUP_PIECE / (size_t)ranks) >> (2 * i);
+        const size_t block = bytes > 8 ? bytes / 8 * 8 : 8;
         for (int verb = EBB_ALL_TO_ALL; verb <= EBB_ALL_GATHER; verb++) {
             double ns;
             EBB_TRY(median_of(&ns, group, (ebb_group_verb)verb, memory, block));
             samples[2 * i + verb] =
                 (ebb_cost_sample){.ns = ns / (ranks - 1), .bytes = (double)block};
         }
+    }
     return NULL;
 }
 
