@@ -13,6 +13,7 @@
 
 #include <stdlib.h>
 
+#include "onnx/graph/shape.h"
 #include "passes/common.h"
 
 typedef struct cut {
@@ -35,13 +36,6 @@ static bool number(const ebb_edit *e, ebb_node n, uint32_t slot, int64_t otherwi
     return true;
 }
 
-static int64_t place(int64_t at, int64_t size)
-{
-    if (at < 0)
-        return at < -size ? 0 : at + size;
-    return at > size ? size : at;
-}
-
 /* What n takes of x, by one axis and without steps; false: otherwise. */
 static bool read_cut(const ebb_edit *e, ebb_node n, cut *c)
 {
@@ -55,9 +49,10 @@ static bool read_cut(const ebb_edit *e, ebb_node n, cut *c)
     axis += axis < 0 ? x->rank : 0;
     if (step != 1 || axis < 0 || axis >= x->rank)
         return false;
-    const int64_t size = x->dims[axis];
-    *c = (cut){n, (int)axis, place(from, size), place(to, size)};
-    return c->from < c->to;
+    int64_t size;
+    from = ebb_slice_bounds(x->dims[axis], from, to, step, &size);
+    *c = (cut){n, (int)axis, from, from + size};
+    return size > 0;
 }
 
 static int by_place(const void *a, const void *b)
