@@ -5,7 +5,8 @@
 A command stands behind "$ " in a block between ``` lines, goes on behind a backslash at the end of a line, and what it
 says stands below it. Numbers, amounts and times are compared as such, whatever they are; a line "..." stands for any
 lines, and "..." in a line for any words. An update leaves what agrees as it is. Commands of one document run in one folder, in order, with the samples
-in it. A block that has command lines of ebb without "$ " is an error: nobody would know whether they run.
+in it. A block that has command lines of ebb without "$ " is an error: nobody would know whether they run. And every link
+from one document to another, or to a heading in it, leads there.
 """
 import argparse
 import os
@@ -110,7 +111,8 @@ def check(document, folder, ebb, update):
             if update and not agrees(expected, said):
                 changes.append((begin - 1 + first, begin - 1 + end, shown(expected, said)))
             elif not update and not agrees(expected, said):
-                wrong.append(f"{document}:{begin + first}: $ {command}\n" + "\n".join(said))
+                wrong.append(f"{document}:{begin + first}: $ {command}\n" + "\n".join(said) +
+                             "\n--- is not what the document says. EBB_GOLDEN=update writes it")
     for first, end, now in reversed(changes):
         lines[first:end] = now
     if update:
@@ -119,18 +121,36 @@ def check(document, folder, ebb, update):
     return wrong
 
 
+def anchors(path):
+    """What a link may name in a document: its headings, as they are written there and as links have them."""
+    text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}
+
+
+def links():
+    """A sentence for each link that leads nowhere."""
+    for path in (SOURCE / "README.md", *sorted((SOURCE / "docs").glob("*.md"))):
+        for to in re.findall(r"\]\(([^)\s]+)\)", path.read_text()):
+            name, _, heading = to.partition("#")
+            target = path.parent / name if name else path
+            if "://" in to:
+                continue
+            if not target.exists() or heading and heading not in anchors(target):
+                yield f"{path.relative_to(SOURCE)}: nothing is at {to}"
+
+
 def main():
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--ebb", type=Path, required=True)
     arguments.add_argument("documents", nargs="*", default=DOCUMENTS)
     given = arguments.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "2")
-    wrong = []
+    wrong = list(links())
     for document in given.documents:
         with tempfile.TemporaryDirectory() as folder:
             wrong += check(document, Path(folder), given.ebb.resolve(), os.environ.get("EBB_GOLDEN") == "update")
     for what in wrong:
-        print(f"{what}\n--- is not what the document says. EBB_GOLDEN=update {sys.argv[0]} --ebb {given.ebb} writes it\n")
+        print(what, end="\n\n")
     return bool(wrong)
 
 

@@ -68,7 +68,7 @@ static void every_skeleton_can_be_planned(void **state)
 
 /* ---- adapters beside layers in few bits ---- */
 
-/* Qwen2.5-0.5B in 4 bits, adapters of rank 8 beside all its layers, AdamW, 256 tokens: docs/performance.md. */
+/* Qwen2.5-0.5B in 4 bits, adapters of rank 8 beside all its layers, AdamW, 256 tokens: docs/adapters.md. */
 static void adapters_of_half_a_billion_weights_are_trained_in_136_mebibytes(void **state)
 {
     (void)state;

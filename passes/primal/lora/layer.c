@@ -223,7 +223,7 @@ ebb_status ebb_lora_tell_nameless(ebb_edit *e, const ebb_lora_layer *list, size_
                     "%zu layers have no name that the framework knows, such as '%s': what "
                     "quantised the file left out "
                     "the metadata of their nodes. PEFT will not find their adapters; "
-                    "docs/training.md has the lines that "
+                    "docs/adapters.md has the lines that "
                     "put it back",
                     nameless, first);
 }
