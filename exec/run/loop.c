@@ -20,21 +20,23 @@ static void *address_of(const ebb_loop *loop, struct ebb_loop_spot spot)
     case EBB_LOOP_MADE:
         return loop->made[spot.k].slice;
     default:
-        return ebb_read_only(loop->fixed[spot.k].data);
+        return loop->fixed[spot.k].data;
     }
 }
 
-static void set_data(ebb_loop *loop, char *arena, ebb_operand *operand, ebb_value v)
+static void set_data(ebb_loop *loop, char *arena, void **data, ebb_value v)
 {
     const struct ebb_loop_spot spot = loop->spots[v.i];
     uint32_t tensor = loop->plan.memory.tensor_of[v.i];
+    if (v.i == 0)
+        return;
     if (spot.where == EBB_LOOP_ARENA) {
-        operand->data = arena + (tensor == 0 ? 0 : loop->plan.intervals[tensor - 1].offset);
+        *data = arena + (tensor == 0 ? 0 : loop->plan.intervals[tensor - 1].offset);
         return;
     }
-    operand->data = address_of(loop, spot);
+    *data = address_of(loop, spot);
     if (spot.where != EBB_LOOP_FIXED)
-        loop->moves[loop->move_count++] = (struct ebb_loop_move){&operand->data, spot};
+        loop->moves[loop->move_count++] = (struct ebb_loop_move){data, spot};
 }
 
 /* Slices that are copied, or that nobody wants, have a place in the arena. */
@@ -101,21 +103,19 @@ static void copy_slices(const ebb_loop *loop, const struct ebb_loop_slices *list
 
 /* ---- draws ---- */
 
-static uint64_t hashed(uint64_t hash, const char *text)
-{
-    for (; *text != '\0'; text++)
-        hash = (hash ^ (unsigned char)*text) * UINT64_C(0x100000001B3);
-    return hash;
-}
-
-/* The stream of the node that copy t would be: "loop/3/noise". */
+/* The stream of the node that copy t would be: "loop/3/noise"; of one within a loop there: "loop/3/inner/5/noise". */
 static void turn_streams(const ebb_loop *loop, int64_t t)
 {
     char step[32];
     (void)snprintf(step, sizeof step, "/%lld/", (long long)t);
-    for (uint32_t i = 0; i < loop->draw_count; i++)
-        loop->draws[i].call->stream = hashed(
-            hashed(hashed(UINT64_C(0xCBF29CE484222325), loop->name), step), loop->draws[i].name);
+    const uint64_t here = ebb_stream_longer(ebb_stream_longer(loop->before, loop->name), step);
+    for (uint32_t i = 0; i < loop->draw_count; i++) {
+        ebb_loop *within = ebb_loop_of(loop->draws[i].call);
+        if (within != NULL)
+            within->before = here;
+        else
+            loop->draws[i].call->stream = ebb_stream_longer(here, loop->draws[i].name);
+    }
 }
 
 /* ---- the kernel ---- */
@@ -137,36 +137,45 @@ static void turn(ebb_loop *loop, const ebb_call *call, int64_t t)
         turn_streams(loop, t);
 }
 
-static ebb_status prepare(ebb_call *call)
+/* What a call of the body reads and writes; of a loop also what its body reads by name. */
+static void point_call(ebb_loop *loop, char *arena, uint32_t p)
 {
-    ebb_loop *loop = call->state;
-    char *arena = call->workspace;
-    const ebb_graph *body = loop->plan.g;
+    ebb_call *inner = &loop->plan.calls[p];
+    ebb_loop *within = ebb_loop_of(inner);
+    const ebb_node_info *node = ebb_node_of(loop->plan.g, loop->plan.order[p]);
+    uint32_t space = loop->plan.memory.workspace_of[loop->plan.order[p].i];
+    for (uint32_t i = 0; i < inner->input_count; i++)
+        set_data(loop, arena, &inner->in[i].data, node->in[i]);
+    for (uint32_t k = 0; k < inner->output_count; k++) {
+        inner->out[k].last_read = EBB_OUTLIVES;
+        set_data(loop, arena, &inner->out[k].data, node->out[k]);
+    }
+    for (uint32_t i = 0; within != NULL && i < within->fixed_count; i++)
+        set_data(loop, arena, &within->fixed[i].data, within->fixed[i].outside);
+    inner->workspace = arena + (space == 0 ? 0 : loop->plan.intervals[space - 1].offset);
+}
+
+static void point(ebb_loop *loop, const ebb_call *call)
+{
     loop->move_count = 0;
     find_slices(loop, call, false);
     find_slices(loop, call, true);
     for (uint32_t i = 0; i < loop->scan.states; i++)
         loop->states[i].first = call->in[i].data;
     turn_states(loop, call, 0);
-    for (uint32_t p = 0; p < loop->plan.count; p++) {
-        ebb_call *inner = &loop->plan.calls[p];
-        const ebb_node_info *node = ebb_node_of(body, loop->plan.order[p]);
-        uint32_t space = loop->plan.memory.workspace_of[loop->plan.order[p].i];
-        inner->queue = call->queue;
-        inner->position = call->position;
-        for (uint32_t i = 0; i < inner->input_count; i++)
-            if (node->in[i].i != 0)
-                set_data(loop, arena, &inner->in[i], node->in[i]);
-        for (uint32_t k = 0; k < inner->output_count; k++) {
-            inner->out[k].last_read = EBB_OUTLIVES;
-            if (node->out[k].i != 0)
-                set_data(loop, arena, &inner->out[k], node->out[k]);
-        }
-        inner->workspace = arena + (space == 0 ? 0 : loop->plan.intervals[space - 1].offset);
-    }
+    for (uint32_t p = 0; p < loop->plan.count; p++)
+        point_call(loop, call->workspace, p);
+}
+
+static ebb_status prepare(ebb_call *call)
+{
+    ebb_loop *loop = call->state;
+    point(loop, call);
     for (uint32_t p = 0; p < loop->plan.count && loop->scan.trips > 0; p++) {
         ebb_call *inner = &loop->plan.calls[p];
-        if (inner->state == NULL && inner->kernel->prepare != NULL)
+        inner->queue = call->queue;
+        inner->position = call->position;
+        if ((inner->state == NULL || ebb_loop_of(inner) != NULL) && inner->kernel->prepare != NULL)
             EBB_TRY(inner->kernel->prepare(inner));
     }
     return NULL;
@@ -188,6 +197,7 @@ static ebb_status step(ebb_loop *loop, const ebb_call *call, int64_t t)
 static ebb_status run(const ebb_call *call)
 {
     ebb_loop *loop = call->state;
+    point(loop, call); // in a loop around, what it is given lies elsewhere in each step
     for (uint32_t i = 0; i < loop->scan.states; i++) {
         void *to = place_of(call, &loop->states[i], i, 0);
         bool begins = loop->states[i].in_place || loop->scan.trips == 0;

@@ -55,17 +55,17 @@ bool ebb_allowance_evaluates(const ebb_graph *g, ebb_node n, size_t result_bytes
            KEPT_BYTES + 2 * ebb_allowance_of(g->model).given;
 }
 
-/* A loop takes its time though its nodes do nothing. */
+/* A loop takes its time though its nodes do nothing, and so does one within. */
 static double steps_of(const ebb_graph *g, ebb_node n)
 {
     static const double OPERATIONS_A_CALL = 1e3;
     ebb_scan s;
-    size_t nodes = 1;
+    double steps = 1;
     if (ebb_node_of(g, n)->op != EBB_OP_SCAN || ebb_scan_read(&s, g, n) != NULL)
         return 0;
     EBB_EACH_NODE(s.body, k)
-        nodes++;
-    return (double)s.trips * (double)nodes * OPERATIONS_A_CALL;
+        steps += 1 + steps_of(s.body, k) / OPERATIONS_A_CALL;
+    return (double)s.trips * steps * OPERATIONS_A_CALL;
 }
 
 ebb_status ebb_allowance_check(const ebb_allowance *a, const ebb_graph *g, ebb_node n,

@@ -1,13 +1,12 @@
 /* call.c: node to call. The only place where names become what kernels know. */
 #include "exec/weigh/call.h"
 
-/* FNV-1a: the stream of random numbers that belongs to a node's name, in every program. */
-static uint64_t hash_of(const char *text)
+/* FNV-1a: the stream of a node's name is the same in every program. */
+uint64_t ebb_stream_longer(uint64_t stream, const char *text)
 {
-    uint64_t hash = UINT64_C(0xCBF29CE484222325);
     for (; *text != '\0'; text++)
-        hash = (hash ^ (unsigned char)*text) * UINT64_C(0x100000001B3);
-    return hash;
+        stream = (stream ^ (unsigned char)*text) * UINT64_C(0x100000001B3);
+    return stream;
 }
 
 static ebb_status fill_operand(ebb_operand *operand, const ebb_graph *g, ebb_node n, ebb_value v,
@@ -45,7 +44,7 @@ ebb_status ebb_call_make(ebb_call *call, ebb_arena *arena, const ebb_graph *g, e
     const char *name = ebb_text(g, node->name);
     for (uint32_t k = 0; name[0] == '\0' && k < node->out_count; k++)
         name = ebb_value_name(g, node->out[k]);
-    call->stream = hash_of(name);
+    call->stream = ebb_stream_longer(EBB_STREAM_OF_NO_NAME, name);
     /* An optimizer's learning rate may be set between steps, so its value is not known before; what
      * is a constant by its role stays one. */
     bool constants = !ebb_op_has(node->op, EBB_UPDATES);

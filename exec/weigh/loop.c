@@ -1,6 +1,8 @@
 /* loop.c: see loop.h. */
 #include "exec/weigh/loop.h"
 
+#include "exec/weigh/call.h"
+
 /* ---- where the values of the body lie ---- */
 
 typedef struct layout {
@@ -215,8 +217,12 @@ static bool place_behind(layout *l)
 static uint32_t count_operands(const ebb_loop *loop)
 {
     uint32_t count = 0;
-    for (uint32_t p = 0; p < loop->plan.count; p++)
-        count += loop->plan.calls[p].input_count + loop->plan.calls[p].output_count;
+    for (uint32_t p = 0; p < loop->plan.count; p++) {
+        const ebb_call *call = &loop->plan.calls[p];
+        const ebb_loop *within = ebb_loop_of(call);
+        count += call->input_count + call->output_count;
+        count += within != NULL ? within->fixed_count : 0;
+    }
     return count;
 }
 
@@ -234,7 +240,8 @@ static ebb_status list_draws(layout *l)
         return ebb_error_memory();
     for (uint32_t p = 0; p < loop->plan.count; p++) {
         const ebb_node_info *node = ebb_node_of(l->body, loop->plan.order[p]);
-        if (!ebb_op_has(node->op, EBB_RANDOM))
+        const ebb_loop *within = ebb_loop_of(&loop->plan.calls[p]);
+        if (!ebb_op_has(node->op, EBB_RANDOM) && (within == NULL || within->draw_count == 0))
             continue;
         name = ebb_text(l->body, node->name);
         for (uint32_t k = 0; k < node->out_count && name[0] == '\0'; k++)
@@ -259,8 +266,8 @@ static ebb_status lay_out(layout *l, const ebb_setting *setting)
                          "(pass unroll, option `most`) it runs anywhere");
     why = outputs_are_apart(l->body);
     EBB_EACH_NODE(l->body, k)
-        if (ebb_node_of(l->body, k)->tile_rows != 0 || ebb_node_of(l->body, k)->op == EBB_OP_SCAN)
-            why = "its body has a loop of its own, or what is read in tiles";
+        if (ebb_node_of(l->body, k)->tile_rows != 0)
+            why = "its body has what is read in tiles";
     if (why != NULL)
         return refuse(l, why);
     loop->spots = EBB_NEW(l->arena, struct ebb_loop_spot, l->body->value_count + 1);
@@ -291,6 +298,7 @@ ebb_status ebb_loop_plan(ebb_call *call, ebb_arena *arena, const ebb_graph *g, e
     l.loop = EBB_NEW(arena, ebb_loop, 1);
     if (l.loop == NULL)
         return ebb_error_memory();
+    l.loop->before = EBB_STREAM_OF_NO_NAME;
     ebb_status status = lay_out(&l, setting);
     ebb_arena_fini(&scratch);
     if (status != NULL) {

@@ -11,7 +11,8 @@
  *                                      that the last step writes the output; a body that writes the new
  *                                      state over the old one needs no second place
  *
- * Only these addresses change from step to step. A body makes each of its outputs by a node, and no value
+ * Only these addresses change from step to step. A loop within the body is one of its calls, whose operands
+ * and names lie in these places, so it looks up where they are when it begins. A body makes each of its outputs by a node, and no value
  * twice (pass unroll sees to it), so that every output has an address of its own.
  */
 #pragma once
@@ -37,7 +38,7 @@ typedef struct ebb_loop {
     } * spots; /* by value id of the body */
     struct ebb_loop_fixed {
         ebb_value outside; /* of the graph around; none: in the model */
-        const void *data;
+        void *data;
     } * fixed;
     uint32_t fixed_count;
     struct ebb_loop_state {
@@ -59,12 +60,15 @@ typedef struct ebb_loop {
         struct ebb_loop_spot spot;
     } * moves;
     uint32_t move_count;
-    struct ebb_loop_draw { /* a call that draws: its copy of step t would have this stream */
+    struct
+        ebb_loop_draw { /* a call that draws, or a loop with such: in step t it would have this name */
         ebb_call *call;
         const char *name;
     } * draws;
     uint32_t draw_count;
-    const char *name; /* what the names of copies would begin with */
+    const char
+        *name; /* what the names of copies would begin with, and a hash of what stands before it */
+    uint64_t before;
     size_t workspace_bytes;
 } ebb_loop;
 

@@ -98,6 +98,52 @@ bool ebb_scan_is_kept(const ebb_graph *g, ebb_node n)
     return info->op == EBB_OP_SCAN && ebb_props_get(g, &info->props, EBB_KEPT_LOOP) != NULL;
 }
 
+bool ebb_draws_by_name(const ebb_node_info *node)
+{
+    if (ebb_op_has(node->op, EBB_RANDOM) && !ebb_op_has(node->op, EBB_KEYED))
+        return true;
+    for (uint32_t a = 0; a < node->attr_count; a++)
+        for (uint32_t k = 0; node->attr[a].graphs != NULL && k < node->attr[a].count; k++)
+            EBB_EACH_NODE(node->attr[a].graphs[k], n)
+                if (ebb_draws_by_name(ebb_node_of(node->attr[a].graphs[k], n)))
+                    return true;
+    return false;
+}
+
+/* ---- outputs that nobody reads ---- */
+
+static ebb_status shorten(ebb_graph *g, ebb_node n, const char *name, uint32_t count)
+{
+    ebb_attrs attrs = ebb_node_attrs(g, n);
+    uint32_t old;
+    const int64_t *list = ebb_attr_ints(&attrs, name, &old);
+    return list != NULL && old > count ? ebb_node_set_ints(g, n, name, list, count) : NULL;
+}
+
+static ebb_status trim(ebb_graph *g, ebb_node n)
+{
+    ebb_scan s;
+    if (ebb_scan_read(&s, g, n) != NULL)
+        return NULL;
+    while (s.outputs > 0 && !ebb_value_is_read(g, ebb_out(g, n, s.states + s.outputs - 1))) {
+        ebb_graph_remove_output(s.body, s.body->outputs[s.states + --s.outputs]);
+        if (ebb_node_of(g, n)->out_count > s.states + s.outputs)
+            EBB_TRY(ebb_node_set_output(g, n, s.states + s.outputs, EBB_NO_VALUE));
+    }
+    EBB_TRY(shorten(g, n, "scan_output_axes", s.outputs));
+    EBB_TRY(shorten(g, n, "scan_output_directions", s.outputs));
+    (void)ebb_graph_sweep(s.body);
+    return ebb_scans_trim(s.body);
+}
+
+ebb_status ebb_scans_trim(ebb_graph *g)
+{
+    EBB_EACH_NODE(g, n)
+        if (ebb_node_of(g, n)->op == EBB_OP_SCAN)
+            EBB_TRY(trim(g, n));
+    return NULL;
+}
+
 /* ---- types ---- */
 
 static ebb_status set_type(ebb_graph *body, ebb_value v, const ebb_type *type)

@@ -44,6 +44,13 @@ double ebb_scan_flops(const ebb_graph *g, ebb_node n);
 #define EBB_KEPT_LOOP "ebb.loop"
 bool ebb_scan_is_kept(const ebb_graph *g, ebb_node n);
 
+/* Whether the node draws by its name, or one in its bodies does: drawn once more, other numbers come. */
+bool ebb_draws_by_name(const ebb_node_info *node);
+
+/* What the Scans of g put together for nobody, from the last output on, goes with what makes it. Their bodies
+ * are g's own. */
+ebb_status ebb_scans_trim(ebb_graph *g);
+
 /* The values of g that bodies of n read by their names; arena memory, NULL: none left. */
 ebb_value *ebb_captures_of(const ebb_graph *g, ebb_node n, ebb_arena *arena, uint32_t *count);
 

@@ -4,13 +4,10 @@
 #include "onnx/graph/infer.h"
 #include "onnx/graph/scan.h"
 #include "onnx/graph/schema.h"
+#include "passes/flatten/lift.h"
 #include "passes/flatten/simplify.h"
 
-enum {
-    MOST_STEPS = 1 << 24,  /* of a Loop, whose iterations become a constant */
-    INNER_STEPS = 1024,    /* of a loop within one, which becomes copies */
-    SMALL_BYTES = 1 << 12, /* constants of a body up to this size stay in it */
-};
+enum { MOST_STEPS = 1 << 24 }; /* of a Loop, whose iterations become a constant */
 
 /* ---- questions ---- */
 
@@ -104,21 +101,12 @@ static ebb_status count_up(ebb_unroll *u, ebb_node n, int64_t trips, bool vector
     return ebb_graph_add_initializer(u->g, v, name, &type, list, EBB_ROLE_CONSTANT);
 }
 
-static ebb_edit within(const ebb_unroll *u, ebb_graph *body, ebb_report *report)
-{
-    ebb_edit inner = *u->e;
-    *report = (ebb_report){.pass = u->e->pass->name};
-    inner.g = body;
-    inner.report = report;
-    return inner;
-}
-
 /* The body of a Loop (iteration, condition, states) as one of a Scan (states, iteration). */
 static ebb_status turn_body(ebb_unroll *u, ebb_node n, ebb_graph *body, bool *counts_while,
                             const char **why)
 {
     ebb_report unread;
-    ebb_edit inner = within(u, body, &unread);
+    ebb_edit inner = ebb_lift_edit(u, body, &unread);
     const size_t carried = ebb_node_of(u->g, n)->in_count - 2u;
     const ebb_value iteration = body->inputs[0], condition = body->inputs[1];
     int64_t go = 1;
@@ -249,21 +237,22 @@ static ebb_status loop_to_scan(ebb_unroll *u, ebb_node *n, const char **why)
 
 /* ---- the body ---- */
 
-/* Loops and branches within become nodes. */
+/* Loops and branches within become nodes; long loops are kept there, too. */
 static ebb_status unroll_within(ebb_unroll *u, ebb_edit *inner, const char **why)
 {
-    ebb_unroll v = {.e = inner,
-                    .g = inner->g,
-                    .most = u->most > INNER_STEPS ? u->most : INNER_STEPS,
-                    .nodes = u->nodes};
+    ebb_unroll v = {.e = inner, .g = inner->g, .most = u->most, .nodes = u->nodes};
     for (bool again = true; again && *why == NULL;) {
         again = false;
         for (ebb_node n = ebb_first(v.g), next; n.i != 0 && *why == NULL; n = next) {
+            bool changed = true;
             next = ebb_next(v.g, n);
             if (ebb_unroll_control(v.g, n) == EBB_OP_UNKNOWN)
                 continue;
-            EBB_TRY(ebb_unroll_node(&v, n, why));
-            again = true;
+            if (ebb_keep_wants(&v, n))
+                EBB_TRY(ebb_keep_node(&v, n, why, &changed));
+            else
+                EBB_TRY(ebb_unroll_node(&v, n, why));
+            again = again || changed;
         }
         ebb_captures_mark(v.g);
         if (again && *why == NULL)
@@ -271,117 +260,7 @@ static ebb_status unroll_within(ebb_unroll *u, ebb_edit *inner, const char **why
     }
     u->nodes = v.nodes;
     if (*why != NULL)
-        *why = "its body has a loop or a branch that cannot be unrolled";
-    return NULL;
-}
-
-/* A stand-in in the body for `outside`; what read `old` reads it. */
-static ebb_status read_outside(ebb_graph *body, ebb_value old, const char *outside,
-                               const ebb_type *type)
-{
-    ebb_value taken = ebb_value_find(body, outside), v;
-    if (taken.i != 0) {
-        ebb_str fresh = ebb_graph_fresh(body, outside);
-        if (fresh.i == 0)
-            return ebb_error_memory();
-        EBB_TRY(ebb_value_rename(body, taken, ebb_text(body, fresh)));
-    }
-    EBB_TRY(ebb_value_add(body, &v, outside, type));
-    ebb_value_of(body, v)->flags |= EBB_IS_OUTER;
-    return ebb_value_replace(body, old, v);
-}
-
-/* Initializers that may be weights, and large ones, are those of the graph around. */
-static ebb_status lift_weights(ebb_unroll *u, ebb_edit *inner)
-{
-    ebb_graph *body = inner->g;
-    for (size_t i = body->initializer_count; i-- > 0;) {
-        ebb_value v = body->initializers[i], made;
-        const ebb_value_info *info = ebb_value_of(body, v);
-        int64_t count;
-        if (info->tensor == NULL || info->tensor->data == NULL ||
-            !ebb_type_elements(info->type, &count))
-            continue;
-        bool floats = ebb_dtype_is_float((ebb_dtype)info->type->dtype) && count > 1;
-        if (!floats && info->tensor->bytes <= SMALL_BYTES)
-            continue;
-        EBB_TRY(ebb_graph_add_initializer(u->g, &made, ebb_value_name(body, v), info->type,
-                                          info->tensor->data, (ebb_role)info->role));
-        for (size_t p = 0; p < info->props.count; p++)
-            EBB_TRY(ebb_props_set(u->g, &ebb_value_of(u->g, made)->props,
-                                  ebb_text(body, info->props.list[p].key),
-                                  ebb_text(body, info->props.list[p].value)));
-        ebb_value_of(u->g, made)->flags |= EBB_IS_CAPTURED;
-        EBB_TRY(read_outside(body, v, ebb_value_name(u->g, made), ebb_value_of(body, v)->type));
-        ebb_graph_remove_initializer(body, v);
-        ebb_applied(inner);
-    }
-    return NULL;
-}
-
-static bool is_same_in_each_step(const ebb_graph *body, ebb_node n)
-{
-    const ebb_node_info *info = ebb_node_of(body, n);
-    bool any = false;
-    if (info->op == EBB_OP_UNKNOWN || ebb_op_has(info->op, EBB_RANDOM))
-        return false;
-    for (uint32_t i = 0; i < info->in_count; i++) {
-        const uint16_t flags = ebb_value_of(body, info->in[i])->flags;
-        if (info->in[i].i != 0 && (flags & (EBB_IS_OUTER | EBB_IS_INITIALIZER)) == 0)
-            return false;
-        any = any || (flags & EBB_IS_OUTER) != 0;
-    }
-    for (uint32_t k = 0; k < info->out_count; k++)
-        if ((ebb_value_of(body, info->out[k])->flags & EBB_IS_OUTPUT) != 0)
-            return false;
-    return any;
-}
-
-/* A node of the body becomes one before the loop. */
-static ebb_status put_before(ebb_unroll *u, ebb_edit *inner, ebb_node loop, ebb_node n)
-{
-    ebb_graph *g = u->g, *body = inner->g;
-    const ebb_node_info *info = ebb_node_of(body, n);
-    const uint32_t in_count = info->in_count, out_count = info->out_count;
-    ebb_value *in = EBB_SCRATCH(u->e, ebb_value, in_count + 1u);
-    ebb_value *out = EBB_SCRATCH(u->e, ebb_value, out_count + 1u);
-    ebb_node put;
-    if (in == NULL || out == NULL)
-        return ebb_error_memory();
-    for (uint32_t i = 0; i < in_count; i++) {
-        const ebb_value_info *x = ebb_value_of(body, info->in[i]);
-        if ((x->flags & EBB_IS_OUTER) != 0)
-            in[i] = ebb_value_find(g, ebb_text(body, x->name));
-        else if (info->in[i].i != 0)
-            EBB_TRY(ebb_graph_add_initializer(g, &in[i], ebb_text(body, x->name), x->type,
-                                              x->tensor->data, (ebb_role)x->role));
-    }
-    for (uint32_t k = 0; k < out_count; k++)
-        if (info->out[k].i != 0)
-            EBB_TRY(ebb_value_add(g, &out[k], ebb_value_name(body, info->out[k]),
-                                  ebb_value_of(body, info->out[k])->type));
-    EBB_TRY(ebb_node_add(g, &put, loop, ebb_text(body, info->domain), ebb_text(body, info->op_name),
-                         in, in_count, out, out_count));
-    EBB_TRY(ebb_node_set_attrs(g, put, info->attr, info->attr_count));
-    ebb_node_of(g, put)->name = info->name;
-    ebb_node_of(g, put)->phase = ebb_node_of(g, loop)->phase;
-    EBB_TRY(ebb_props_set(g, &ebb_node_of(g, put)->props, "ebb.pass", u->e->pass->name));
-    for (uint32_t k = 0; k < out_count; k++)
-        if (out[k].i != 0)
-            EBB_TRY(read_outside(body, info->out[k], ebb_value_name(g, out[k]),
-                                 ebb_value_of(g, out[k])->type));
-    ebb_edit_remove(inner, n);
-    ebb_applied(inner);
-    return NULL;
-}
-
-static ebb_status hoist(ebb_unroll *u, ebb_edit *inner, ebb_node loop)
-{
-    for (ebb_node n = ebb_first(inner->g), next; n.i != 0; n = next) {
-        next = ebb_next(inner->g, n);
-        if (is_same_in_each_step(inner->g, n))
-            EBB_TRY(put_before(u, inner, loop, n));
-    }
+        *why = "its body has a loop or a branch that can neither be unrolled nor kept";
     return NULL;
 }
 
@@ -417,7 +296,7 @@ static ebb_status bring_into_form(ebb_unroll *u, ebb_node n, const char **why, b
             *why = "its body has values of its own for what it is given";
     if (*why != NULL)
         return NULL;
-    ebb_edit inner = within(u, s.body, &own);
+    ebb_edit inner = ebb_lift_edit(u, s.body, &own);
     EBB_TRY(ebb_infer_node(u->g, n));
     EBB_TRY(ebb_fold_all(&inner));
     EBB_TRY(unroll_within(u, &inner, why));
@@ -425,9 +304,9 @@ static ebb_status bring_into_form(ebb_unroll *u, ebb_node n, const char **why, b
         *why = "a value of its body has no known size";
     if (*why != NULL)
         return NULL;
-    EBB_TRY(lift_weights(u, &inner));
-    EBB_TRY(hoist(u, &inner, n));
     EBB_TRY(part_outputs(&inner));
+    EBB_TRY(ebb_lift_weights(u, &inner));
+    EBB_TRY(ebb_lift_same(u, &inner, n));
     (void)ebb_graph_sweep(s.body);
     ebb_captures_mark(u->g);
     *changed = own.applied > 0;

@@ -3,9 +3,9 @@
  *   before   y, all = Loop (100000, true, h0) <body = b (i, go, h) => (go, h2, out)>
  *   after    y, all = Scan (h0, iterations) <body = b (h, i) => (h2, out)>
  *
- * A body in that form has no bodies within it, no weights of its own (they are initializers of the graph
- * around, which it reads by name, as all others are), computes nothing that is the same in each step, makes
- * each output by a node and no value twice, and all its sizes are known.
+ * A body in that form has no weights of its own (they are initializers of the outermost graph, which it reads
+ * by name, as all others are), computes nothing that is the same in each step, makes each output by a node and
+ * no value twice, and all its sizes are known. Bodies within it are those of loops in that form.
  */
 #pragma once
 

@@ -25,6 +25,7 @@
  */
 #include "passes/flatten/control.h"
 #include "passes/flatten/keep.h"
+#include "passes/flatten/lift.h"
 #include "passes/flatten/simplify.h"
 #include "passes/passes.h"
 
@@ -71,6 +72,7 @@ static ebb_status run(ebb_edit *e)
     size_t applied = 0, left = 0, before;
     if (!has_control(e->g))
         return NULL;
+    EBB_TRY(ebb_lift_within(&u));
     do {
         before = applied;
         EBB_TRY(ebb_fold_all(e));

@@ -48,6 +48,7 @@ static ebb_status open(ebb_loop_back *l, const bool *wants)
     for (bool changed = true; changed;) {
         *v = (ebb_reverse){.e = &l->inner, .g = l->joint, .nameless = true};
         v->straight = l->r->straight;
+        v->again = l->r->again;
         EBB_TRY(ebb_reverse_open(v, EBB_NO_NODE));
         v->ys = EBB_SCRATCH(l->r->e, bool, v->value_count);
         if (v->ys == NULL)
@@ -134,10 +135,9 @@ static bool is_made(const ebb_loop_back *l, ebb_value v, uint32_t *k)
     return false;
 }
 
-static bool is_made_again(const ebb_loop_back *l, ebb_op op)
+static bool is_made_again(const ebb_loop_back *l, const ebb_node_info *node)
 {
-    const bool draws = ebb_op_has(op, EBB_RANDOM) && !ebb_op_has(op, EBB_KEYED);
-    return ebb_op_has(op, EBB_VIEW) || (l->r->again && !draws);
+    return ebb_op_has(node->op, EBB_VIEW) || (l->r->again && !ebb_draws_by_name(node));
 }
 
 /* One operand of a node of the backward, or of a view that is made again: that node reads, too. */
@@ -157,9 +157,21 @@ static ebb_status find_operand(ebb_loop_back *l, ebb_value v, bool *reads)
     }
     if (is_made(l, v, &k))
         return save(l, v, EBB_LOOP_KEPT, k);
-    if (!is_made_again(l, ebb_node_of(l->joint, p)->op))
+    if (!is_made_again(l, ebb_node_of(l->joint, p)))
         return save(l, v, EBB_LOOP_STACKED, 0);
     reads[p.i] = true;
+    return NULL;
+}
+
+/* What the body of a loop within reads by name. */
+static ebb_status find_named(ebb_loop_back *l, ebb_node n, bool *reads)
+{
+    uint32_t count;
+    const ebb_value *list = ebb_captures_of(l->joint, n, l->r->e->scratch, &count);
+    if (list == NULL)
+        return ebb_error_memory();
+    for (uint32_t i = 0; i < count; i++)
+        EBB_TRY(find_operand(l, list[i], reads));
     return NULL;
 }
 
@@ -176,6 +188,8 @@ static ebb_status find_saved(ebb_loop_back *l)
         for (uint32_t i = 0; reads[n.i] && i < info->in_count; i++)
             if (info->in[i].i != 0)
                 EBB_TRY(find_operand(l, info->in[i], reads));
+        if (reads[n.i] && info->op == EBB_OP_SCAN)
+            EBB_TRY(find_named(l, n, reads));
     }
     return NULL;
 }

@@ -87,6 +87,8 @@ static ebb_status extend_forward(ebb_loop_back *l, ebb_graph *forward, ebb_value
         more++;
     }
     (void)ebb_graph_sweep(forward); // the backward's nodes, then what they were given
+    EBB_TRY(
+        ebb_scans_trim(forward)); // what loops within keep for a backward that has it made again
     for (size_t i = forward->input_count; i-- > l->s.states + l->s.inputs;)
         ebb_graph_remove_input(forward, forward->inputs[i]);
     EBB_TRY(lengthen(l, "scan_output_axes", more));

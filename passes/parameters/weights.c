@@ -191,6 +191,7 @@ static void look_at_bodies(ebb_judge *j, ebb_value v, readers *r)
         ebb_judge there = *j;
         there.g = body;
         look_at_readers(&there, inner, r);
+        look_at_bodies(&there, inner, r);
     }
 }
 

@@ -270,7 +270,8 @@ static ebb_status cut(const sequence *s)
 static bool draws(const ebb_graph *body)
 {
     EBB_EACH_NODE(body, n)
-        if (ebb_op_has(ebb_node_of(body, n)->op, EBB_RANDOM))
+        if (ebb_op_has(ebb_node_of(body, n)->op, EBB_RANDOM) ||
+            (ebb_node_body(body, n, "body") != NULL && draws(ebb_node_body(body, n, "body"))))
             return true;
     return false;
 }

@@ -211,8 +211,7 @@ static ebb_status freeze_batch_norm(ebb_edit *e, ebb_node n)
 typedef struct mode {
     bool on, keep; /* dropout */
     const ebb_weight *weights;
-    ebb_graph *around; /* of the body of a loop: where it stands, and the loop; NULL: none */
-    ebb_node loop;
+    const ebb_loop_place *at; /* NULL: the graph is no loop's body */
 } mode;
 
 static ebb_status remove_dropout(ebb_edit *e, ebb_node n)
@@ -248,7 +247,7 @@ static ebb_status set_drop_path(const mode *m, ebb_edit *e, ebb_node n, const eb
     if (!m->on || ratio <= 0) {
         EBB_TRY(ebb_note(e, "the dropout that ends in %s is removed", ebb_node_label(g, n)));
     } else {
-        EBB_TRY(ebb_loop_key(e, m->around, m->loop, &key));
+        EBB_TRY(ebb_loop_key(e, m->at, &key));
         ebb_build b = ebb_edit_build(e, n, EBB_FORWARD);
         b.name = name_of(g, n);
         ebb_value dropped = x;
@@ -284,7 +283,7 @@ static ebb_status set_dropout(const mode *m, ebb_edit *e, ebb_node n)
     EBB_TRY(ratio_of(e, n, &ratio));
     if (!m->on || ratio == 0)
         return remove_dropout(e, n);
-    EBB_TRY(ebb_loop_key(e, m->around, m->loop, &key));
+    EBB_TRY(ebb_loop_key(e, m->at, &key));
     ebb_build b = ebb_edit_build(e, n, EBB_FORWARD);
     b.name = name_of(g, n);
     ebb_with_float(&b, "ratio", ratio);
@@ -410,10 +409,10 @@ static ebb_status set_body(const mode *m, ebb_edit *e, ebb_node n)
     ebb_scan s;
     if (!ebb_scan_is_kept(e->g, n) || ebb_scan_read(&s, e->g, n) != NULL)
         return NULL;
+    const ebb_loop_place place = {m->at, e->g, n};
     mode inside = *m;
     ebb_edit inner = *e;
-    inside.around = e->g;
-    inside.loop = n;
+    inside.at = &place;
     inner.g = s.body;
     EBB_TRY(set_all(&inside, &inner));
     return ebb_infer_node(e->g, n);
@@ -424,7 +423,7 @@ static ebb_status set_all(const mode *m, ebb_edit *e)
     ebb_drop_path path;
     EBB_EACH_NODE(e->g, n) {
         ebb_op op = ebb_node_of(e->g, n)->op;
-        if (op == EBB_OP_BATCH_NORMALIZATION && m->around != NULL)
+        if (op == EBB_OP_BATCH_NORMALIZATION && m->at != NULL)
             EBB_TRY(freeze_in_loop(e, n));
         else if (op == EBB_OP_BATCH_NORMALIZATION)
             EBB_TRY(set_batch_norm(e, n, m->weights));

@@ -247,7 +247,7 @@ static ebb_status share(ebb_edit *e, uint32_t states)
     return NULL;
 }
 
-/* The body of a loop is a step of its own: its states are replaced in each of its steps. */
+/* The body of a loop is a step of its own: its states are replaced in each of its steps. Loops may lie within. */
 static ebb_status share_within(ebb_edit *e)
 {
     EBB_EACH_NODE(e->g, n) {
@@ -257,6 +257,7 @@ static ebb_status share_within(ebb_edit *e)
         ebb_edit inner = *e;
         inner.g = s.body;
         EBB_TRY(share(&inner, s.states));
+        EBB_TRY(share_within(&inner));
     }
     return NULL;
 }

@@ -6,8 +6,8 @@
 
 The loops of ONNX's own tests give the outputs that stand beside them; steps with a kept loop pass
 onnx.checker, shape inference included, and give in ONNX Runtime, its optimizations on, what `ebb run` gives.
-A cell of an LSTM and one of a GRU written as a Scan have the gradients of the operators, which
-tests/gradients holds against PyTorch's, and in parts the same bits.
+A cell of an LSTM and one of a GRU written as a Scan, or as a Scan within one, have the gradients of the
+operators, which tests/gradients holds against PyTorch's, and in parts the same bits.
 
 Exit codes: 0, 1 where something differs, 77 where onnxruntime is not here.
 """
@@ -63,8 +63,9 @@ def weights(gates, rng):
             "B": draw(1, 2 * gates * HIDDEN)}
 
 
-def by_scan(kind, tensors, steps):
-    """The operator's own weights are turned and taken apart before the loop."""
+def by_scan(kind, tensors, steps, rows=0):
+    """The operator's own weights are turned and taken apart before the loop. rows: so many steps are a step of a
+    loop around."""
     nodes, states, news, gates = lstm_cell() if kind == "LSTM" else gru_cell()
     make = helper.make_node
     body = helper.make_graph(nodes, "cell", [value(s, BATCH, HIDDEN) for s in states] + [value("xt", BATCH, INPUT)],
@@ -73,9 +74,18 @@ def by_scan(kind, tensors, steps):
               make("Squeeze", ["R", "zero"], ["r0"]), make("Transpose", ["r0"], ["rt"], perm=[1, 0]),
               make("Squeeze", ["B", "zero"], ["b0"]), make("Split", ["b0"], ["wb", "rb"], axis=0, num_outputs=2),
               make("Add", ["wb", "rb"], ["b"])]
-    scan = make("Scan", [s + "0" for s in states] + ["x"], [s + "_end" for s in states] + ["steps"], name="loop",
-                num_scan_inputs=1, body=body)
-    return finish(before + [scan, make("Identity", ["steps"], ["y"])], states, tensors, steps)
+    if rows:
+        inner = make("Scan", [s + "_row" for s in states] + ["xs"], [n + "_row" for n in news] + ["ys"], name="row",
+                     num_scan_inputs=1, body=body)
+        body = helper.make_graph([inner], "rows", [value(s + "_row", BATCH, HIDDEN) for s in states] +
+                                 [value("xs", rows, BATCH, INPUT)], [value(n + "_row", BATCH, HIDDEN) for n in news] +
+                                 [value("ys", rows, BATCH, HIDDEN)])
+        before.append(make("Reshape", ["x", "in_rows"], ["x_rows"]))
+        tensors = dict(tensors, in_rows=np.array([-1, rows, BATCH, INPUT]), whole=np.array([-1, BATCH, HIDDEN]))
+    scan = make("Scan", [s + "0" for s in states] + ["x_rows" if rows else "x"], [s + "_end" for s in states] +
+                ["steps"], name="loop", num_scan_inputs=1, body=body)
+    end = make("Reshape", ["steps", "whole"], ["y"]) if rows else make("Identity", ["steps"], ["y"])
+    return finish(before + [scan, end], states, tensors, steps)
 
 
 def by_operator(kind, tensors, steps):
@@ -169,20 +179,20 @@ class Run:
         for name, array in by_onnxruntime(path, batch, True).items():
             self.tell(f"{kind}, {name}, by revolve", difference(np.asarray(array), ours[name], TOLERANCE, LEAST))
 
-    def cell(self, kind, steps, rng):
+    def cell(self, kind, steps, rng, rows=0):
         tensors = weights(4 if kind == "LSTM" else 3, rng)
         behind = ",loss:mse,gradient:train=W;R;B"
-        loop = self.rewritten(by_scan(kind, tensors, steps), "opset,fold,unroll:most=1" + behind + ",drop-saves,alias")
-        self.tell(kind, None if kept(loop) == 2 else "its loop is not kept")
+        model = by_scan(kind, tensors, steps, rows)
+        loop = self.rewritten(model, "opset,fold,unroll:most=1" + behind + ",drop-saves,alias")
+        self.tell(kind, None if kept(loop) == 2 and kept_within(loop) == (2 if rows else 0) else "its loop is not kept")
         batch = {i.name: (rng.standard_normal([d.dim_value for d in i.type.tensor_type.shape.dim]))
                  .astype(np.float32) for i in onnx.load(loop).graph.input}
         ours = self.both(f"{kind} of {steps} steps", loop, batch)
-        again = self.rewritten(by_scan(kind, tensors, steps), "opset,fold,unroll:most=1" + behind +
-                               ",loops=again,drop-saves,alias")
+        again = self.rewritten(model, "opset,fold,unroll:most=1" + behind + ",loops=again,drop-saves,alias")
         for name, array in self.both(f"{kind} of {steps} steps, computed again", again, batch).items():
             self.tell(f"{kind}, {name}, computed again", None if np.array_equal(array, ours[name]) else "other bits")
         if steps > 2:
-            self.in_parts(kind, by_scan(kind, tensors, steps), behind, batch, ours)
+            self.in_parts(kind, model, behind, batch, ours)
         operator = self.rewritten(by_operator(kind, tensors, steps), "opset,fold,unroll" + behind)
         theirs = by_ebb(self.ebb, operator, batch, self.folder)
         for name in ("loss", "W_grad", "R_grad", "B_grad"):
@@ -192,6 +202,11 @@ class Run:
 
 def kept(path):
     return sum(n.op_type == "Scan" for n in onnx.load(path).graph.node)
+
+
+def kept_within(path):
+    bodies = [a.g for n in onnx.load(path).graph.node if n.op_type == "Scan" for a in n.attribute if a.name == "body"]
+    return sum(n.op_type == "Scan" for body in bodies for n in body.node)
 
 
 def main():
@@ -208,6 +223,8 @@ def main():
         for kind in ("LSTM", "GRU"):
             for steps in (2, options.steps, 300):
                 run.cell(kind, steps, rng)
+            for rows in (2, 5):
+                run.cell(kind, 40, rng, rows)
     print("loops kept: " + ("as they should be" if run.wrong == 0 else f"{run.wrong} differ"))
     return 1 if run.wrong else 0
 

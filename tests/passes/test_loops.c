@@ -203,6 +203,117 @@ static const char *filled(const char *from)
     return text;
 }
 
+/* A loop within a loop: it begins with the state around, reads by name a weight, a table of its own, the slice
+ * and a value that are given or made there, and what it makes goes on as a state and is put together. */
+static const char nested[] =
+    HEAD "g (float[2,3] h0, float[4,5,2,3] x) => (float[2,3] h_end, float[4,5,2,3] all, "
+         "float[4,2,3] ends)\n"
+         "<float[3,3] w = {0.5, 0.25, -0.5, 0.75, 0.5, 0.25, -0.25, 0.125, 0.5},\n"
+         " float[2,3] b = {0.1, 0.2, -0.3, 0.4, -0.5, 0.6}>\n"
+         "{\n"
+         "   h_end, all, ends = Scan <num_scan_inputs = 1, body = outer (float[2,3] h, "
+         "float[5,2,3] rows)"
+         " => (float[2,3] h2, float[5,2,3] row_out, float[2,3] end) {\n"
+         "      gate = Sigmoid (h)\n"
+         "      h1, row_out = Scan <num_scan_inputs = 1, scan_input_directions = [1], body = inner"
+         " (float[2,3] u, float[2,3] t) => (float[2,3] u2, float[2,3] out)\n"
+         "      <float[2,3] own = {1, 0.5, 2, -1, 0.25, 0.75}> {\n"
+         "         p = MatMul (u, w)\n"
+         "         q = Mul (t, gate)\n"
+         "         r = Add (p, q)\n"
+         "         k = Mul (h, own)\n"
+         "         m = Add (r, k)\n"
+         "         u2 = Tanh (m)\n"
+         "         out = Mul (u2, t)\n"
+         "      }> (h, rows)\n"
+         "      h3 = Add (h1, b)\n"
+         "      h2 = Sin (h3)\n"
+         "      end = Mul (h1, gate)\n"
+         "   }> (h0, x)\n"
+         "}\n";
+
+/* Loops of Loop within one another, three deep, with a branch that the run decides. */
+static const char deep[] = HEAD
+    "g (float[2,3] x, float[2,3] other) => (float[2,3] y, float[3,2,3] all)\n"
+    "{\n"
+    "   three = Constant <value = int64 {3}> ()\n"
+    "   y, all = Loop <body = a (int64 i, bool on, float[2,3] s) => (bool on2, float[2,3] s2, "
+    "float[2,3] o)\n"
+    "   <float[3,3] w = {0.5, 0.25, -0.5, 0.75, 0.5, 0.25, -0.25, 0.125, 0.5}> {\n"
+    "      on2 = Identity (on)\n"
+    "      two = Constant <value = int64 {2}> ()\n"
+    "      s1 = Loop <body = b (int64 j, bool go, float[2,3] t) => (bool go2, float[2,3] t2) {\n"
+    "         go2 = Identity (go)\n"
+    "         near = Loop <body = c (int64 k, bool may, float[2,3] v) => (bool may2, float[2,3] "
+    "v2)\n"
+    "         <float[3] scale = {0.9, 1.1, 0.7}> {\n"
+    "            may2 = Identity (may)\n"
+    "            n = Add (i, j)\n"
+    "            f = Cast <to = 1> (n)\n"
+    "            sum = ReduceSum <keepdims = 0> (v)\n"
+    "            zero = Constant <value = float {0}> ()\n"
+    "            up = Less (zero, sum)\n"
+    "            u = If (up) <then_branch = d () => (float[2,3] p) { p = MatMul (v, w) },"
+    " else_branch = e () => (float[2,3] p) { p = Mul (other, v) }>\n"
+    "            l = Mul (u, scale)\n"
+    "            z = Add (l, f)\n"
+    "            v2 = Sin (z)\n"
+    "         }> (two, \"\", t)\n"
+    "         t2 = Add (near, s)\n"
+    "      }> (three, \"\", s)\n"
+    "      s2 = Tanh (s1)\n"
+    "      o = Mul (s1, s)\n"
+    "   }> (three, \"\", x)\n"
+    "}\n";
+
+/* Weights as Constant nodes, some exporters' way, the innermost in two loops. */
+static const char constants[] = HEAD
+    "g (float[2,3] x, float[3,2,3] rows) => (float[2,3] y)\n"
+    "{\n"
+    "   y = Scan <num_scan_inputs = 1, body = a (float[2,3] s, float[2,3] row) => (float[2,3] s2) "
+    "{\n"
+    "      three = Constant <value = int64 {3}> ()\n"
+    "      t = Loop <body = b (int64 i, bool on, float[2,3] v) => (bool on2, float[2,3] v2) {\n"
+    "         on2 = Identity (on)\n"
+    "         weight = Constant <value = float[3,3] {0.5, 0.25, -0.5, 0.75, 0.5, 0.25, -0.25, "
+    "0.125, 0.5}> ()\n"
+    "         p = MatMul (v, weight)\n"
+    "         v2 = Tanh (p)\n"
+    "      }> (three, \"\", row)\n"
+    "      s2 = Add (s, t)\n"
+    "   }> (x, rows)\n"
+    "}\n";
+
+/* A recurrent operator in each step. */
+static const char operator_within[] =
+    HEAD "g (float[1,2,3] h0, float[4,5,2,2] x) => (float[1,2,3] h_end, float[4,5,1,2,3] all)\n"
+         "<float[1,12,2] w = {$24}, float[1,12,3] r = {$36}, float[1,24] b = {$24}>\n"
+         "{\n"
+         "   h_end, c_end, all = Scan <num_scan_inputs = 1, body = outer (float[1,2,3] h, "
+         "float[1,2,3] c,"
+         " float[5,2,2] t) => (float[1,2,3] h2, float[1,2,3] c2, float[5,1,2,3] y) {\n"
+         "      y, h2, c2 = LSTM <hidden_size = 3> (t, w, r, b, \"\", h, c)\n"
+         "   }> (h0, h0, x)\n"
+         "}\n";
+
+/* Noise in each step of a loop within a loop. */
+static const char nested_noise[] =
+    HEAD "g (float[4] s, float[3,5,4] x) => (float[4] last, float[3,5,4] all)\n"
+         "{\n"
+         "   last, all = Scan <num_scan_inputs = 1, body = outer (float[4] h, float[5,4] row)"
+         " => (float[4] h2, float[5,4] outs) {\n"
+         "      m = RandomUniformLike (h)\n"
+         "      h1 = Add (h, m)\n"
+         "      u, outs = Scan <num_scan_inputs = 1, body = step (float[4] state, float[4] t)"
+         " => (float[4] next, float[4] out) {\n"
+         "         n = RandomNormalLike (t)\n"
+         "         next = Add (state, n)\n"
+         "         out = Mul (n, t)\n"
+         "      }> (h1, row)\n"
+         "      h2 = Sin (u)\n"
+         "   }> (s, x)\n"
+         "}\n";
+
 static void planners_know_what_a_body_reads_by_name(void **state)
 {
     (void)state;
@@ -230,12 +341,14 @@ static void planners_know_what_a_body_reads_by_name(void **state)
 static void a_kept_loop_gives_what_its_copies_give(void **state)
 {
     (void)state;
-    static const char *const texts[] = {axes, exchange,  counting, conditional,
-                                        lstm, branching, turning};
+    static const char *const texts[] = {axes, exchange,       counting, conditional,
+                                        lstm, branching,      turning,  nested,
+                                        deep, operator_within};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        same_kept_and_unrolled(texts[i], "", 1, &plain, 0);
-        same_kept_and_unrolled(texts[i], ",alias", 1, &plain, 0);
-        same_kept_and_unrolled(texts[i], ",alias", 1, &cpu, 1e-6);
+        const char *text = filled(texts[i]);
+        same_kept_and_unrolled(text, "", 1, &plain, 0);
+        same_kept_and_unrolled(text, ",alias", 1, &plain, 0);
+        same_kept_and_unrolled(text, ",alias", 1, &cpu, 1e-6);
     }
 }
 
@@ -243,6 +356,7 @@ static void what_draws_draws_as_its_copies_do(void **state)
 {
     (void)state;
     same_kept_and_unrolled(noise, "", 1, &plain, 0);
+    same_kept_and_unrolled(nested_noise, ",alias", 1, &plain, 0);
 }
 
 static void a_kept_loop_is_differentiated_as_its_copies_are(void **state)
@@ -257,10 +371,18 @@ static void a_kept_loop_is_differentiated_as_its_copies_are(void **state)
         {counting, ",loss:mse,gradient"},
         {turning, ",loss:mse,gradient,alias"},
         {counting, ",loss:mse,gradient:train=\"w;table\",alias"},
+        {nested, ",loss:mse,gradient"},
+        {nested,
+         ",loss:mse,output=all,gradient:train=\"w;b;own\",optimizer:sgd,drop-saves,stream,alias"},
+        {deep, ",loss:mse,gradient:train=\"w;scale\",drop-saves,alias"},
+        {deep, ",loss:mse,output=all,gradient,alias"},
+        {constants, ",loss:mse,gradient,alias"},
+        {operator_within, ",loss:mse,output=all,gradient:train=\"w;r;b\",drop-saves,alias"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        same_kept_and_unrolled(cases[i].text, cases[i].behind, 2, &plain, 1e-6);
-        same_kept_and_unrolled(cases[i].text, cases[i].behind, 2, &cpu, 1e-6);
+        const char *text = filled(cases[i].text);
+        same_kept_and_unrolled(text, cases[i].behind, 2, &plain, 1e-6);
+        same_kept_and_unrolled(text, cases[i].behind, 2, &cpu, 1e-6);
     }
 }
 
@@ -273,7 +395,9 @@ static void a_step_that_is_computed_again_gives_the_same_bits(void **state)
     } cases[] = {{LSTM("500"), ",loss:mse,gradient%s,optimizer:sgd,drop-saves,alias"},
                  {LSTM("500"), ",loss:mse,gradient%s,alias"},
                  {turning, ",loss:mse,gradient%s,alias"},
-                 {counting, ",loss:mse,gradient%s"}};
+                 {counting, ",loss:mse,gradient%s"},
+                 {nested, ",loss:mse,gradient%s,drop-saves,alias"},
+                 {deep, ",loss:mse,output=all,gradient%s,alias"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         ran keeps, computes;
         for (int again = 0; again < 2; again++) {
@@ -433,6 +557,90 @@ static void dropout_draws_anew_in_each_step(void **state)
     finish(&r);
 }
 
+/* Two digits of one number: no two steps of both loops have one key. */
+static void dropout_draws_anew_in_each_step_of_both_loops(void **state)
+{
+    (void)state;
+    static const char text[] = HEAD
+        "g (float[64] s, float[3,4,64] x) => (float[3,4,64] all, float[3,64] outer)\n"
+        "<float ratio = {0.5}>\n"
+        "{\n"
+        "   last, all, outer = Scan <num_scan_inputs = 1, body = rows (float[64] h, float[4,64] "
+        "row)"
+        " => (float[64] h2, float[4,64] outs, float[64] o) {\n"
+        "      h2, outs = Scan <num_scan_inputs = 1, body = step (float[64] state, float[64] t)"
+        " => (float[64] next, float[64] out) {\n"
+        "         next = Identity (state)\n"
+        "         n = Mul (t, t)\n"
+        "         a = Sqrt (n)\n"
+        "         d = Div (a, a)\n"
+        "         out = Dropout (d, ratio)\n"
+        "      }> (h, row)\n"
+        "      m = Mul (h, h)\n"
+        "      q = Sqrt (m)\n"
+        "      r = Div (q, q)\n"
+        "      o = Dropout (r, ratio)\n"
+        "   }> (s, x)\n"
+        "}\n";
+    ran r;
+    float drawn_rows[2 * 15][64];
+    good(prepare(&r, text, "opset,inline,fold,unroll:most=1,train-mode,alias"));
+    for (int steps = 0; steps < 2; steps++) {
+        ebb_named all, outer;
+        good(step(&r, &plain));
+        good(ebb_program_get(r.program, "all", &all));
+        good(ebb_program_get(r.program, "outer", &outer));
+        memcpy(drawn_rows[15 * steps], all.data, 12 * sizeof *drawn_rows);
+        memcpy(drawn_rows[15 * steps + 12], outer.data, 3 * sizeof *drawn_rows);
+    }
+    for (int i = 0; i < 30; i++)
+        for (int j = 0; j < i; j++)
+            assert_memory_not_equal(drawn_rows[i], drawn_rows[j], sizeof *drawn_rows);
+    finish(&r);
+}
+
+#define LONG(outer, inner)                                                                         \
+    HEAD                                                                                           \
+        "g (float[2] s, float[" outer "] x, float[" inner "] t) => (float[2] last)\n"              \
+        "{\n"                                                                                      \
+        "   last = Scan <num_scan_inputs = 1, body = a (float[2] h, float p) => (float[2] h2) {\n" \
+        "      g = Mul (h, p)\n"                                                                   \
+        "      h2 = Scan <num_scan_inputs = 1, body = b (float[2] u, float q) => (float[2] u2) "   \
+        "{\n"                                                                                      \
+        "         v = Mul (u, q)\n"                                                                \
+        "         w = Add (v, h)\n"                                                                \
+        "         u2 = Sin (w)\n"                                                                  \
+        "      }> (g, t)\n"                                                                        \
+        "   }> (s, x)\n"                                                                           \
+        "}\n"
+
+/* Both lengths are of loops that stay: what is held are the ends, and one step of each. */
+static void a_long_loop_within_a_long_loop_stays(void **state)
+{
+    (void)state;
+    ran r;
+    ebb_scan s, within;
+    good(prepare(&r, LONG("1100", "1200"), "fold,unroll,alias"));
+    assert_int_equal(r.loops, 1);
+    assert_null(ebb_scan_read(&s, r.model->graph, ebb_last(r.model->graph)));
+    assert_null(ebb_scan_read(&within, s.body, ebb_last(s.body)));
+    assert_int_equal(within.trips, 1200);
+    good(step(&r, &plain));
+    planned_is_measured(&r);
+    assert_true(ebb_program_measure(r.program).planned_arena_bytes <= 4 * (1100 + 1200) + 12 * 64);
+    finish(&r);
+}
+
+/* Nothing of a file may make a step take for ever. */
+static void loops_of_endless_steps_within_one_another_are_refused(void **state)
+{
+    (void)state;
+    ran r;
+    good(prepare(&r, LONG("2000000", "2000000"), "unroll"));
+    refused(ebb_program_compile(&r.program, r.model, &plain), EBB_REJECTED, "Scan 'last'");
+    finish(&r);
+}
+
 /* Nothing of a file may make a step take for ever. */
 static void a_loop_of_endless_steps_over_nothing_is_refused(void **state)
 {
@@ -486,6 +694,9 @@ int main(void)
         cmocka_unit_test(an_error_tells_the_step),
         cmocka_unit_test(a_hundred_thousand_steps_are_trained),
         cmocka_unit_test(dropout_draws_anew_in_each_step),
+        cmocka_unit_test(dropout_draws_anew_in_each_step_of_both_loops),
+        cmocka_unit_test(a_long_loop_within_a_long_loop_stays),
+        cmocka_unit_test(loops_of_endless_steps_within_one_another_are_refused),
         cmocka_unit_test(a_loop_of_endless_steps_over_nothing_is_refused),
         cmocka_unit_test(what_cannot_be_kept_stays_and_is_named),
         cmocka_unit_test(a_long_loop_takes_the_memory_of_its_ends_and_one_step),

@@ -153,16 +153,8 @@ static ebb_status names_of(const maker *m, ebb_node n, ebb_value **list, uint32_
 /* Our dropout draws by (key, stream): the same bits each time. Others draw by the node's name. */
 static bool must_not_repeat(const ebb_node_info *node)
 {
-    bool draws_anew = ebb_op_has(node->op, EBB_RANDOM) && !ebb_op_has(node->op, EBB_KEYED);
-    if (draws_anew || ebb_op_has(node->op, EBB_UPDATES) || node->phase == EBB_UPDATE)
-        return true;
-    for (uint32_t a = 0; a < node->attr_count; a++)
-        if (node->attr[a].type == EBB_ATTR_GRAPH || node->attr[a].type == EBB_ATTR_GRAPHS)
-            for (uint32_t k = 0; k < node->attr[a].count; k++)
-                EBB_EACH_NODE(node->attr[a].graphs[k], n)
-                    if (must_not_repeat(ebb_node_of(node->attr[a].graphs[k], n)))
-                        return true;
-    return false;
+    return ebb_draws_by_name(node) || ebb_op_has(node->op, EBB_UPDATES) ||
+           node->phase == EBB_UPDATE;
 }
 
 static void add_once(uint32_t *list, uint32_t *count, uint32_t at)
