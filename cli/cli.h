@@ -155,7 +155,10 @@ ebb_status cli_open(const cli *c, ebb_model **model);
 /* So does this. *rows: how many --dim or --shape gives to an input; 0: they do not say. */
 ebb_status cli_open_rows(const cli *c, ebb_model **model, int64_t *rows);
 ebb_status cli_open_at(const cli *c, ebb_model **model, int file);
+ebb_status cli_open_unbound(const cli *c, ebb_model **model, int file); /* without all that */
 ebb_status cli_bind(const cli *c, ebb_model *model); /* --dim, --shape, --trust alone */
+/* Each of the sizes is one that `model` or `other` has open; other: may be NULL. */
+ebb_status cli_bind_both(const cli *c, ebb_model *model, ebb_model *other);
 /* --head, right after opening, before anything reads the model's shapes. */
 ebb_status cli_head(const cli *c, ebb_model *model, bool quiet);
 /* --threads and --deterministic, before anything is planned for them. */

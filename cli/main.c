@@ -264,8 +264,9 @@ static int unknown_verb(const char *word)
 {
     const char *names[MOST_NAMES];
     int count = 0;
-    for (; count < cli_verb_count && count < MOST_NAMES; count++)
+    for (; count < cli_verb_count && count < MOST_NAMES - 1; count++)
         names[count] = cli_verbs[count].name;
+    names[count++] = "passes"; // of help
     const char *near = ebb_nearest(word, names, (size_t)count);
     return near != NULL ? cli_usage("unknown verb '%s': did you mean '%s'?", word, near)
                         : cli_usage("unknown verb '%s': see `ebb help`", word);
@@ -279,14 +280,23 @@ static bool helps(const cli_verb *verb, const char *hint)
     return takes(verb, name);
 }
 
+/* What other tools, or other verbs, call otherwise than this verb; NULL: nothing that is known. */
+static const char *called_here(const cli_verb *verb, const char *word)
+{
+    for (int i = 0; cli_elsewhere[i][0] != NULL; i++)
+        if (strcmp(cli_elsewhere[i][0], word) == 0 && helps(verb, cli_elsewhere[i][1]))
+            return cli_elsewhere[i][1];
+    return NULL;
+}
+
 /* Only what this verb takes is named: another hint would end in the next error. */
 static int unknown_option(const cli_verb *verb, const char *word)
 {
     const char *names[MOST_NAMES];
     int count = 0;
-    for (int i = 0; cli_elsewhere[i][0] != NULL; i++)
-        if (strcmp(cli_elsewhere[i][0], word) == 0 && helps(verb, cli_elsewhere[i][1]))
-            return cli_usage("unknown option '%s': here it is %s", word, cli_elsewhere[i][1]);
+    const char *here = called_here(verb, word);
+    if (here != NULL)
+        return cli_usage("unknown option '%s': here it is %s", word, here);
     for (int i = 0; i < cli_option_count && count < MOST_NAMES; i++)
         if (takes(verb, cli_options[i].name))
             names[count++] = cli_options[i].name;
@@ -295,34 +305,65 @@ static int unknown_option(const cli_verb *verb, const char *word)
                         : cli_usage("unknown option '%s': see `ebb help %s`", word, verb->name);
 }
 
+/* Leaves the pass or preset of this name alone in a list; whether there is one. */
+static bool keep(json_t *list, const char *name)
+{
+    for (size_t i = json_array_size(list); i-- > 0;)
+        if (strcmp(cli_text(json_array_get(list, i), "name"), name) != 0)
+            (void)json_array_remove(list, i);
+    return json_array_size(list) > 0;
+}
+
+/* All passes, or the one of this name; false: there is none. */
+static bool print_passes(const char *name, bool as_json, int *code)
+{
+    char *json = NULL;
+    ebb_status status = ebb_passes_json(&json);
+    json_t *o = status == NULL ? json_loads(json, 0, NULL) : NULL;
+    ebb_release(json);
+    const bool pass = name == NULL || keep(json_object_get(o, "passes"), name);
+    const bool preset = name == NULL || keep(json_object_get(o, "presets"), name);
+    *code = status != NULL ? cli_fail(status) : EBB_OK;
+    if (status == NULL && (pass || preset) && as_json)
+        cli_print_json(o, JSON_INDENT(1));
+    else if (status == NULL && (pass || preset))
+        cli_show_passes(o);
+    json_decref(o);
+    return status != NULL || pass || preset;
+}
+
+/* What help is asked of: a verb, passes (all, or one by its name), a page. */
 static int help(int count, char **words)
 {
+    int code = EBB_OK;
+    const bool as_json = count > 1 && strcmp(words[count - 1], "--json") == 0;
     if (count == 0) {
         print_overview();
         return EBB_OK;
     }
     if (strcmp(words[0], "passes") == 0) {
-        char *json = NULL;
-        ebb_status status = ebb_passes_json(&json);
-        const cli nothing = {0},
-                  as_json = {.words = {{cli_find_option("--json"), ""}}, .word_count = 1};
-        bool wanted = count > 1 && strcmp(words[1], "--json") == 0;
-        return status != NULL ? cli_fail(status)
-                              : cli_show(wanted ? &as_json : &nothing, json, cli_show_passes);
+        const char *name = count > 1 + as_json ? words[1] : NULL;
+        return print_passes(name, as_json, &code)
+                   ? code
+                   : cli_usage("there is no pass '%s': `ebb help passes` lists all", name);
     }
     if (cli_has_page(words[0]))
         return cli_print_page(words[0]);
     const cli_verb *verb = find_verb(words[0]);
-    if (verb == NULL)
+    if (verb != NULL)
+        print_verb(verb);
+    else if (!print_passes(words[0], as_json, &code))
         return unknown_verb(words[0]);
-    print_verb(verb);
-    return EBB_OK;
+    return code;
 }
 
 /* ---- parsing ---- */
 
 static int takes_none(const cli *c, const char *name)
 {
+    const char *here = called_here(c->verb, name);
+    if (here != NULL)
+        return cli_usage("`ebb %s` takes no option %s: here it is %s", c->verb->name, name, here);
     const char *sign = c->way != NULL ? c->way->sign : NULL, *value = NULL;
     if (sign != NULL && c->way->value != NULL)
         value = cli_get(c, sign, "");
@@ -416,7 +457,8 @@ static int check_words(const cli *c)
         return cli_usage("`ebb %s %s`: one argument too many: '%s'", c->verb->name, w->arguments,
                          c->files[w->file_most]);
     if (c->file_count < w->file_least)
-        return cli_usage("usage: ebb %s %s", c->verb->name, w->arguments);
+        return cli_usage("usage: ebb %s %s (`ebb help %s` has examples)", c->verb->name,
+                         w->arguments, c->verb->name);
     return EBB_OK;
 }
 
@@ -470,9 +512,8 @@ int main(int count, char **words)
         print_overview();
         return EBB_USAGE;
     }
-    if (strcmp(words[1], "--help") == 0 || strcmp(words[1], "-h") == 0)
-        return help(0, NULL);
-    if (strcmp(words[1], "help") == 0)
+    if (is_there("--help", 1, words + 1) || is_there("-h", 1, words + 1) ||
+        is_there("help", 1, words + 1))
         return help(count - 2, words + 2);
     const char *name = strcmp(words[1], "--version") == 0 ? "version" : words[1];
     cli c = {.verb = find_verb(name)};

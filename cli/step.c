@@ -14,7 +14,7 @@ static ebb_status set_shape(ebb_model *model, const char *text)
     if (colon == NULL || (size_t)(colon - text) >= sizeof input)
         return ebb_set_shape(model, text, NULL, -1); // says what was expected
     (void)snprintf(input, sizeof input, "%.*s", (int)(colon - text), text);
-    (void)snprintf(what, sizeof what, "--shape %s: a dim", input);
+    (void)snprintf(what, sizeof what, "--shape %s:AxBxC: a dim", input);
     for (const char *at = colon + 1, *end; *at != '\0'; at = *end == 'x' ? end + 1 : end) {
         end = at + strcspn(at, "x");
         if (rank == 12 || (*end == 'x' && end[1] == '\0'))
@@ -40,21 +40,43 @@ static ebb_status set_dim(ebb_model *model, const char *text)
     return status == NULL ? ebb_set_dim(model, name, size) : status;
 }
 
-ebb_status cli_bind(const cli *c, ebb_model *model)
+/* Of two models a size may be one's alone: of an export beside a step, which has its sizes. */
+static ebb_status set_either(ebb_status (*set)(ebb_model *, const char *), const char *text,
+                             ebb_model *model, ebb_model *other)
+{
+    ebb_status status = set(model, text), others = other != NULL ? set(other, text) : status;
+    ebb_status wrong = status != NULL ? status : others;
+    const bool is_one = (status == NULL) != (others == NULL);
+    return is_one && ebb_status_code(wrong) == EBB_USAGE ? NULL : wrong;
+}
+
+static ebb_status set_all(ebb_status (*set)(ebb_model *, const char *), const cli *c,
+                          const char *option, ebb_model *model, ebb_model *other)
 {
     ebb_status first = NULL;
     const char *text;
-    if (cli_has(c, "--trust"))
-        ebb_trust(model);
-    for (int at = 0; (text = cli_next(c, "--dim", &at)) != NULL;) {
-        ebb_status status = set_dim(model, text);
-        first = first == NULL ? status : first;
-    }
-    for (int at = 0; (text = cli_next(c, "--shape", &at)) != NULL;) {
-        ebb_status status = set_shape(model, text);
+    for (int at = 0; (text = cli_next(c, option, &at)) != NULL;) {
+        ebb_status status = set_either(set, text, model, other);
         first = first == NULL ? status : first;
     }
     return first;
+}
+
+ebb_status cli_bind_both(const cli *c, ebb_model *model, ebb_model *other)
+{
+    if (cli_has(c, "--trust")) {
+        ebb_trust(model);
+        if (other != NULL)
+            ebb_trust(other);
+    }
+    ebb_status dims = set_all(set_dim, c, "--dim", model, other);
+    ebb_status shapes = set_all(set_shape, c, "--shape", model, other);
+    return dims != NULL ? dims : shapes;
+}
+
+ebb_status cli_bind(const cli *c, ebb_model *model)
+{
+    return cli_bind_both(c, model, NULL);
 }
 
 ebb_status cli_set_threads(const cli *c, ebb_model *model)
@@ -91,7 +113,7 @@ ebb_status cli_head(const cli *c, ebb_model *model, bool quiet)
     return status;
 }
 
-static ebb_status open_unbound(const cli *c, ebb_model **model, int file)
+ebb_status cli_open_unbound(const cli *c, ebb_model **model, int file)
 {
     ebb_status status = ebb_open(model, c->files[file]);
     if (status == NULL)
@@ -101,7 +123,7 @@ static ebb_status open_unbound(const cli *c, ebb_model **model, int file)
 
 ebb_status cli_open_at(const cli *c, ebb_model **model, int file)
 {
-    ebb_status status = open_unbound(c, model, file);
+    ebb_status status = cli_open_unbound(c, model, file);
     return status == NULL ? cli_bind(c, *model) : status;
 }
 
@@ -120,7 +142,7 @@ ebb_status cli_open_rows(const cli *c, ebb_model **model, int64_t *rows)
 {
     ebb_model_facts *before = NULL, *after = NULL;
     *rows = 0;
-    ebb_status status = open_unbound(c, model, 0);
+    ebb_status status = cli_open_unbound(c, model, 0);
     if (status != NULL || !(cli_has(c, "--dim") || cli_has(c, "--shape")))
         return status == NULL ? cli_bind(c, *model) : status;
     status = ebb_facts_of(&before, *model);

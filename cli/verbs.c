@@ -242,9 +242,11 @@ static int diff(const cli *c)
 {
     ebb_model *before = NULL, *after = NULL;
     char *json = NULL;
-    ebb_status status = cli_open(c, &before);
+    ebb_status status = cli_open_unbound(c, &before, 0);
     if (status == NULL)
-        status = cli_open_at(c, &after, 1);
+        status = cli_open_unbound(c, &after, 1);
+    if (status == NULL)
+        status = cli_bind_both(c, before, after);
     ebb_plan_options options = plan_options(c);
     options.steps = (int)cli_whole(c, "--steps", 0);
     if (status == NULL)

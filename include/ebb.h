@@ -117,8 +117,8 @@ EBB_API ebb_code ebb_status_code(ebb_status status);
 EBB_API const char *
 ebb_status_text(ebb_status status); /* sentence, then trail, newline-separated */
 
-/* The entry of names[] nearest to word by edit distance, or NULL where none is near: for "did you
- * mean". */
+/* The entry of names[] nearest to word by edit distance, whatever their case, or else the first that
+ * it begins; NULL where none is near: for "did you mean". */
 EBB_API const char *ebb_nearest(const char *word, const char *const *names, size_t count);
 
 /* An amount of memory as it is written: "6GiB", "1.5G" (the same unit), "512MB" (powers of 1000),

@@ -59,14 +59,13 @@ static bool is_choice(const char *choices, const char *value)
 
 static ebb_status wrong_choice(const ebb_pass *pass, const ebb_option *o, const char *value)
 {
-    char word[64];
-    const char *near = NULL, *const name = word;
-    for (const char *c = o->choices; near == NULL && *c != '\0'; c += *c == '|') {
-        const size_t n = strcspn(c, "|");
-        (void)snprintf(word, sizeof word, "%.*s", (int)n, c);
-        near = ebb_nearest(value, &name, 1);
-        c += n;
-    }
+    char words[512], *at = words;
+    const char *names[64];
+    size_t count = 0;
+    (void)snprintf(words, sizeof words, "%s", o->choices);
+    for (char *name; count < 64 && (name = strsep(&at, "|")) != NULL;)
+        names[count++] = name;
+    const char *near = ebb_nearest(value, names, count);
     ebb_status status = ebb_error(EBB_USAGE, "pass %s: option %s=%s should be %s", pass->name,
                                   o->name, value, o->choices);
     return near != NULL ? ebb_hint(status, "did you mean '%s'?", near) : status;
@@ -110,7 +109,7 @@ static ebb_status add_option(ebb_stages *p, ebb_stage *s, const char *name, cons
         ebb_status status = ebb_error(EBB_USAGE, "pass %s has no option '%s'", s->pass->name, name);
         if (near != NULL)
             return ebb_hint(status, "did you mean '%s'?", near);
-        return ebb_hint(status, "`ebb help passes` lists its options");
+        return ebb_hint(status, "`ebb help passes %s` lists its options", s->pass->name);
     }
     EBB_TRY(check_value(s->pass, found, value));
     if (!ebb_arena_grow(p->arena, &s->options, s->option_count, &s->option_capacity,

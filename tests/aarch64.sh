@@ -15,12 +15,12 @@ root=$PWD/build/aarch64-root build=$PWD/build/aarch64
 install_packages mmdebstrap gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static ninja-build protobuf-c-compiler ||
     { say "SKIP: a tool is missing"; exit 77; }
 
-# What is in the packages alone: nothing is installed, so nothing of another processor runs.
+# What is in the packages alone: nothing is installed, so nothing of another processor runs. coreutils: the library of stdbuf.
 if [ ! -d "$root/usr" ]; then
     mkdir -p build
     # shellcheck disable=SC2086
     libraries=$(printf '%s\n' $packages $optional_packages libcmocka-dev libgomp1 | grep -E '^lib.*-dev$|^libgomp1$' | grep -v dnnl)
-    mmdebstrap --quiet --variant=extract --architectures=arm64 --include="$(echo $libraries | tr ' ' ,)" bookworm "$root.new" ||
+    mmdebstrap --quiet --variant=extract --architectures=arm64 --include="$(echo $libraries coreutils | tr ' ' ,)" bookworm "$root.new" ||
         { rm -rf --one-file-system "$root.new"; say "SKIP: Debian's packages for arm64 cannot be fetched"; exit 77; }
     mv "$root.new" "$root"
 fi

@@ -97,14 +97,8 @@ static bool is_initializer(const ebb_graph *g, ebb_value v)
 
 static ebb_status unknown_input(const ebb_graph *g, const char *name)
 {
-    const char *near = NULL;
-    for (size_t i = 0; i < g->input_count; i++) {
-        const char *candidate = ebb_value_name(g, g->inputs[i]);
-        if (near == NULL)
-            near = ebb_nearest(name, &candidate, 1);
-    }
-    ebb_status status = ebb_error(EBB_USAGE, "the graph has no input '%s'", name);
-    return near != NULL ? ebb_hint(status, "did you mean '%s'?", near) : status;
+    return ebb_meant(ebb_error(EBB_USAGE, "the graph has no input '%s'", name), g, g->inputs,
+                     g->input_count, name);
 }
 
 static ebb_status take_inputs(ebb_program *p, const ebb_batch *batch)

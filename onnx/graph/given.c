@@ -81,11 +81,24 @@ static ebb_status forget_dims(ebb_graph *g)
     return NULL;
 }
 
+ebb_status ebb_meant(ebb_status status, const ebb_graph *g, const ebb_value *values, size_t count,
+                     const char *name)
+{
+    enum { MOST = 256 };
+    const char *names[MOST];
+    size_t known = 0;
+    for (; known < count && known < MOST; known++)
+        names[known] = ebb_value_name(g, values[known]);
+    const char *near = ebb_nearest(name, names, known);
+    return near != NULL ? ebb_hint(status, "did you mean '%s'?", near) : status;
+}
+
 ebb_status ebb_bind_shape(ebb_graph *g, const char *input, const int64_t *dims, int rank)
 {
     ebb_value v = ebb_value_find(g, input);
     if (v.i == 0 || (ebb_value_of(g, v)->flags & EBB_IS_INPUT) == 0)
-        return ebb_error(EBB_USAGE, "there is no input '%s'", input);
+        return ebb_meant(ebb_error(EBB_USAGE, "there is no input '%s'", input), g, g->inputs,
+                         g->input_count, input);
     ebb_type type = *ebb_value_of(g, v)->type;
     if (rank < 0 || rank > EBB_MAX_RANK || (type.rank >= 0 && type.rank != rank))
         return ebb_error(EBB_USAGE, "input '%s' has rank %d, not %d", input, (int)type.rank, rank);

@@ -19,6 +19,9 @@ ebb_status ebb_infer_through(ebb_graph *g, ebb_contradicted told, void *context)
  * ebb_infer_graph afterwards). *bound counts the inputs changed. */
 ebb_status ebb_bind_dim(ebb_graph *g, const char *symbol, int64_t size, size_t *bound);
 ebb_status ebb_bind_shape(ebb_graph *g, const char *input, const int64_t *dims, int rank);
+/* "did you mean", where one of these values is called nearly so. */
+ebb_status ebb_meant(ebb_status status, const ebb_graph *g, const ebb_value *values, size_t count,
+                     const char *name);
 
 /* Of an input that is a decoder's past of keys or values ("past_key_values.0.key"), the axis of its
  * length, which is open or 0; else -1. */

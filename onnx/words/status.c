@@ -6,6 +6,7 @@
  */
 #include "onnx/words/status.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 enum { RING = 64, TEXT_BYTES = 4096 };
 
@@ -197,41 +199,53 @@ ebb_status ebb_at(ebb_status status, const char *place)
     return status == NULL ? NULL : put_before(status, place);
 }
 
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static bool same(char a, char b)
+{
+    return tolower((unsigned char)a) == tolower((unsigned char)b);
+}
+
+/* How many letters are missing, too many, others, or in the place of their neighbours. */
 static size_t distance(const char *a, const char *b)
 {
     enum { LONGEST = 63 };
     size_t m = strlen(a), n = strlen(b);
     if (m > LONGEST || n > LONGEST)
         return SIZE_MAX;
-    size_t row[LONGEST + 1];
-    for (size_t j = 0; j <= n; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= m; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= n; j++) {
-            size_t best = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            if (row[j] + 1 < best)
-                best = row[j] + 1;
-            if (row[j - 1] + 1 < best)
-                best = row[j - 1] + 1;
-            row[j] = best;
+    size_t rows[3][LONGEST + 1]; // of the last three beginnings of a
+    for (size_t i = 0; i <= m; i++) {
+        size_t *row = rows[i % 3];
+        const size_t *before = rows[(i + 2) % 3], *two_before = rows[(i + 1) % 3];
+        for (size_t j = 0; j <= n; j++) {
+            if (i == 0 || j == 0) {
+                row[j] = i + j;
+                continue;
+            }
+            row[j] =
+                least(least(before[j], row[j - 1]) + 1, before[j - 1] + !same(a[i - 1], b[j - 1]));
+            if (i > 1 && j > 1 && same(a[i - 1], b[j - 2]) && same(a[i - 2], b[j - 1]))
+                row[j] = least(row[j], two_before[j - 2] + 1);
         }
     }
-    return row[n];
+    return rows[m % 3][n];
 }
 
 const char *ebb_nearest(const char *word, const char *const *names, size_t count)
 {
-    const char *best = NULL;
-    size_t best_distance = strlen(word) / 2 + 1; // half wrong is no longer near
+    const char *best = NULL, *longer = NULL;
+    size_t best_distance = (strlen(word + strspn(word, "-")) + 1) / 2; // half wrong is not near
     for (size_t i = 0; i < count; i++) {
-        size_t d = distance(word, names[i]);
-        if (d < best_distance || (best == NULL && strncmp(names[i], word, strlen(word)) == 0)) {
-            best_distance = d < best_distance ? d : best_distance;
+        const size_t d = distance(word, names[i]);
+        if (d < best_distance) {
+            best_distance = d;
             best = names[i];
+        } else if (longer == NULL && strncasecmp(names[i], word, strlen(word)) == 0) {
+            longer = names[i];
         }
     }
-    return best;
+    return best != NULL ? best : longer;
 }

@@ -89,5 +89,5 @@ ebb_status ebb_fit_refuse(const joint *j, uint64_t budget, const choice *least, 
             ebb_bytes(budget).text, ebb_bytes(least->bytes).text, ebb_fit_slower(j, least->ns),
             ebb_bytes(floor).text, what_pins(j, least)),
         at_least, (unsigned long long)least->bytes, ebb_bytes(least->bytes).text,
-        j->allowed == EBB_EXACT ? ", or allow=rounding" : "");
+        j->allowed == EBB_EXACT ? ", or --allow rounding" : "");
 }

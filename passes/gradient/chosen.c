@@ -37,11 +37,13 @@ ebb_status ebb_chosen_take(const ebb_chosen *chosen, ebb_reverse *r, size_t *cou
         }
         *count += r->trains[v.i];
     }
+    ebb_status status = NULL;
     if (chosen->train != NULL && matched == 0)
-        return ebb_error(EBB_USAGE, "gradient: no weight's name matches train=%s", chosen->train);
-    if (chosen->freeze != NULL && frozen == 0)
-        return ebb_error(EBB_USAGE, "gradient: no weight's name matches freeze=%s", chosen->freeze);
-    return NULL;
+        status = ebb_error(EBB_USAGE, "gradient: no weight's name matches train=%s", chosen->train);
+    else if (chosen->freeze != NULL && frozen == 0)
+        status =
+            ebb_error(EBB_USAGE, "gradient: no weight's name matches freeze=%s", chosen->freeze);
+    return ebb_hint(status, "`ebb inspect MODEL` lists the weights; * stands for any letters");
 }
 
 /* ---- what is said of it ---- */

@@ -282,8 +282,7 @@ static ebb_status run(ebb_edit *e)
     if (g->loss.i == 0)
         return ebb_hint(ebb_error(EBB_USAGE, "gradient: the graph has no loss"),
                         "append one with --loss cross-entropy (a language model's: "
-                        "cross-entropy:axis=-1), or name "
-                        "an output: loss:name=NAME");
+                        "cross-entropy:axis=-1), or say which output it is: --loss name=OUTPUT");
     EBB_EACH_NODE(g, n)
         if (ebb_node_of(g, n)->phase == EBB_BACKWARD)
             return ebb_declined(e, n, "the graph has a backward already");

@@ -22,6 +22,7 @@
 
 #include <stdio.h>
 
+#include "onnx/graph/infer.h"
 #include "passes/common.h"
 #include "passes/passes.h"
 
@@ -42,7 +43,8 @@ static ebb_status find_output(ebb_edit *e, const char *name, ebb_value *output)
         }
     }
     if (name != NULL)
-        return ebb_error(EBB_USAGE, "loss: the graph has no output '%s'", name);
+        return ebb_meant(ebb_error(EBB_USAGE, "loss: the graph has no output '%s'", name), g,
+                         g->outputs, g->output_count, name);
     return ebb_hint(ebb_error(EBB_USAGE, "loss: the graph has no floating-point output"),
                     "where it ends in labels or maps, have its scores written as an output: for "
                     "scikit-learn's models, options={'zipmap': False}");

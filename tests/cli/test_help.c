@@ -107,6 +107,50 @@ static void a_hint_names_what_the_verb_takes(void **state)
     assert_null(strstr(output, "here it is"));
 }
 
+/* As beginners write: each hint is one that helps. */
+static void a_hint_is_what_was_meant(void **state)
+{
+    (void)state;
+#define STEP "grad model.onnx -o step.onnx --dim batch=4 --loss cross-entropy"
+    static const struct {
+        const char *words, *says;
+    } wrong[] = {
+        {STEP " --optimizer Adam:lr=0.1", "did you mean 'adam'?"},
+        {STEP " --optimizer adam:learning-rate=0.1", "`ebb help passes optimizer` lists"},
+        {STEP ":output=logit", "did you mean 'logits'?"},
+        {STEP " --shape images:4x1x8x8", "did you mean 'image'?"},
+        {STEP " --shape image:4,1,8,8", "--shape image:AxBxC: a dim takes"},
+        {STEP " --train conv1", "`ebb inspect MODEL` lists the weights"},
+        {"grad model.onnx -o step.onnx", "--loss name=OUTPUT"},
+        {"train model.onnx --data data.npz -o x.onnx", "here it is --save-model FILE"},
+        {"train model.onnx --quiet", "see `ebb help train`"},
+        {"train", "`ebb help train` has examples"},
+        {"help pass", "did you mean 'passes'?"},
+        {"help passes sign_mask", "there is no pass 'sign_mask'"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        says(wrong[i].words, 2, wrong[i].says);
+    says(STEP " --precision fp32", 2, "bf16|fp16");
+    assert_null(strstr(output, "did you mean"));
+    says("help passes optimizer", 0, "schedule");
+    assert_null(strstr(output, "sign-mask"));
+    says("-h sign-mask", 0, "sign-mask");
+    assert_null(strstr(output, "dropout"));
+}
+
+/* What a hint says is done, and the next one does not send back. */
+static void hints_do_not_lead_in_a_circle(void **state)
+{
+    (void)state;
+    says(STEP, 0, "wrote step.onnx");
+    says("diff step.onnx model.onnx", 2, "--dim batch=");
+    says("diff step.onnx model.onnx --dim batch=4", 0, "peak");
+    says("diff step.onnx model.onnx --dim bacth=4", 2, "no input has a dimension 'bacth'");
+    says("plan step.onnx --budget 1KiB", 3, "or --allow rounding");
+    says("plan step.onnx --budget 1KiB --allow rounding", 3, "give a budget of at least");
+    assert_null(strstr(output, "--allow"));
+}
+
 /* The doctor sends to `inspect --node`, which has to open what the doctor found fault with. */
 static void a_model_that_contradicts_itself_can_be_looked_at(void **state)
 {
@@ -140,6 +184,8 @@ int main(void)
         cmocka_unit_test(every_example_of_help_runs),
         cmocka_unit_test(every_option_is_shown_once_below_a_title),
         cmocka_unit_test(a_hint_names_what_the_verb_takes),
+        cmocka_unit_test(a_hint_is_what_was_meant),
+        cmocka_unit_test(hints_do_not_lead_in_a_circle),
         cmocka_unit_test(a_model_that_contradicts_itself_can_be_looked_at),
         cmocka_unit_test(inspect_lists_weights),
     };
