@@ -64,7 +64,15 @@ typedef struct cli_verb {
 
 extern const cli_verb cli_verbs[];
 extern const int cli_verb_count;
+enum { MOST_NAMES = 128 }; /* among which a word is looked for */
 const cli_option *cli_find_option(const char *name);
+const cli_verb *cli_find_verb(const char *name);
+bool cli_takes(const cli_verb *verb, const char *option);
+bool cli_is_among(const char *const *options, const char *name); /* of a list that ends in NULL */
+/* What `ebb help` and its words say, of a verb, and of a word that is none; exit codes. */
+int cli_help(int count, char **words);
+void cli_print_verb(const cli_verb *verb);
+int cli_unknown_verb(const char *word);
 extern const cli_option cli_options[];
 extern const int cli_option_count;
 /* The options are in groups: a title, and the first that belongs to it. Ends with NULL. */

@@ -355,7 +355,8 @@ static void wrong_words_and_files_are_answered_with_what_to_do(void **state)
         0);
 #define ASKS "train " MLP " " DATA "--map label=target --loss cross-entropy "
     says(ASKS "--lr 0.1", 2, "unknown option '--lr': here it is --optimizer adamw:lr=0.001");
-    says(ASKS "--optimizer adam:learning-rate=1", 2, "`ebb help passes optimizer` lists its options");
+    says(ASKS "--optimizer adam:learning-rate=1", 2,
+         "`ebb help passes optimizer` lists its options");
     says("train " MLP " " DATA "--map label=target --loss crossentropy", 2,
          "did you mean 'cross-entropy'?");
     says("train cut.onnx " DATA "--loss mse", 6, "it is no ONNX model, or not all of one");
