@@ -150,7 +150,7 @@ static void no_mutant_crashes_hangs_or_swallows_memory(void **state)
     (void)setenv("OMP_NUM_THREADS", "1", 1);
     assert_int_equal(glob(EBB_SOURCE_DIR "/tests/passes/*.txt", 0, NULL, &goldens), 0);
     for (unsigned i = 0; i < MUTANTS && t.failures < 10; i += one_in) {
-        if (!write_mutant(path, i, &goldens, what, sizeof what))
+        if (!share_is_here(i) || !write_mutant(path, i, &goldens, what, sizeof what))
             continue;
         watch_one(&t, verbs_on, path, NULL, what);
         if (t.done % COMMANDS == 0)
@@ -161,10 +161,9 @@ static void no_mutant_crashes_hangs_or_swallows_memory(void **state)
     }
     globfree(&goldens);
     (void)unlink(path);
-    print_message("%u mutants: %u ran, %u failed as they ran, %u unsupported, %u rejected\n",
-                  t.done, t.codes[0], t.codes[1], t.codes[5], t.codes[6]);
+    watch_tell(&t, "mutants");
     assert_int_equal(t.failures, 0);
-    assert_true(t.codes[0] > t.done / 20 && t.codes[6] > t.done / 20);
+    assert_true(t.codes[0] >= t.done / 20 && t.codes[6] >= t.done / 20);
 }
 
 static int by_hand(int count, char **words)

@@ -42,8 +42,9 @@ static inline bool watch_leaks(void)
 #endif
 
 /* Exit code of the process in which use(path) runs, or of `ebb` with these words where there are
- * any; minus the signal that ended it. */
-static inline int watch(int (*use)(const char *path), const char *path, char *const *words)
+ * any; minus the signal that ended it. ms: its processor time. */
+static inline int watch(int (*use)(const char *path), const char *path, char *const *words,
+                        unsigned *ms)
 {
     pid_t child = fork();
     if (child == 0) {
@@ -68,8 +69,11 @@ static inline int watch(int (*use)(const char *path), const char *path, char *co
         _exit(watch_leaks() ? WATCH_REPORT : code);
     }
     int status = 0;
-    if (child < 0 || waitpid(child, &status, 0) != child)
+    struct rusage used;
+    if (child < 0 || wait4(child, &status, 0, &used) != child)
         return -SIGCHLD;
+    *ms = (unsigned)((used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1000 +
+                     (used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1000);
     return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
 }
 
@@ -77,14 +81,21 @@ static inline int watch(int (*use)(const char *path), const char *path, char *co
 
 typedef struct watch_tally {
     unsigned done, failures, codes[WATCH_CODES];
+    unsigned most_ms; // of the dearest, which is called
+    char dearest[512];
 } watch_tally;
 
 /* Does it and counts; where it fails, the file is kept and named. */
 static inline void watch_one(watch_tally *t, int (*use)(const char *path), const char *path,
                              char *const *words, const char *what)
 {
-    int how = watch(use, path, words);
+    unsigned ms = 0;
+    int how = watch(use, path, words, &ms);
     t->done++;
+    if (ms > t->most_ms) {
+        t->most_ms = ms;
+        (void)snprintf(t->dearest, sizeof t->dearest, "%s", what);
+    }
     if (how >= 0 && how < WATCH_CODES) {
         t->codes[how]++;
         return;
@@ -102,4 +113,12 @@ static inline void watch_one(watch_tally *t, int (*use)(const char *path), const
     if (how != WATCH_REPORT && how != WATCH_ILLEGAL)
         (void)fprintf(stderr, "  it was %d\n", how);
     t->failures++;
+}
+
+static inline void watch_tell(const watch_tally *t, const char *of_what)
+{
+    (void)printf(
+        "%u %s: %u ran, %u failed as they ran, %u unsupported, %u rejected; most time %u ms: %s\n",
+        t->done, of_what, t->codes[0], t->codes[1], t->codes[5], t->codes[6], t->most_ms,
+        t->dearest);
 }
