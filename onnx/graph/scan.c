@@ -196,6 +196,21 @@ static bool whole_type(const ebb_graph *g, ebb_node n, const ebb_scan *s, uint32
     return true;
 }
 
+/* What the specification asks: a state is of one type in all steps. */
+static ebb_status states_stay(const ebb_graph *g, ebb_node n, const ebb_scan *s)
+{
+    for (uint32_t i = 0; i < s->states; i++) {
+        const ebb_type *first = ebb_value_of(g, ebb_in(g, n, i))->type;
+        const ebb_type *next = ebb_value_of(s->body, s->body->outputs[i])->type;
+        char a[128], b[128];
+        if (ebb_type_is_static(next) && !ebb_type_same_shape(first, next))
+            return ebb_error(EBB_REJECTED, "%s: state %u is %s, and its body makes %s of it",
+                             ebb_node_label(g, n), i, ebb_type_print(a, sizeof a, first, NULL),
+                             ebb_type_print(b, sizeof b, next, NULL));
+    }
+    return NULL;
+}
+
 ebb_status ebb_scan_infer(const ebb_graph *g, ebb_node n, ebb_type *out)
 {
     ebb_scan s;
@@ -207,6 +222,7 @@ ebb_status ebb_scan_infer(const ebb_graph *g, ebb_node n, ebb_type *out)
             return NULL;
     EBB_TRY(ebb_while(types_go_in(g, n, &s), "going into the body of %s", ebb_node_label(g, n)));
     EBB_TRY(ebb_while(ebb_infer_graph(s.body), "in the body of %s", ebb_node_label(g, n)));
+    EBB_TRY(states_stay(g, n, &s));
     for (uint32_t k = 0; k < info->out_count; k++) {
         ebb_type whole;
         if (k < s.states)

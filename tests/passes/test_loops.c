@@ -659,6 +659,24 @@ static void a_loop_of_endless_steps_over_nothing_is_refused(void **state)
     finish(&r);
 }
 
+/* What a state is known by, where it begins, is what replaces it at the end. */
+static void a_state_that_grows_from_step_to_step_is_refused(void **state)
+{
+    (void)state;
+    static const char text[] =
+        HEAD "g (float[4] s, float[3,4] x) => (float[N] y)\n"
+             "{\n"
+             "   y = Scan <num_scan_inputs = 1, body = step (float[M] state, float[4] t)"
+             " => (float[K] next) {\n"
+             "      next = Concat <axis = 0> (state, t)\n"
+             "   }> (s, x)\n"
+             "}\n";
+    ran r;
+    refused(prepare(&r, text, "unroll"), EBB_REJECTED,
+            "Scan 'y': state 0 is float32[4], and its body makes float32[8] of it");
+    finish(&r);
+}
+
 /* What cannot be kept is named, with why. */
 static void what_cannot_be_kept_stays_and_is_named(void **state)
 {
@@ -698,6 +716,7 @@ int main(void)
         cmocka_unit_test(a_long_loop_within_a_long_loop_stays),
         cmocka_unit_test(loops_of_endless_steps_within_one_another_are_refused),
         cmocka_unit_test(a_loop_of_endless_steps_over_nothing_is_refused),
+        cmocka_unit_test(a_state_that_grows_from_step_to_step_is_refused),
         cmocka_unit_test(what_cannot_be_kept_stays_and_is_named),
         cmocka_unit_test(a_long_loop_takes_the_memory_of_its_ends_and_one_step),
     };
