@@ -167,7 +167,19 @@ bool ebb_is_switch(const ebb_graph *g, ebb_value v)
             ebb_dtype_is_integer((ebb_dtype)info->type->dtype));
 }
 
+bool ebb_is_past_state(const ebb_graph *g, ebb_value v)
+{
+    const ebb_value_info *info = ebb_value_of(g, v);
+    bool is = (info->flags & EBB_IS_INPUT) != 0 && (info->flags & EBB_IS_INITIALIZER) == 0 &&
+              strstr(ebb_text(g, info->name), "past") != NULL && info->use_count > 0;
+    for (size_t i = 0; is && i < info->use_count; i++)
+        is = info->uses[i].slot == 3 &&
+             strcmp(ebb_text(g, ebb_node_of(g, info->uses[i].node)->op_name),
+                    "CausalConvWithState") == 0;
+    return is;
+}
+
 bool ebb_may_be_left_out(const ebb_graph *g, ebb_value v)
 {
-    return ebb_past_axis(g, v) >= 0 || ebb_is_switch(g, v);
+    return ebb_past_axis(g, v) >= 0 || ebb_is_past_state(g, v) || ebb_is_switch(g, v);
 }

@@ -26,6 +26,8 @@ ebb_status ebb_meant(ebb_status status, const ebb_graph *g, const ebb_value *val
 /* Of an input that is a decoder's past of keys or values ("past_key_values.0.key"), the axis of its
  * length, which is open or 0; else -1. */
 int ebb_past_axis(const ebb_graph *g, ebb_value v);
+/* An input that is what a decoder's convolution read last ("past.0.conv"): zeros before the first token. */
+bool ebb_is_past_state(const ebb_graph *g, ebb_value v);
 /* An input that says how a decoder is used: use_cache_branch, num_logits_to_keep. */
 bool ebb_is_switch(const ebb_graph *g, ebb_value v);
 /* One of these: pass decoder takes an empty past, and the whole of the text, where nothing is given. */

@@ -82,6 +82,17 @@ static ebb_status empty(ebb_graph *g, ebb_value v, int axis)
     return NULL;
 }
 
+/* What a convolution read last: where it reads none, zeros stand before the first token. */
+static ebb_status leave_state(ebb_graph *g, ebb_value v)
+{
+    for (size_t i = ebb_value_of(g, v)->use_count; i-- > 0;) {
+        const ebb_use use = ebb_value_of(g, v)->uses[i];
+        EBB_TRY(ebb_node_set_input(g, use.node, use.slot, EBB_NO_VALUE));
+    }
+    ebb_graph_remove_input(g, v);
+    return NULL;
+}
+
 /* ---- the mask ---- */
 
 /* A mask over past and new tokens is one of the new ones: [batch, total], as input_ids is. */
@@ -112,17 +123,20 @@ static ebb_status run(ebb_edit *e)
     for (size_t i = g->input_count; i-- > 0;) {
         const ebb_value v = g->inputs[i];
         const int axis = ebb_past_axis(g, v);
-        if (axis < 0 && !ebb_is_switch(g, v))
+        const bool state = ebb_is_past_state(g, v);
+        if (axis < 0 && !state && !ebb_is_switch(g, v))
             continue;
         ebb_found(e);
         if (axis >= 0)
             EBB_TRY(empty(g, v, axis));
+        else if (state)
+            EBB_TRY(leave_state(g, v));
         else {
             EBB_TRY(ebb_note(e, "'%s' is %s", ebb_value_name(g, v),
                              ebb_value_of(g, v)->type->dtype == EBB_BOOL ? "false" : "0, for all"));
             EBB_TRY(put_constant(g, v, ebb_value_of(g, v)->type));
         }
-        pasts += axis >= 0;
+        pasts += axis >= 0 || state;
         ebb_applied(e);
     }
     if (pasts == 0)

@@ -18,12 +18,14 @@
  * planned and differentiated as it is. One that was kept stays so until `most` is given.
  *
  * What is constant is folded before, between and after, since that is what decides; what a copy
- * brings is unrolled at once, since its shapes decide, too.
+ * brings is unrolled at once, since its shapes decide, too. They also tell what other runtimes' operators
+ * stand for, which `inline` left: attention by tables of sines that an If on the length chooses (longrope).
  *
  * Exact but for faults: with Where both sides are computed, also one that divides integers by zero
  * or gathers where nothing is.
  */
 #include "passes/flatten/control.h"
+#include "passes/flatten/functions.h"
 #include "passes/flatten/keep.h"
 #include "passes/flatten/lift.h"
 #include "passes/flatten/simplify.h"
@@ -66,6 +68,15 @@ static ebb_status round_of(ebb_unroll *u, size_t *applied, size_t *left)
     return NULL;
 }
 
+/* What a branch gives has its shape only now, and another runtime's operator may have asked for that. */
+static ebb_status inline_rest(ebb_edit *e)
+{
+    const size_t skipped = e->report->skip_count;
+    EBB_TRY(ebb_inline_all(e));
+    e->report->skip_count = skipped; // what is left by it is not ours to say
+    return NULL;
+}
+
 static ebb_status run(ebb_edit *e)
 {
     ebb_unroll u = {.e = e, .g = e->g, .most = ebb_option_int(e, "most")};
@@ -78,6 +89,8 @@ static ebb_status run(ebb_edit *e)
         EBB_TRY(ebb_fold_all(e));
         e->report->skip_count = 0; // what folding skipped is not ours to say
         EBB_TRY(round_of(&u, &applied, &left));
+        if (applied != before)
+            EBB_TRY(inline_rest(e));
     } while (applied != before);
     e->report->applied = applied;
     e->report->found = applied + left;

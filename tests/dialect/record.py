@@ -492,5 +492,12 @@ for bits, block in ((2, 16), (4, 16), (2, 0), (4, 0), (8, 0)):
 case(f'y = {MS}QMoE <k = 1, activation_type = "swiglu", swiglu_fusion = 1, block_size = 16> (x, x1, c, s, "", e, t)',
      x=draws(2, 2, 32), x1=3 * draws(4, 3), c=experts(32, 32, 4), s=scales(3, 32, 2) / 16, e=experts(32, 16, 4), t=scales(3, 32, 1) / 16)
 
+# convolutions of hybrid decoders
+before = dict(x=draw(2, 3, 5), x1=draw(3, 1, 4))
+case(f"y, y1 = {MS}CausalConvWithState <activation = \"silu\"> (x, x1, x2)", **before, x2=draw(3))
+case(f"y, y1 = {MS}CausalConvWithState <activation = \"none\"> (x, x1, \"\", x2)", **before, x2=draw(2, 3, 3))
+case(f"y, p = {MS}CausalConvWithState <activation = \"swish\", dilation = 2> (x, x1, x2)", **before, x2=draw(3))
+case(f"y, y1 = {MS}CausalConvWithState (x, x1)", x=draw(1, 2, 1), x1=draw(2, 1, 1))
+
 pathlib.Path(__file__).with_name("recorded.txt").write_text("\n".join(lines) + "\n")
 print(sum(line.startswith("case ") for line in lines), "cases")

@@ -40,6 +40,7 @@ try:
 except ImportError as error:
     print(f"SKIP: {error}: give a Python that has torch, transformers, onnx, onnxruntime and safetensors")
     sys.exit(SKIPPED)
+import genai_files
 import torch_graph
 
 VOCABULARY, RANK, ALPHA = 160, 4, 8.0
@@ -56,8 +57,8 @@ ARCHITECTURES = {
     "gemma": ("Gemma", GROUPED | dict(head_dim=16)),
     "gemma2": ("Gemma2", GROUPED | dict(head_dim=16, sliding_window=6, query_pre_attn_scalar=16)),
     "gemma3": ("Gemma3", GROUPED | dict(head_dim=16, sliding_window=6, query_pre_attn_scalar=16)),
-    "phi": ("Phi", SMALL),
-    "phi3": ("Phi3", GROUPED),
+    "phi": ("Phi", SMALL | dict(num_attention_heads=2)),
+    "phi3": ("Phi3", GROUPED | dict(original_max_position_embeddings=64)),
     "mistral": ("Mistral", GROUPED | dict(sliding_window=6)),
     "gpt2": ("GPT2LMHeadModel", GPT),
     "opt": ("OPT", dict(vocab_size=VOCABULARY, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, ffn_dim=112,
@@ -69,6 +70,16 @@ ARCHITECTURES = {
     "granite": ("Granite", GROUPED | dict(embedding_multiplier=3.0, residual_multiplier=0.5, logits_scaling=2.0, attention_multiplier=0.2)),
     "cohere": ("Cohere", GROUPED),
     "falcon": ("Falcon", dict(vocab_size=VOCABULARY, hidden_size=64, num_hidden_layers=2, num_attention_heads=4)),
+    "lfm2": ("Lfm2", GROUPED | dict(layer_types=["conv", "full_attention"], block_auto_adjust_ff_dim=False)),
+    "lfm2_moe": ("Lfm2Moe", GROUPED | dict(layer_types=["conv", "full_attention"], num_experts=4, num_experts_per_tok=2,
+                                           moe_intermediate_size=64, num_dense_layers=1)),
+    "phi3_long": ("Phi3", GROUPED | dict(rope_parameters=dict(
+        rope_type="longrope", rope_theta=1e4, short_factor=[1 + 0.1 * i for i in range(8)], long_factor=[2 + 0.3 * i for i in range(8)],
+        original_max_position_embeddings=32), original_max_position_embeddings=32)),
+    "olmo": ("Olmo", GROUPED),
+    "nemotron": ("Nemotron", GROUPED | dict(num_attention_heads=2, num_key_value_heads=1)),
+    "ernie": ("Ernie4_5", GROUPED | dict(head_dim=16)),
+    "hunyuan": ("HunYuanDenseV1", GROUPED | dict(head_dim=16)),
     "bloom": ("Bloom", dict(vocab_size=VOCABULARY, hidden_size=64, n_layer=2, n_head=4)),
 }
 
@@ -168,6 +179,11 @@ FORMATS = {
     "qdq_signed": static(weight_type=QuantType.QInt8, activation_type=QuantType.QInt8,
                          extra_options={"ActivationSymmetric": True, "WeightSymmetric": True}),
 }
+# Files of ONNX Runtime GenAI's builder: precision and options.
+BUILT = {"genai": ("int4", {}), "genai_fp32": ("fp32", {}), "genai_apart": ("int4", dict(shared_embeddings="false", disable_qkv_fusion="true")),
+         "genai_fused": ("int4", dict(fuse_qk_norm_gqa="true")), "genai_int8": ("int8", {}),
+         "genai_qdq": ("int4", dict(use_qdq="true")), "genai_zp": ("int4", dict(int4_algo_config="k_quant", int4_is_symmetric="false")),
+         "genai_mixed": ("int4", dict(int4_algo_config="k_quant_mixed"))}
 ROUNDED = ("int8", "uint8", "int8_channel", "int8_reduced", "qdq", "qdq_channel", "qdq_signed")
 # How a file is made before it is quantised: the exporter, and whether padding is on the left or there is a past.
 SHAPES = {"": {}, "+past": {"past": True}, "+left": {"left": True}, "+past_left": {"past": True, "left": True},
@@ -180,7 +196,10 @@ CASES = [*(f"llama/{f}" for f in FORMATS), *(f"qwen2/{f}" for f in ("q4_32", "q4
          *(f"{a}{s}/{f}" for s in ("+past", "+left", "+past_left", "+sdpa", "+dynamo", "+fused")
            for a in ("llama", "qwen3", "gemma2", "phi3", "gpt2", "opt", "mistral", "gpt_neox") for f in ("q4_32",)
            if s != "+sdpa" or a not in NO_SDPA),
-         *(f"{a}{s}/{f}" for s in ("+past", "+dynamo") for a in ("llama",) for f in ("int8", "qdq", "nf4", "q4_qdq"))]
+         *(f"{a}{s}/{f}" for s in ("+past", "+dynamo") for a in ("llama",) for f in ("int8", "qdq", "nf4", "q4_qdq")),
+         *(f"{a}/genai" for a in ("qwen2", "gemma", "gemma2", "gemma3", "phi", "phi3", "phi3_long", "mistral", "granite", "olmo", "nemotron",
+                                  "smollm3", "ernie", "hunyuan", "lfm2", "lfm2_moe")),
+         *(f"{a}/{f}" for a in ("llama", "qwen3") for f in BUILT)]
 
 
 # ---- models ----
@@ -238,8 +257,17 @@ def past_of(module):
     return c.num_hidden_layers, heads, getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
 
 
-def export(architecture, path, past=False, left=False, attention="eager", dynamo=False, fused=False):
-    module = called(made_module(architecture, attention), past)
+def empty_past(said, module):
+    """Keys and values of no tokens; a convolution's last inputs, which are zeros before the first token."""
+    dims = [d.dim_value or d.dim_param for d in said.type.tensor_type.shape.dim]
+    if said.name.startswith("past_key_values"):
+        _, heads, size = past_of(module)
+        return np.zeros((2, heads, 0, size), np.float32)
+    return np.zeros((2, *dims[1:]), np.float32)
+
+
+def export(module, path, past=False, left=False, attention="eager", dynamo=False, fused=False):
+    module = called(module, past)
     batch, _ = drawn_batch(left)
     tensors = [torch.from_numpy(v) for v in batch.values()]
     names, outputs = list(batch), ["logits"]
@@ -263,7 +291,7 @@ def export(architecture, path, past=False, left=False, attention="eager", dynamo
             torch.onnx.export(module, tuple(tensors), path, dynamo=False, opset_version=18, input_names=names,
                               output_names=outputs, dynamic_axes=axes)
     model = onnx.load(path)
-    return (fuse(path, module) if fused else model), module
+    return fuse(path, module) if fused else model
 
 
 def fuse(path, module):
@@ -277,22 +305,31 @@ def fuse(path, module):
     return made.model
 
 
-def framework_weights(module):
+def framework_weights(module, built):
     """name of a layer -> its weight [out, in]."""
     kinds = (torch.nn.Linear, transformers.pytorch_utils.Conv1D)
-    return {name: (m.weight.T if isinstance(m, kinds[1]) else m.weight).detach().double()
+    return {genai_files.called(name) if built else name: (m.weight.T if isinstance(m, kinds[1]) else m.weight).detach().double()
             for name, m in module.named_modules() if isinstance(m, kinds)}
 
 
-def named_layers(layers, module):
-    """node -> name of the framework's layer whose weight is nearest."""
-    names, known = {}, framework_weights(module)
+def nearest(rows, known):
+    """The framework's layer whose weight the first of these rows are."""
+    near = {name: torch.nn.functional.cosine_similarity(rows[:len(k)].flatten(), k.flatten(), 0).item()
+            for name, k in known.items() if k.shape[1] == rows.shape[1] and len(k) <= len(rows)}
+    best = max(near, key=near.get, default=None)
+    return best if best is not None and near[best] > 0.6 else None
+
+
+def named_layers(layers, known):
+    """node -> the framework's layers of which its rows are: one, or several where q, k and v are packed."""
+    names = {}
     for node, w in layers.items():
-        near = {name: torch.nn.functional.cosine_similarity(w.flatten(), k.flatten(), 0).item()
-                for name, k in known.items() if k.shape == w.shape}
-        best = max(near, key=near.get, default=None)
-        if best is not None and near[best] > 0.6:
-            names[node] = best
+        parts, row = [], 0
+        while row < len(w) and (name := nearest(w[row:], known)):
+            parts.append(name)
+            row += len(known[name])
+        if row == len(w):
+            names[node] = parts
     return names
 
 
@@ -325,21 +362,24 @@ class Case:
         self.batch, self.target = drawn_batch(self.options.get("left", False))
         self.valid = self.batch["attention_mask"] == 1
         self.path = os.path.join(folder, "model.onnx")
-        model, module = export(architecture, self.path, **self.options)
-        if self.options.get("past"):
-            layers, heads, size = past_of(module)
-            self.batch |= {f"past_key_values.{i}.{part}": np.zeros((2, heads, 0, size), np.float32)
-                           for i in range(layers) for part in ("key", "value")}
+        module = made_module(architecture, self.options.get("attention", "eager"))
+        if form in BUILT:
+            model = genai_files.made(module, folder, BUILT[form][0], **BUILT[form][1])
+        else:
+            model = export(module, self.path, **self.options)
+        self.batch |= {i.name: empty_past(i, module) for i in model.graph.input if i.name.startswith("past")}
         wanted = {i.name for i in model.graph.input}
         self.batch = {k: v for k, v in self.batch.items() if k in wanted}
         notes = {n.name: list(n.metadata_props) for n in model.graph.node}
-        self.model = FORMATS[form](model, folder, self.batch)
+        self.model = FORMATS.get(form, lambda model, *_: model)(model, folder, self.batch)
         for node in self.model.graph.node: # quantisers drop them, and with them the only names that dynamo's files have
             if not node.metadata_props:
                 node.metadata_props.extend(notes.get(re.sub("(_matmul)?_(Q[248]|Bnb4|quant)$", "", node.name), []))
         onnx.save(self.model, self.path)
         self.layers = torch_graph.layers_of(self.model)
-        self.names = named_layers(self.layers, module)
+        known = framework_weights(module, form in BUILT)
+        self.names = named_layers(self.layers, known)
+        self.rows = {name: tuple(w.shape) for name, w in known.items()}
         self.straight = form in ROUNDED
         self.given = {k: v for k, v in self.batch.items() if v.size}
         np.savez(os.path.join(folder, "batch.npz"), **self.given, target=self.target)
@@ -348,8 +388,8 @@ class Case:
     def draw_adapters(self):
         draw = np.random.default_rng(7)
         self.adapters, self.beside = {}, {}
-        for node, name in self.names.items():
-            out, width = self.layers[node].shape
+        for name in [name for parts in self.names.values() for name in parts]:
+            out, width = self.rows[name]
             a = (draw.standard_normal((RANK, width)) / np.sqrt(width)).astype(np.float32)
             b = (draw.standard_normal((out, RANK)) * 0.05).astype(np.float32)
             self.adapters[name + ".lora_A"], self.adapters[name + ".lora_B"] = a, b
@@ -370,9 +410,11 @@ class Case:
         adapters = {k: torch.from_numpy(v).double().requires_grad_() for k, v in self.adapters.items()}
         stored = {t.name: t for t in self.model.graph.initializer}
         floats = {n: torch_graph.tensor_of(stored[n]).requires_grad_() for n in self.floats()}
-        layers = {node: (adapters[n + ".lora_A"], adapters[n + ".lora_B"], ALPHA / RANK) for node, n in self.names.items()}
         optimizer = torch.optim.AdamW(adapters.values(), lr=lr, eps=epsilon, weight_decay=0.01)
         for step in range(steps):
+            layers = {node: (torch.cat([adapters[n + ".lora_A"] for n in parts]),
+                             torch.block_diag(*(adapters[n + ".lora_B"] for n in parts)), ALPHA / RANK)
+                      for node, parts in self.names.items()}
             values = torch_graph.run(self.model, self.batch, floats, layers)
             loss = torch.nn.functional.cross_entropy(values["logits"].flatten(0, 1), torch.from_numpy(self.target).flatten())
             optimizer.zero_grad()
@@ -457,7 +499,12 @@ def main():
     logging.disable(logging.ERROR)
     torch.set_num_threads(1)
     wrong = 0
-    for name in given.cases or CASES[::given.share]:
+    cases = given.cases or CASES[::given.share]
+    if genai_files.MISSING:
+        built = [name for name in cases if name.split("/")[1] in BUILT]
+        print(f"{len(built)} cases left out: {genai_files.MISSING}")
+        cases = [name for name in cases if name not in built]
+    for name in cases:
         with tempfile.TemporaryDirectory() as scratch:
             folder = os.path.join(given.keep, name.replace("/", "_")) if given.keep else scratch
             os.makedirs(folder, exist_ok=True)

@@ -134,7 +134,7 @@ class Graph:
     def op_GatherBlockQuantized(self, node, i, a):
         data, indices, scales = i[:3]
         bits = a.get("bits", 4)
-        packed = self.types[node.input[0]] == TensorProto.UINT8
+        packed = data.dtype == torch.uint8
         zero = torch.tensor(float(1 << (bits - 1)) if packed else 0.0, dtype=torch.float64)
         codes = unpacked(data, bits) if packed else data
         if len(i) > 3 and i[3] is not None:
@@ -233,6 +233,9 @@ class Graph:
             size = q.shape[-1] // (h + 2 * g)
             q, k, v = q.split([h * size, g * size, g * size], -1)
         q, k, v = heads_of(q, h), heads_of(k, g), heads_of(v, g)
+        if i[14] is not None:
+            q, k = (self.op_SimplifiedLayerNormalization(node, [x, w], {"epsilon": a.get("qk_norm_epsilon", 1e-6)})
+                    for x, w in ((q, i[14]), (k, i[15])))
         if a.get("do_rotary"):
             positions = torch.arange(q.shape[2])[None]
             q, k = (turned(x, i[7][positions][:, None], i[8][positions][:, None], a.get("rotary_interleaved", 0))
@@ -247,6 +250,40 @@ class Graph:
         keys = torch.arange(scores.shape[-1]) <= i[5].reshape(-1, 1)
         scores = scores.masked_fill(~keys[:, None, None], -1e30)
         return (torch.softmax(scores, -1).matmul(v).transpose(1, 2).flatten(2), *present)
+
+    def op_QMoE(self, node, i, a):
+        """Experts by swiglu of interleaved rows, in codes; what a token's experts weigh adds up to 1."""
+        i = i + [None] * (15 - len(i))
+        x, bits, k = i[0].flatten(0, -2), a.get("expert_weight_bits", 4), a["k"]
+        fc1, fc2 = (torch.stack([self.expert(c, s, None if z is None else z[e], bits, a.get("block_size", 0)) for e, (c, s) in enumerate(zip(codes, scales))])
+                    for codes, scales, z in ((i[2], i[3], i[11]), (i[5], i[6], i[12])))
+        share, chosen = torch.topk(torch.softmax(i[1], -1), k)
+        share = share / share.sum(-1, True)
+        y = torch.zeros_like(x)
+        for n in range(k):
+            e = chosen[:, n]
+            h = torch.einsum("td,tnd->tn", x, fc1[e]) + (0 if i[4] is None else i[4][e])
+            gate, linear = h[:, ::2], h[:, 1::2]
+            h = gate * torch.sigmoid(a["activation_alpha"] * gate) * (linear + a["activation_beta"])
+            y = y + share[:, n:n + 1] * (torch.einsum("td,tnd->tn", h, fc2[e]) + (0 if i[7] is None else i[7][e]))
+        return y.reshape(i[0].shape)
+
+    def expert(self, codes, scales, zero_points, bits, block):
+        n, k = codes.shape[0], codes.shape[1] * 8 // bits
+        return decode_nbits(codes, scales, zero_points, k, n, block or k, bits)
+
+    def op_CausalConvWithState(self, node, i, a):
+        i = i + [None] * (4 - len(i))
+        past = torch.zeros(*i[0].shape[:2], i[1].shape[2] - 1, dtype=torch.float64) if i[3] is None else i[3]
+        x = torch.cat([past, i[0]], 2)
+        y = torch.nn.functional.conv1d(x, i[1], i[2], groups=i[1].shape[0])
+        y = y if a.get("activation", b"none") == b"none" else torch.nn.functional.silu(y)
+        return y, x[:, :, x.shape[2] - past.shape[2]:]
+
+    def op_If(self, node, i, a):
+        branch = a["then_branch" if i[0].item() else "else_branch"]
+        values = Graph(self.weights, {}).run(branch, dict(self.values))
+        return [values[o.name] for o in branch.output]
 
     # ---- elements ----
 
@@ -366,6 +403,9 @@ class Graph:
         if batch:
             raise NotImplementedError("GatherND of batches")
         return i[0][tuple(i[1].long().unbind(-1))]
+
+    def op_ScatterElements(self, node, i, a):
+        return i[0].scatter(a.get("axis", 0), i[1].long(), i[2])
 
     def op_ScatterND(self, node, i, a):
         y = i[0].clone()

@@ -173,6 +173,7 @@ static bool is_known_form(const ebb_foreign *f, const ebb_heads *h, const ebb_ty
 void ebb_dialect_group_query_attention(ebb_build *b, ebb_foreign *f)
 {
     ebb_type x;
+    const bool rotary = ebb_attr_int(&f->attrs, "do_rotary", 0) != 0;
     int64_t window = ebb_attr_int(&f->attrs, "local_window_size", -1);
     ebb_heads h = {.count = ebb_attr_int(&f->attrs, "num_heads", 0),
                    .of_keys = ebb_attr_int(&f->attrs, "kv_num_heads", 0),
@@ -186,11 +187,15 @@ void ebb_dialect_group_query_attention(ebb_build *b, ebb_foreign *f)
         f->declines = "it is of a form that is not known here";
         return;
     }
+    if (rotary && (ebb_heads_last_dim(b, f->x[7]) < 1 || ebb_heads_last_dim(b, f->x[8]) < 1)) {
+        f->declines = "the shapes of its tables of sines and cosines are not known";
+        return;
+    }
     split_groups(b, f, &h, x.dims[2]);
     h.q = normed(b, f, h.q, f->x[14]);
     h.k = normed(b, f, h.k, f->x[15]);
     ebb_value at = places_of(b, f, &h, x.dims[1]);
-    if (ebb_attr_int(&f->attrs, "do_rotary", 0) != 0) {
+    if (rotary) {
         int64_t half = ebb_heads_last_dim(b, f->x[7]);
         bool interleaved = ebb_attr_int(&f->attrs, "rotary_interleaved", 0) != 0;
         ebb_value cos = rows_of(b, f->x[7], at, x.dims[1]);
