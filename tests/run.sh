@@ -35,6 +35,16 @@ fetch_oracles() {
         esac
     done
 }
+# One header of 300 MB, where CUDA came without it.
+fetch_nccl() {
+    local nccl=.oracles/nccl-2.32.3
+    [ -f /usr/local/cuda/include/nccl.h ] || [ -f "$nccl/nvidia/nccl/include/nccl.h" ] && return 0
+    mkdir -p .oracles/wheels "$nccl"
+    python3 -m pip download -q --no-deps --only-binary :all: --platform manylinux_2_27_x86_64 --require-hashes \
+        -r tests/oracle_nccl.txt -d .oracles/wheels || return 1
+    python3 -m zipfile -e .oracles/wheels/nvidia_nccl_cu13-*.whl "$nccl" && rm -r "$nccl"/nvidia/nccl/lib
+}
+command -v nvcc >/dev/null && { fetch_nccl || say "SKIP: NCCL's header could not be fetched"; }
 fetch_oracles || say "SKIP: the wheels of onnx and onnxruntime could not be fetched; what needs them will skip"
 
 run() {

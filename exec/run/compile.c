@@ -257,7 +257,7 @@ static ebb_status open_mover(ebb_program *p, const ebb_compile_options *o, ebb_a
 {
     const ebb_memory *m = &p->plan.memory;
     bool starts = m->away_count > 0;
-    for (uint32_t k = 0; k < p->plan.count; k++)
+    for (uint32_t k = 0; k < p->plan.count && p->device->is_host; k++) // another device has streams
         starts = starts || ebb_op_has(p->plan.calls[k].op, EBB_STARTS);
     if (!starts)
         return NULL;

@@ -5,10 +5,31 @@
 #include "kernels/away/group_shared.h"
 #include "onnx/words/arena.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- joining ---- */
+
+/* Each process of a machine has a GPU to itself: that of its place among them, of those that it may see. Before CUDA
+ * is asked for the first time. Who has left it one alone, or fewer than processes, is not contradicted. */
+static void choose_gpu(int place)
+{
+    const char *seen = getenv("CUDA_VISIBLE_DEVICES");
+    char own[64];
+    (void)snprintf(own, sizeof own, "%d", place);
+    if (seen != NULL) {
+        if (strchr(seen, ',') == NULL)
+            return;
+        for (; place > 0 && seen != NULL; place--)
+            seen = strchr(seen, ',') != NULL ? strchr(seen, ',') + 1 : NULL;
+        if (seen == NULL)
+            return;
+        (void)snprintf(own, sizeof own, "%.*s", (int)strcspn(seen, ","), seen);
+    }
+    if (place >= 0)
+        (void)setenv("CUDA_VISIBLE_DEVICES", own, 1);
+}
 
 EBB_API ebb_status ebb_group_join(ebb_group **group)
 {
@@ -20,14 +41,13 @@ EBB_API ebb_status ebb_group_join(ebb_group **group)
     ebb_group *g = ebb_alloc(sizeof *g);
     if (g == NULL)
         return ebb_error_memory();
-    *g = (ebb_group){.transport = &ebb_transport_shared, .ranks = 1};
-    ebb_status status = where != NULL
-                            ? ebb_shared_join(&g->context, &g->rank, &g->ranks, where)
-                            : ebb_mpi_join(&g->transport, &g->context, &g->rank, &g->ranks);
-    if (status == NULL)
+    ebb_status status = where != NULL ? ebb_shared_join(g, where) : ebb_mpi_join(g);
+    if (status == NULL) {
+        choose_gpu(where != NULL ? g->rank : ebb_mpi_place());
         *group = g;
-    else
+    } else {
         ebb_free(g);
+    }
     (void)unsetenv(EBB_SHARED_VARIABLE); // what this process starts is no member
     return status;
 }

@@ -37,6 +37,7 @@ struct ebb_group {
     const ebb_transport *transport;
     void *context;
     int rank, ranks;
+    double late_s;                  /* so long one may keep the others waiting */
     uint64_t exchanges, sent_bytes; /* to the others */
 };
 

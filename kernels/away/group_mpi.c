@@ -22,12 +22,14 @@ typedef struct head { /* which exchange it is */
     char what[108];
 } head;
 
-/* By what its launcher puts into the environment of a process: how many there are. */
+/* By what its launcher puts into the environment of a process: how many there are, and its place among those of a
+ * machine. */
 static const struct launcher {
-    const char *variable, *object, *title, *package;
+    const char *variable, *place, *object, *title, *package;
 } launchers[] = {
-    {"OMPI_COMM_WORLD_SIZE", "libebb_mpi_openmpi.so", "Open MPI", "libopenmpi-dev"},
-    {"PMI_SIZE", "libebb_mpi_mpich.so", "MPICH", "libmpich-dev"},
+    {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "libebb_mpi_openmpi.so", "Open MPI",
+     "libopenmpi-dev"},
+    {"PMI_SIZE", "MPI_LOCALRANKID", "libebb_mpi_mpich.so", "MPICH", "libmpich-dev"},
 };
 
 static const struct launcher *launcher_here(void)
@@ -135,24 +137,35 @@ static double patience(void)
     return seconds > 0 && seconds <= 1e9 ? seconds : 600;
 }
 
-ebb_status ebb_mpi_join(const ebb_transport **transport, void **context, int *rank, int *ranks)
+int ebb_mpi_place(void)
 {
+    const struct launcher *l = launcher_here();
+    const char *said = l != NULL ? getenv(l->place) : NULL;
+    return said != NULL ? (int)strtol(said, NULL, 10) : -1;
+}
+
+ebb_status ebb_mpi_join(ebb_group *group)
+{
+    int rank, ranks;
     const struct launcher *l = launcher_here();
     const ebb_mpi *mpi;
     EBB_TRY(open_object(&mpi, l));
     side *s = ebb_alloc(sizeof *s);
     if (s == NULL)
         return ebb_error_memory();
-    const char *why = mpi->join(rank, ranks);
+    const char *why = mpi->join(&rank, &ranks);
     ebb_status status =
-        why != NULL ? ebb_error(EBB_USAGE, "%s: %s", l->title, why) : check(l, *ranks);
+        why != NULL ? ebb_error(EBB_USAGE, "%s: %s", l->title, why) : check(l, ranks);
     if (status != NULL) {
         mpi->leave();
         ebb_free(s);
         return status;
     }
-    *s = (side){.mpi = mpi, .rank = *rank, .ranks = *ranks, .late_s = patience()};
-    *transport = &transport_mpi;
-    *context = s;
+    *s = (side){.mpi = mpi, .rank = rank, .ranks = ranks, .late_s = patience()};
+    *group = (ebb_group){.transport = &transport_mpi,
+                         .context = s,
+                         .rank = rank,
+                         .ranks = ranks,
+                         .late_s = s->late_s};
     return NULL;
 }

@@ -228,7 +228,8 @@ static void leave(void *context)
     ebb_free(s);
 }
 
-const ebb_transport ebb_transport_shared = {.exchange = exchange, .speaks = speaks, .close = leave};
+static const ebb_transport transport_shared = {
+    .exchange = exchange, .speaks = speaks, .close = leave};
 
 /* ---- joining ---- */
 
@@ -270,7 +271,7 @@ static ebb_status take_rank(side *s, long rank)
     return NULL;
 }
 
-ebb_status ebb_shared_join(void **context, int *rank, int *ranks, const char *where)
+ebb_status ebb_shared_join(ebb_group *group, const char *where)
 {
     char *end, *rest;
     const long descriptor = strtol(where, &end, 10);
@@ -294,9 +295,11 @@ ebb_status ebb_shared_join(void **context, int *rank, int *ranks, const char *wh
         return status;
     }
     (void)close((int)descriptor);
-    *context = s;
-    *rank = s->rank;
-    *ranks = s->ranks;
+    *group = (ebb_group){.transport = &transport_shared,
+                         .context = s,
+                         .rank = s->rank,
+                         .ranks = s->ranks,
+                         .late_s = (double)s->shared->terms.late_ms / 1000};
     return NULL;
 }
 

@@ -13,10 +13,8 @@
 
 #define EBB_SHARED_VARIABLE "EBB_GROUP" /* in the environment: "DESCRIPTOR:RANK" */
 
-extern const ebb_transport ebb_transport_shared;
-
 /* EBB_USAGE: the text names no such memory, or another process has its rank. */
-ebb_status ebb_shared_join(void **context, int *rank, int *ranks, const char *where);
+ebb_status ebb_shared_join(ebb_group *group, const char *where);
 
 /* ---- for who starts the processes ---- */
 

@@ -6,7 +6,7 @@
 #include "kernels/cuda/fuse/compile.h"
 #include "kernels/cuda/library/lt.h"
 #include "kernels/cuda/library/find_library.h"
-#include "kernels/cuda/library/lt.h"
+#include "kernels/cuda/library/nccl.h"
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/library/rates.h"
 #include "kernels/plugin.h"
@@ -24,6 +24,7 @@ static void close_queue(void *opened)
     ebb_cuda_cublas_close(q->cublas);
 #endif
     ebb_gpu_forget(q->record);
+    ebb_cuda_beside_close(q);
     for (uint32_t k = 0; k < q->mark_capacity; k++)
         ebb_gpu_unmark(q->marks[k]);
     ebb_free(q->marks);
@@ -100,6 +101,9 @@ static ebb_status begin(void *opened, uint64_t step, bool *replays)
     *replays = q->record != NULL && !q->profiles;
     q->mark_count = 0;
     q->number = step;
+    q->walked = !*replays;
+    if (q->nccl != NULL && q->walked)
+        ebb_nccl_begin(q->nccl);
     EBB_TRY(ebb_gpu_copy(q->stream, q->step, head, sizeof head, EBB_TO_DEVICE));
     q->records = !*replays && !q->profiles && q->warm && !q->unrecorded && step > 0;
     if (q->records && ebb_gpu_record(q->stream) != NULL) {
@@ -129,13 +133,14 @@ static ebb_status end(void *opened, ebb_fault *fault)
 {
     ebb_cuda_queue *q = (ebb_cuda_queue *)opened;
     memset(fault, 0, sizeof *fault);
+    EBB_TRY(ebb_cuda_beside_end(q));
     if (q->records) {
         EBB_TRY(ebb_gpu_recorded(q->stream, &q->record));
         q->records = false;
     }
     if (q->record != NULL && !q->profiles)
         EBB_TRY(ebb_gpu_replay(q->stream, q->record));
-    EBB_TRY(ebb_gpu_wait(q->stream));
+    EBB_TRY(q->nccl != NULL ? ebb_nccl_wait(q->nccl, q->stream) : ebb_gpu_wait(q->stream));
     q->warm = true;
     if (q->visit_error != NULL) {
         ebb_status status = q->visit_error;
@@ -149,6 +154,8 @@ static bool abandon(void *opened)
 {
     ebb_cuda_queue *q = (ebb_cuda_queue *)opened;
     const bool again = q->records;
+    for (ebb_cuda_started *s = q->started; s != NULL; s = s->next)
+        s->memory = NULL;
     if (again) {
         void *part = NULL;
         (void)ebb_gpu_recorded(q->stream, &part);
@@ -157,6 +164,8 @@ static bool abandon(void *opened)
         q->record = NULL;
         q->records = false;
         q->unrecorded = true;
+    } else if (q->nccl != NULL) {
+        ebb_nccl_give_up(q->nccl);
     }
     (void)ebb_gpu_wait(q->stream);
     q->visit_error = NULL;
@@ -436,6 +445,7 @@ static void libraries(char *text, size_t size)
     add_cudnn(text, size, is_here);
     add_cublaslt(text, size, is_here);
     ebb_nvrtc_library(text, size);
+    ebb_nccl_library(text, size);
 }
 
 /* ---- the table ---- */

@@ -93,8 +93,8 @@ static ebb_status nothing_there(void)
     ebb_status status = ebb_error(EBB_DEVICE, "there is no CUDA device on this machine");
     if (visible != NULL)
         return ebb_hint(status,
-                        "CUDA_VISIBLE_DEVICES is '%.64s', which may hide it; --backend cpu "
-                        "needs none",
+                        "CUDA_VISIBLE_DEVICES is '%.64s', which may hide it, and of several "
+                        "processes each needs one to itself; --backend cpu needs none",
                         visible);
     return ebb_hint(status, "`nvidia-smi -L` lists what the driver sees; --backend cpu needs none");
 }
@@ -272,6 +272,13 @@ ebb_status ebb_gpu_wait(void *stream)
     return failed(cudaStreamSynchronize((cudaStream_t)stream), "waiting for the device");
 }
 
+ebb_status ebb_gpu_done(void *stream, bool *is_done)
+{
+    const cudaError_t error = cudaStreamQuery((cudaStream_t)stream);
+    *is_done = error != cudaErrorNotReady;
+    return *is_done ? failed(error, "asking the device") : NULL;
+}
+
 /* ---- launches ---- */
 
 ebb_status ebb_gpu_launch(void *stream, ebb_gpu_kernel kernel, ebb_gpu_grid blocks,
@@ -379,6 +386,12 @@ void ebb_gpu_unmark(void *mark)
 {
     if (mark != NULL)
         (void)cudaEventDestroy((cudaEvent_t)mark);
+}
+
+ebb_status ebb_gpu_follow(void *stream, void *mark)
+{
+    return failed(cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)mark, 0),
+                  "putting work behind other work");
 }
 
 /* ---- facts ---- */

@@ -29,6 +29,7 @@ void *ebb_gpu_shared(size_t bytes); /* the host reaches it too; NULL: none */
 ebb_status ebb_gpu_copy(void *stream, void *to, const void *from, size_t bytes, ebb_gpu_way way);
 ebb_status ebb_gpu_clear(void *stream, void *to, size_t bytes); /* zeros */
 ebb_status ebb_gpu_wait(void *stream);
+ebb_status ebb_gpu_done(void *stream, bool *is_done); /* does not wait */
 
 /* Memory of the host, and copies to and from it that nobody waits for. */
 ebb_status ebb_gpu_stage(size_t bytes, void **memory);
@@ -59,6 +60,9 @@ void ebb_gpu_forget(void *record);
 ebb_status ebb_gpu_mark(void *stream, void **mark); /* *mark NULL: makes one; else used again */
 int64_t ebb_gpu_between(void *mark, void *later);   /* ns; after wait */
 void ebb_gpu_unmark(void *mark);
+/* What the stream is given from now on waits for all that was given to the mark's before it was made. Where that one
+ * records, so does this one from then on, into the same record; until that follows it in turn. */
+ebb_status ebb_gpu_follow(void *stream, void *mark);
 
 ebb_status ebb_gpu_facts(ebb_device_facts *facts); /* allocated_bytes is left alone */
 

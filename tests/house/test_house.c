@@ -46,7 +46,9 @@ static const struct {
     {"kernels/fast/onednn",
      {"kernels/.", "kernels/math/", "kernels/call/", "kernels/plain/", "kernels/fast/.", WORDS}},
     {"kernels/away/mpi", {"kernels/away/."}},
-    {"kernels/cuda", {"kernels/.", "kernels/math/", "kernels/call/", "kernels/cuda/", WORDS}},
+    {"kernels/cuda",
+     {"kernels/.", "kernels/math/", "kernels/call/", "kernels/away/group.h",
+      "kernels/away/pieces.h", "kernels/cuda/", WORDS}},
     /* how a graph is changed */
     {"rewrite", {"onnx/", "ebb.h"}},
     /* what it weighs, and the step */

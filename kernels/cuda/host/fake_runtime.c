@@ -269,7 +269,24 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     return said(ebb_host_wait(stream_of(stream)));
 }
 
-cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t work, void *context)
+/* ebb_fake.stuck: something on the device never ends. */
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+    bool is_done;
+    FAULT();
+    return ebb_fake.stuck ? cudaErrorNotReady : said(ebb_host_done(stream_of(stream), &is_done));
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
+{
+    FAULT();
+    (void)flags;
+    return said(ebb_host_follow(stream_of(stream), (void *)event));
+}
+
+/* What lies in place of NCCL looks it up. */
+__attribute__((visibility("default"))) cudaError_t
+cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t work, void *context)
 {
     FAULT();
     return said(ebb_host_visit(stream_of(stream), work, context));

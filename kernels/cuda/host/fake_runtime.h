@@ -26,6 +26,7 @@ typedef struct ebb_fake_runtime {
     int64_t live;       /* what was made and is not gone: memory, streams, events, graphs */
     int capability;
     uint64_t free_bytes;
+    bool stuck;
 } ebb_fake_runtime;
 
 /* Exported by the plugin, to be found by dlsym(). */

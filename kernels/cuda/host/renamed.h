@@ -15,6 +15,7 @@
 #define ebb_gpu_copy ebb_host_copy
 #define ebb_gpu_clear ebb_host_clear
 #define ebb_gpu_wait ebb_host_wait
+#define ebb_gpu_done ebb_host_done
 #define ebb_gpu_stage ebb_host_stage
 #define ebb_gpu_unstage ebb_host_unstage
 #define ebb_gpu_copy_later ebb_host_copy_later
@@ -27,4 +28,5 @@
 #define ebb_gpu_mark ebb_host_mark
 #define ebb_gpu_between ebb_host_between
 #define ebb_gpu_unmark ebb_host_unmark
+#define ebb_gpu_follow ebb_host_follow
 #define ebb_gpu_facts ebb_host_facts

@@ -50,7 +50,7 @@ typedef struct fiber {
     void *fake; /* the sanitizer's */
 } fiber;
 
-typedef struct noted { /* a launch or a copy, kept in a record */
+typedef struct noted { /* a launch or a copy, kept in a record or until it is asked for */
     struct noted *next;
     ebb_gpu_kernel kernel; /* NULL: a copy; to with from NULL: a clear */
     void (*work)(void *);  /* NULL, or what the host does with `to` */
@@ -64,10 +64,16 @@ typedef struct noted { /* a launch or a copy, kept in a record */
 
 enum { MOST_LOADED = 1024 };
 
+/* Work of one stream is done when it is given. Of one that is beside another, which it has followed first, it is
+ * when that asks for it, where $EBB_CUDA_ORDER is "reverse": as late as a device may be. */
 typedef struct stream {
     bool records;
     noted *first, **last;
-    uint32_t loaded; /* kernels that were launched without being recorded */
+    struct stream *leader, *beside;
+    noted *held, **held_last;
+    uint64_t given, done, asked;   /* beside another: pieces of work */
+    uint64_t record_count, joined; /* joined: the leader's record that it belongs to */
+    uint32_t loaded;               /* kernels that were launched without being recorded */
     ebb_gpu_kernel kernels[MOST_LOADED];
 } stream;
 
@@ -293,6 +299,12 @@ static ebb_status run_blocks(ebb_gpu_grid blocks, uint32_t shared_bytes)
     return NULL;
 }
 
+static bool is_reverse(void)
+{
+    const char *order = getenv("EBB_CUDA_ORDER");
+    return order != NULL && strcmp(order, "reverse") == 0;
+}
+
 static ebb_status run_kernel(ebb_gpu_kernel kernel, ebb_gpu_grid blocks, uint32_t threads,
                              uint32_t shared_bytes, const void *args, size_t bytes)
 {
@@ -302,8 +314,7 @@ static ebb_status run_kernel(ebb_gpu_kernel kernel, ebb_gpu_grid blocks, uint32_
         const char *wrong = player->launch(kernel, grid, threads, shared_bytes, args, bytes);
         return wrong != NULL ? ebb_error(EBB_RUNTIME, "a kernel: %s", wrong) : NULL;
     }
-    const char *order = getenv("EBB_CUDA_ORDER");
-    host.reverse = order != NULL && strcmp(order, "reverse") == 0;
+    host.reverse = is_reverse();
     host.kernel = kernel;
     host.args = args;
     ebb_host.threads = threads;
@@ -350,12 +361,19 @@ ebb_status ebb_gpu_open(void **opened)
     if (s == NULL)
         return ebb_error_memory();
     memset(s, 0, sizeof *s);
+    s->held_last = &s->held;
     *opened = s;
     return NULL;
 }
 
-void ebb_gpu_close(void *s)
+void ebb_gpu_close(void *opened)
 {
+    stream *s = opened;
+    if (s == NULL)
+        return;
+    ebb_gpu_forget(s->held);
+    if (s->leader != NULL)
+        s->leader->beside = NULL;
     ebb_free(s);
 }
 
@@ -388,7 +406,7 @@ void ebb_gpu_release(void *memory)
     ebb_free_aligned(memory);
 }
 
-static ebb_status note(stream *s, const noted *what, const void *args)
+static ebb_status keep(noted ***last, const noted *what, const void *args)
 {
     size_t bytes = what->kernel != NULL ? what->bytes : 0;
     noted *n = ebb_alloc_aligned(16, (sizeof *n + bytes + 15) / 16 * 16);
@@ -398,26 +416,64 @@ static ebb_status note(stream *s, const noted *what, const void *args)
     if (args != NULL)
         memcpy(n->args, args, bytes);
     n->next = NULL;
-    *s->last = n;
-    s->last = &n->next;
+    **last = n;
+    *last = &n->next;
     return NULL;
 }
 
-static ebb_status move(void *opened, void *to, const void *from, size_t bytes)
+static ebb_status carry_out(const noted *n, const void *args)
 {
-    stream *s = opened;
-    if (s->records) {
-        noted n = {.to = to, .from = from, .bytes = bytes};
-        return note(s, &n, NULL);
-    }
+    if (n->work != NULL)
+        return n->work(n->to), NULL;
+    if (n->kernel != NULL)
+        return run_kernel(n->kernel, n->blocks, n->threads, n->shared_bytes, args, n->bytes);
     const ebb_host_player *player = ebb_host_player_named();
-    if (from == NULL)
-        memset(to, 0, bytes);
-    else if (bytes > 0)
-        memmove(to, from, bytes);
+    if (n->from == NULL)
+        memset(n->to, 0, n->bytes);
+    else if (n->bytes > 0)
+        memmove(n->to, n->from, n->bytes);
     if (player != NULL)
-        player->written(to, bytes);
+        player->written(n->to, n->bytes);
     return NULL;
+}
+
+/* Now, or into the record of who leads. */
+static ebb_status pass_on(stream *s, const noted *n, const void *args)
+{
+    stream *to = s->leader != NULL ? s->leader : s;
+    if (!to->records)
+        return carry_out(n, args);
+    if (to != s && s->joined != to->record_count)
+        return ebb_error(EBB_RUNTIME, "work beside a step that is recorded does not follow it");
+    return keep(&to->last, n, args);
+}
+
+static ebb_status give(stream *s, const noted *n, const void *args)
+{
+    s->given++;
+    return s->leader != NULL && is_reverse() ? keep(&s->held_last, n, args) : pass_on(s, n, args);
+}
+
+/* What was given first, until so many pieces of work are done. */
+static ebb_status ask_for(stream *s, uint64_t count)
+{
+    s->asked = count > s->asked ? count : s->asked;
+    while (s->held != NULL && s->done < count) {
+        noted *n = s->held;
+        ebb_status status = pass_on(s, n, n->args);
+        s->held = n->next;
+        s->held_last = s->held != NULL ? s->held_last : &s->held;
+        s->done++;
+        ebb_free_aligned(n);
+        EBB_TRY(status);
+    }
+    return NULL;
+}
+
+static ebb_status move(stream *s, void *to, const void *from, size_t bytes)
+{
+    const noted n = {.to = to, .from = from, .bytes = bytes};
+    return give(s, &n, NULL);
 }
 
 ebb_status ebb_gpu_copy(void *opened, void *to, const void *from, size_t bytes, ebb_gpu_way way)
@@ -448,13 +504,8 @@ ebb_status ebb_gpu_copy_later(void *opened, void *to, const void *from, size_t b
 
 ebb_status ebb_gpu_visit(void *opened, void (*work)(void *), void *context)
 {
-    stream *s = opened;
-    if (s->records) {
-        noted n = {.to = context, .work = work};
-        return note(s, &n, NULL);
-    }
-    work(context);
-    return NULL;
+    const noted n = {.to = context, .work = work};
+    return give(opened, &n, NULL);
 }
 
 ebb_status ebb_gpu_clear(void *opened, void *to, size_t bytes)
@@ -467,6 +518,12 @@ ebb_status ebb_gpu_wait(void *opened)
     const stream *s = opened;
     return s->records ? ebb_error(EBB_RUNTIME, "a step that is recorded waits for the device")
                       : NULL;
+}
+
+ebb_status ebb_gpu_done(void *opened, bool *is_done)
+{
+    *is_done = true;
+    return ebb_gpu_wait(opened);
 }
 
 /* Was the kernel launched before? If not, it was now. A step that is recorded must not be the first
@@ -487,7 +544,7 @@ static ebb_status can_record(stream *s, ebb_gpu_kernel kernel)
 {
     const char *records = getenv("EBB_CUDA_RECORDS");
     const bool loaded = is_loaded(s, kernel);
-    if (!s->records)
+    if (!s->records && (s->leader == NULL || !s->leader->records))
         return NULL;
     if (!loaded)
         return ebb_error(EBB_RUNTIME, "a kernel is loaded while a step is recorded");
@@ -507,20 +564,19 @@ ebb_status ebb_gpu_launch(void *opened, ebb_gpu_kernel kernel, ebb_gpu_grid bloc
                          "%u blocks of %u threads with %u bytes",
                          blocks.x, blocks.y, blocks.z, threads, shared_bytes);
     EBB_TRY(can_record(s, kernel));
-    if (!s->records)
-        return run_kernel(kernel, blocks, threads, shared_bytes, args, bytes);
-    noted n = {.kernel = kernel,
-               .blocks = blocks,
-               .threads = threads,
-               .shared_bytes = shared_bytes,
-               .bytes = bytes};
-    return note(s, &n, args);
+    const noted n = {.kernel = kernel,
+                     .blocks = blocks,
+                     .threads = threads,
+                     .shared_bytes = shared_bytes,
+                     .bytes = bytes};
+    return give(s, &n, args);
 }
 
 ebb_status ebb_gpu_record(void *opened)
 {
     stream *s = opened;
     s->records = true;
+    s->record_count++;
     s->first = NULL;
     s->last = &s->first;
     return NULL;
@@ -532,18 +588,21 @@ ebb_status ebb_gpu_recorded(void *opened, void **record)
     s->records = false;
     *record = s->first;
     s->first = NULL;
-    return NULL;
+    stream *b = s->beside;
+    if (b == NULL || b->asked == b->given)
+        return NULL;
+    ebb_gpu_forget(b->held);
+    b->held = NULL;
+    b->held_last = &b->held;
+    b->done = b->asked = b->given;
+    return ebb_error(EBB_RUNTIME, "a step that is recorded ends before what is beside it");
 }
 
 ebb_status ebb_gpu_replay(void *opened, void *record)
 {
+    (void)opened;
     for (const noted *n = record; n != NULL; n = n->next)
-        if (n->work != NULL)
-            n->work(n->to);
-        else
-            EBB_TRY(n->kernel != NULL ? run_kernel(n->kernel, n->blocks, n->threads,
-                                                   n->shared_bytes, n->args, n->bytes)
-                                      : move(opened, n->to, n->from, n->bytes));
+        EBB_TRY(carry_out(n, n->args));
     return NULL;
 }
 
@@ -557,17 +616,34 @@ void ebb_gpu_forget(void *record)
 
 typedef struct mark {
     int64_t ns;
+    stream *of;
+    uint64_t given; /* to it, before the mark */
 } mark;
 
 ebb_status ebb_gpu_mark(void *opened, void **made)
 {
-    (void)opened;
+    stream *s = opened; // NULL: it is not yet of any
     struct timespec t;
     if (*made == NULL && (*made = ebb_alloc(sizeof(mark))) == NULL)
         return ebb_error_memory();
     (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    ((mark *)*made)->ns = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+    *(mark *)*made =
+        (mark){(int64_t)t.tv_sec * 1000000000 + t.tv_nsec, s, s != NULL ? s->given : 0};
     return NULL;
+}
+
+ebb_status ebb_gpu_follow(void *opened, void *made)
+{
+    stream *s = opened;
+    const mark *m = made;
+    stream *other = m->of;
+    if (s->leader == NULL && other->leader == NULL) {
+        s->leader = other;
+        other->beside = s;
+    }
+    if (s->leader == other)
+        s->joined = other->record_count;
+    return other->leader == s ? ask_for(other, m->given) : NULL;
 }
 
 int64_t ebb_gpu_between(void *earlier, void *later)

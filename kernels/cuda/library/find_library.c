@@ -27,7 +27,8 @@ static void *open_in_list(const char *folders, const char *name)
 
 static void *open_in_wheels(const char *environment, const char *name)
 {
-    static const char *const wheels[] = {"cu13/lib", "cuda_nvrtc/lib", "cublas/lib", "cudnn/lib"};
+    static const char *const wheels[] = {"cu13/lib", "cuda_nvrtc/lib", "cublas/lib", "cudnn/lib",
+                                         "nccl/lib"};
     void *library = NULL;
     for (int minor = 9; environment != NULL && library == NULL && minor < 20; minor++)
         for (size_t i = 0; i < sizeof wheels / sizeof wheels[0] && library == NULL; i++) {
