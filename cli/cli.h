@@ -160,8 +160,16 @@ int cli_save_lives(const cli *c, const json_t *o);
 
 /* Opens files[0], applies --dim, --shape and --trust. */
 ebb_status cli_open(const cli *c, ebb_model **model);
-/* So does this. *rows: how many --dim or --shape gives to an input; 0: they do not say. */
-ebb_status cli_open_rows(const cli *c, ebb_model **model, int64_t *rows);
+/* So does this, and says which sizes these options give: those of inputs before and after. */
+typedef struct cli_sizes {
+    ebb_model_facts *before, *after; /* NULL: neither option is there */
+    int64_t rows;                    /* of an input; 0: they do not say */
+} cli_sizes;
+
+ebb_status cli_open_sizes(const cli *c, ebb_model **model, cli_sizes *sizes);
+/* Whether what data were bound to has these sizes still, but for the rows; else says so. An exit code. */
+int cli_check_sizes(const cli_sizes *sizes, const ebb_model *model);
+void cli_free_sizes(cli_sizes *sizes);
 ebb_status cli_open_at(const cli *c, ebb_model **model, int file);
 ebb_status cli_open_unbound(const cli *c, ebb_model **model, int file); /* without all that */
 ebb_status cli_bind(const cli *c, ebb_model *model); /* --dim, --shape, --trust alone */
@@ -227,7 +235,8 @@ ebb_status cli_bind_rows(ebb_model *model, ebb_data *data, const cli_map *map, i
 ebb_status cli_find_feeds(const ebb_model *model, ebb_data *data, cli_map *map);
 /* Of two folders of pictures: the same classes. An exit code. */
 int cli_check_classes(const ebb_data *data, const ebb_data *others, const char *path);
-void cli_notes(const ebb_data *data); /* what is worth knowing of them, on stderr */
+/* What is worth knowing of them, on stderr, but what was said of those before; NULL: nothing was. */
+void cli_notes(const ebb_data *data, const ebb_data *before);
 
 /* ---- training and comparing ---- */
 
@@ -257,7 +266,7 @@ void cli_print_metrics(FILE *out, const json_t *metrics);
 /* What the words say of the loop; or a sentence on stderr and false. */
 bool cli_trainer_options(const cli *c, ebb_trainer_options *o);
 /* --dim and --shape may say how many rows a step takes, as --batch does. An exit code. */
-int cli_take_rows(const cli *c, ebb_trainer_options *o, int64_t rows);
+int cli_take_rows(const cli *c, int64_t *batch, int64_t rows);
 
 /* progress.c: one line that is drawn again and again, where stderr is a terminal, and lines above
  * it. */

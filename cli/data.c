@@ -179,9 +179,19 @@ int cli_check_classes(const ebb_data *data, const ebb_data *others, const char *
                             path);
 }
 
-void cli_notes(const ebb_data *data)
+static bool has_note(const ebb_data *data, const char *text)
 {
     const char *note;
     for (size_t i = 0; data != NULL && (note = ebb_data_note(data, i)) != NULL; i++)
-        cli_note("note: %s", note);
+        if (strcmp(note, text) == 0)
+            return true;
+    return false;
+}
+
+void cli_notes(const ebb_data *data, const ebb_data *before)
+{
+    const char *note;
+    for (size_t i = 0; data != NULL && (note = ebb_data_note(data, i)) != NULL; i++)
+        if (!has_note(before, note))
+            cli_note("note: %s", note);
 }

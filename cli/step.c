@@ -138,23 +138,51 @@ static int64_t rows_that_are_new(const ebb_model_facts *before, const ebb_model_
     return 0;
 }
 
-ebb_status cli_open_rows(const cli *c, ebb_model **model, int64_t *rows)
+ebb_status cli_open_sizes(const cli *c, ebb_model **model, cli_sizes *sizes)
 {
-    ebb_model_facts *before = NULL, *after = NULL;
-    *rows = 0;
+    *sizes = (cli_sizes){NULL};
     ebb_status status = cli_open_unbound(c, model, 0);
     if (status != NULL || !(cli_has(c, "--dim") || cli_has(c, "--shape")))
         return status == NULL ? cli_bind(c, *model) : status;
-    status = ebb_facts_of(&before, *model);
+    status = ebb_facts_of(&sizes->before, *model);
     if (status == NULL)
         status = cli_bind(c, *model);
     if (status == NULL)
-        status = ebb_facts_of(&after, *model);
+        status = ebb_facts_of(&sizes->after, *model);
     if (status == NULL)
-        *rows = rows_that_are_new(before, after);
-    ebb_release(before);
-    ebb_release(after);
+        sizes->rows = rows_that_are_new(sizes->before, sizes->after);
     return status;
+}
+
+static int check_input(const ebb_named *before, const ebb_named *after, const ebb_named *now)
+{
+    const bool comparable = before->rank == after->rank && after->rank == now->rank;
+    for (int k = 1; comparable && k < now->rank; k++)
+        if (before->dims[k] != after->dims[k] && after->dims[k] != now->dims[k])
+            return cli_usage("--dim or --shape gives dim %d of input '%s' a size of %lld, and its "
+                             "array one of %lld: leave it out",
+                             k, now->name, (long long)after->dims[k], (long long)now->dims[k]);
+    return EBB_OK;
+}
+
+int cli_check_sizes(const cli_sizes *sizes, const ebb_model *model)
+{
+    ebb_model_facts *now = NULL;
+    if (sizes->after == NULL)
+        return EBB_OK;
+    ebb_status status = ebb_facts_of(&now, model);
+    int code = status != NULL ? cli_fail(status) : EBB_OK;
+    for (size_t i = 0; code == EBB_OK && i < now->input_count && i < sizes->after->input_count; i++)
+        code = check_input(&sizes->before->inputs[i], &sizes->after->inputs[i], &now->inputs[i]);
+    ebb_release(now);
+    return code;
+}
+
+void cli_free_sizes(cli_sizes *sizes)
+{
+    ebb_release(sizes->before);
+    ebb_release(sizes->after);
+    *sizes = (cli_sizes){NULL};
 }
 
 ebb_status cli_open(const cli *c, ebb_model **model)

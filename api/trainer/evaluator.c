@@ -54,8 +54,10 @@ static ebb_status make_part(part *p, const ebb_evaluator *e, ebb_program *traine
     *p = (part){NULL};
     EBB_TRY(ebb_model_copy(&p->model, e->exported));
     EBB_TRY(ebb_data_shape(e->data, p->model, o->map, batch, &rows));
-    if (o->bind != NULL)
+    if (o->bind != NULL) {
         o->bind(o->context, p->model);
+        EBB_TRY(ebb_data_shape(e->data, p->model, o->map, batch, &rows)); // arrays know better
+    }
     EBB_TRY(ebb_evaluation_pipeline(&pipeline, &step));
     const bool adapted = strstr(pipeline, ",lora") != NULL; // the values have their places then
     ebb_status status = trained != NULL && !adapted ? ebb_program_store(trained, p->model) : NULL;

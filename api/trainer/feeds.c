@@ -76,6 +76,8 @@ ebb_status ebb_trainer_steps(int64_t *steps, const ebb_trainer_options *options)
     const int64_t batch = o->batch > 0 ? o->batch : EBB_USUAL_BATCH,
                   per_epoch = o->row_count / batch;
     *steps = o->steps;
+    if (o->row_count == 0)
+        return ebb_error(EBB_USAGE, "the data have no rows");
     if (per_epoch < 1)
         return ebb_error(EBB_USAGE,
                          "%lld rows are fewer than one batch of %lld: take a smaller one",

@@ -128,8 +128,8 @@ static ebb_status take_place(ebb_trainer *t, json_t *o)
             "weights on others, write them by --save-model and train that file");
     const uint64_t seed = (uint64_t)whole_of(o, "seed");
     if (t->o.seed_is_given && seed != t->seed)
-        return ebb_error(EBB_USAGE, "%s: made with --seed %llu, which goes on", path,
-                         (unsigned long long)seed);
+        return ebb_error(EBB_USAGE, "%s: made with --seed %llu, which goes on: leave --seed out",
+                         path, (unsigned long long)seed);
     const bool shuffled = json_is_true(json_object_get(o, "shuffle"));
     if (shuffled && t->o.in_order)
         return ebb_error(EBB_USAGE, "%s: made with shuffled rows, so --no-shuffle has no effect",

@@ -48,7 +48,7 @@ int cli_open_evaluation(const cli *c, cli_evaluation *e, const char *files, cons
                                       : cli_open_data(c, files, false, e->model, &e->data);
     if (status == NULL)
         status = ebb_evaluator_new(&e->evaluator, e->model, e->data, &options);
-    cli_notes(e->data);
+    cli_notes(e->data, e->of);
     return status == NULL ? EBB_OK : cli_fail(status);
 }
 
@@ -99,9 +99,29 @@ static void show(const cli *c, const ebb_evaluator *e)
     json_decref(o);
 }
 
+/* Sizes that are asked for, of a model to look at; the one that is evaluated gets those of its arrays. */
+typedef struct probe {
+    ebb_model *model;
+    cli_sizes sizes;
+} probe;
+
+static int ask_sizes(const cli *c, probe *p, int64_t *batch)
+{
+    ebb_status status = cli_open_sizes(c, &p->model, &p->sizes);
+    return status == NULL ? cli_take_rows(c, batch, p->sizes.rows) : cli_fail(status);
+}
+
+static int check_sizes(const probe *p, const cli_evaluation *e)
+{
+    int64_t rows;
+    ebb_status status = cli_bind_rows(p->model, e->data, &e->map, e->batch, &rows);
+    return status == NULL ? cli_check_sizes(&p->sizes, p->model) : cli_fail(status);
+}
+
 int cli_eval(const cli *c)
 {
     cli_evaluation e = {.batch = cli_whole(c, "--batch", 32)};
+    probe p = {NULL};
     bool step = false;
     if (!cli_has(c, "--data"))
         return cli_usage("say what to evaluate it on: --data FILE");
@@ -116,12 +136,18 @@ int cli_eval(const cli *c)
         status = cli_has_step(e.model, &step);
     int code = status != NULL ? cli_fail(status) : cli_check_step(c, 0, step);
     if (code == EBB_OK)
+        code = ask_sizes(c, &p, &e.batch);
+    if (code == EBB_OK)
         code = cli_open_evaluation(c, &e, "--data", "--map");
+    if (code == EBB_OK)
+        code = check_sizes(&p, &e);
     if (code == EBB_OK && (status = ebb_evaluator_run(e.evaluator, NULL, NULL, NULL)) != NULL)
         code = cli_fail(status);
     if (code == EBB_OK)
         show(c, e.evaluator);
     cli_close_evaluation(&e);
     ebb_close(e.model);
+    ebb_close(p.model);
+    cli_free_sizes(&p.sizes);
     return code;
 }

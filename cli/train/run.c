@@ -121,7 +121,7 @@ static ebb_status run_once(const cli *c, ebb_model *model, ebb_data *data, const
     ebb_status status = ebb_facts_of(&before, model);
     if (status == NULL)
         status = ebb_data_whole(data, model, map->pairs, &batch);
-    cli_notes(data);
+    cli_notes(data, NULL);
     ebb_named *list = calloc(batch.count + 1, sizeof *list);
     batch.count = list != NULL ? batch.count : 0;
     for (size_t i = 0; i < batch.count; i++)

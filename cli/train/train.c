@@ -19,6 +19,7 @@ typedef struct job {
     ebb_program *program;
     ebb_trainer *trainer;
     cli_map map;
+    cli_sizes sizes;
     cli_evaluation eval;
     int64_t *order; /* rows to train on, then those held out; NULL: none is */
     const char *logs[MOST_WORDS + 1];
@@ -359,9 +360,8 @@ static int prepare(job *j)
     int64_t rows = -1, steps = 0;
     char *made = NULL;
     int code = EBB_OK;
-    int64_t asked;
-    ebb_status status = cli_open_rows(c, &j->model, &asked);
-    if (status == NULL && (code = cli_take_rows(c, &j->o, asked)) != EBB_OK)
+    ebb_status status = cli_open_sizes(c, &j->model, &j->sizes);
+    if (status == NULL && (code = cli_take_rows(c, &j->o.batch, j->sizes.rows)) != EBB_OK)
         return code;
     if (status == NULL)
         status = cli_weights(c, j->model);
@@ -374,6 +374,8 @@ static int prepare(job *j)
     const int64_t batch = j->o.batch / (step ? ebb_group_ranks(cli_launched()) : 1); // of the file
     if (status == NULL)
         status = cli_bind_rows(j->model, j->data, &j->map, batch, &rows);
+    if (status == NULL && (code = cli_check_sizes(&j->sizes, j->model)) != EBB_OK)
+        return code;
     if (status == NULL)
         status = count_rows(j, rows, &steps);
     if (status == NULL)
@@ -383,7 +385,7 @@ static int prepare(job *j)
     ebb_release(made);
     if (status == NULL)
         status = cli_find_feeds(j->model, j->data, &j->map);
-    cli_notes(j->data);
+    cli_notes(j->data, NULL);
     j->o.map = j->map.feeds;
     j->o.step = j->model;
     return status == NULL ? EBB_OK : cli_fail(status);
@@ -489,6 +491,7 @@ int cli_train(const cli *c)
     json_decref(j.last);
     json_decref(j.made);
     cli_free_map(&j.map);
+    cli_free_sizes(&j.sizes);
     free(j.order);
     ebb_data_close(j.data);
     ebb_close(j.exported);

@@ -72,19 +72,19 @@ static bool read_keep(const cli *c, ebb_trainer_options *o)
     return true;
 }
 
-int cli_take_rows(const cli *c, ebb_trainer_options *o, int64_t rows)
+int cli_take_rows(const cli *c, int64_t *batch, int64_t rows)
 {
-    const int64_t batch = cli_whole(c, "--batch", 32), parts = o->batch / batch;
-    if (rows == 0 || rows == batch)
+    const int64_t own = cli_whole(c, "--batch", 32), parts = *batch / own;
+    if (rows == 0 || rows == own)
         return EBB_OK;
     if (cli_has(c, "--batch"))
         return cli_usage(
             "--batch is %lld, and --dim or --shape gives a step %lld rows: leave one out",
-            (long long)batch, (long long)rows);
+            (long long)own, (long long)rows);
     if (parts > INT32_MAX / rows)
         return cli_usage("%lld batches of %lld rows are too many", (long long)parts,
                          (long long)rows);
-    o->batch = rows * parts;
+    *batch = rows * parts;
     return EBB_OK;
 }
 

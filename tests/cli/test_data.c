@@ -189,6 +189,63 @@ static void a_size_of_the_batch_that_is_set_counts(void **state)
          2, "--batch is 16, and --dim or --shape gives a step 8 rows: leave one out");
 }
 
+static void write_text(const char *name, const char *text)
+{
+    FILE *f = fopen(path_of(name), "w");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void sizes_that_contradict_the_data_are_refused(void **state)
+{
+    (void)state;
+    static const char *const verbs[] = {"train " MLP " --steps 1 ", "eval " MLP " "};
+    static const struct {
+        const char *words, *said;
+    } wrong[] = {
+        {"--dim nosuch=7", "no input has a dimension 'nosuch'"},
+        {"--dim batch=x", "whole number"},
+        {"--shape img:1x2", "img"},
+        {"--dim batch=8 --batch 16", "--batch is 16, and --dim or --shape gives a step 8"}};
+    char words[1024];
+    for (size_t v = 0; v < 2; v++)
+        for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+            (void)snprintf(words, sizeof words,
+                           "%s" DATA "--map label=target --loss cross-entropy %s", verbs[v],
+                           wrong[i].words);
+            says(words, 2, wrong[i].said);
+        }
+    says("eval " MLP " " DATA "--map label=target --loss cross-entropy --batch 8", 0, "of 1437");
+    char first[256];
+    (void)snprintf(first, sizeof first, "%.200s", output);
+    static const char *const same[] = {"--dim batch=8", "--shape image:8x1x8x8"};
+    for (size_t i = 0; i < 2; i++) {
+        (void)snprintf(words, sizeof words,
+                       "eval " MLP " " DATA "--map label=target --loss cross-entropy %s", same[i]);
+        says(words, 0, first);
+    }
+    write_text("wide.csv", "a,b,c\n1,2,3\n2,3,4\n3,4,5\n4,5,6\n");
+    ebb_model *model;
+    assert_null(ebb_text_parse_model(&model, "<ir_version: 8, opset_import: [\"\" : 17]> "
+                                             "g (float[n,t] x) => (float[n,t] y) "
+                                             "<float[1] weight = {2}> { y = Mul (x, weight) }"));
+    assert_null(ebb_infer_graph(model->graph));
+    assert_null(ebb_save(model, path_of("wide.onnx")));
+    ebb_close(model);
+    static const char *const both[] = {"train --train weight", "eval"};
+    for (size_t i = 0; i < 2; i++) {
+        (void)snprintf(
+            words, sizeof words,
+            "%s wide.onnx --data wide.csv --columns x=a,b,c --loss mse:target=x --batch 2",
+            both[i]);
+        says(words, 0, "loss");
+        (void)strcat(words, " --dim t=5");
+        says(words, 2,
+             "--dim or --shape gives dim 1 of input 'x' a size of 5, and its array one of 3");
+    }
+}
+
 static void a_folder_of_pictures_trains(void **state)
 {
     (void)state;
@@ -208,6 +265,41 @@ static void a_folder_of_pictures_trains(void **state)
          "--scale 1/255 --eval others",
          2, "its sub-folders are not those");
     says("run " MLP " --data photos --scale 1/255", 0, "float32[8,10]");
+    assert_non_null(strstr(output, "labels of photos are 0 'dark', 1 'light'"));
+}
+
+static void pictures_that_say_no_class_are_told(void **state)
+{
+    (void)state;
+    assert_int_equal(run_command("mkdir -p alone/cats mixed/dark mixed/light none"), 0);
+    for (int i = 0; i < 8; i++) {
+        char name[64];
+        (void)snprintf(name, sizeof name, "alone/cats/%d.png", i);
+        write_picture(name, 20 + i);
+        (void)snprintf(name, sizeof name, "mixed/%s/%d.png", i % 2 == 0 ? "dark" : "light", i);
+        write_picture(name, i % 2 == 0 ? 20 + i : 180 + i);
+    }
+    write_picture("mixed/beside.png", 20);
+    write_text("mixed/notes.txt", "no picture");
+#define PICTURES "train " MLP " --scale 1/255 --batch 4 --save-model never.onnx --data "
+    says(PICTURES "alone --map label=target --loss cross-entropy", 2, "alone has no array 'label'");
+    assert_non_null(strstr(output, "alone has one sub-folder of pictures alone, so no labels"));
+    says(PICTURES "none --map label=target --loss cross-entropy", 2, "this folder is none");
+    says(PICTURES "mixed --map label=target --loss cross-entropy --image-size 16x16", 2,
+         "an image size of 16x16, where input 'image' takes 8x8");
+    says(PICTURES "mixed --map images=image --map label=target --loss cross-entropy", 2,
+         "did you mean 'image'?");
+    assert_false(exists("never.onnx"));
+    says("run " MLP " --data alone --scale 1/255", 0, "float32[8,10]");
+    says(PICTURES "mixed --map label=target --loss cross-entropy --eval-split 0.5", 0, "1 steps");
+    assert_non_null(strstr(output,
+                           "pictures of mixed that lie in no sub-folder have no class and are left "
+                           "out: 1"));
+    const char *first = strstr(output, "labels of mixed");
+    assert_non_null(first);
+    assert_null(strstr(first + 1, "labels of mixed")); // nor again of those held out
+    write_text("mixed/dark/9.png", "this is no picture, although it is called one\n");
+    says(PICTURES "mixed --map label=target --loss cross-entropy", 6, "mixed/dark/9.png");
 }
 
 static void a_head_for_other_classes_is_trained_saved_and_used(void **state)
@@ -270,14 +362,6 @@ static void an_export_is_as_the_model_is_to_be_used(void **state)
     says("grad " MLP " --dim batch=4 --loss cross-entropy -o s.onnx", 0, "");
     says("export s.onnx -o t.onnx", 2, "is a training step");
     assert_false(exists("t.onnx"));
-}
-
-static void write_text(const char *name, const char *text)
-{
-    FILE *f = fopen(path_of(name), "w");
-    assert_non_null(f);
-    assert_true(fputs(text, f) >= 0);
-    assert_int_equal(fclose(f), 0);
 }
 
 /* Two clouds of points: the class is whether b is above a. */
@@ -377,6 +461,8 @@ int main(void)
         cmocka_unit_test(a_batch_that_an_export_does_not_take_is_answered_with_its_own),
         cmocka_unit_test(a_size_of_the_batch_that_is_set_counts),
         cmocka_unit_test(a_folder_of_pictures_trains),
+        cmocka_unit_test(pictures_that_say_no_class_are_told),
+        cmocka_unit_test(sizes_that_contradict_the_data_are_refused),
         cmocka_unit_test(a_head_for_other_classes_is_trained_saved_and_used),
         cmocka_unit_test(an_export_is_as_the_model_is_to_be_used),
         cmocka_unit_test(a_table_of_text_trains),

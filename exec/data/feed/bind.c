@@ -80,7 +80,7 @@ static ebb_status unknown_array(const ebb_data *data, const ebb_graph *g, const 
     const char *near = NULL;
     ebb_status status =
         ebb_error(EBB_USAGE, "%s=%s: %s has no array '%s'", pair[0], pair[1], data->path, pair[0]);
-    if (ebb_data_find(data, pair[1]) != NULL)
+    if (ebb_data_find(data, pair[1]) != NULL && ebb_value_find(g, pair[1]).i == 0)
         return ebb_hint(name_both(status, data, g, NULL), "the array comes first: %s=%s", pair[1],
                         pair[0]);
     for (size_t i = 0; near == NULL && i < data->count; i++)

@@ -197,6 +197,13 @@ static ebb_status fit_pictures(ebb_feed *feed, const ebb_data *data, const ebb_t
                          "takes %s",
                          feed->input, ebb_type_print(text, sizeof text, type, NULL));
     int64_t height = d[last ? 1 : 2], width = d[last ? 2 : 3];
+    if (fit != NULL && fit->image_height > 0 &&
+        ((height >= 0 && height != fit->image_height) || (width >= 0 && width != fit->image_width)))
+        return ebb_hint(ebb_error(EBB_USAGE,
+                                  "an image size of %lldx%lld, where input '%s' takes %lldx%lld",
+                                  (long long)fit->image_height, (long long)fit->image_width,
+                                  feed->input, (long long)height, (long long)width),
+                        "leave --image-size out, or export with these sizes open");
     if (fit != NULL && height < 0)
         height = fit->image_height;
     if (fit != NULL && width < 0)

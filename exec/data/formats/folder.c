@@ -2,8 +2,8 @@
  * sub-folder for each class.
  *
  *     photos/cat/1.jpg            image: uint8[N, height, width, 3], made of the files row by row
- *     photos/cat/2.png    ──>     label: int64[N], the place of the sub-folder among all, by name
- *     photos/dog/1.jpg
+ *     photos/cat/2.png    ──>     label: int64[N], the place of the sub-folder among all, by name;
+ *     photos/dog/1.jpg                   of one sub-folder alone there are none
  */
 #include "exec/data/formats/formats.h"
 
@@ -180,6 +180,55 @@ static ebb_status keep_classes(ebb_data *data, json_t *classes)
     return data->metadata != NULL ? NULL : ebb_error_memory();
 }
 
+/* "0 'cat', 1 'dog' and 3 more" */
+static ebb_status note_labels(ebb_data *data, const json_t *classes, const char *path)
+{
+    char text[384] = "";
+    const size_t count = json_array_size(classes);
+    size_t used = 0, i = 0;
+    for (; i < count; i++) {
+        const char *name = json_string_value(json_array_get(classes, i));
+        if (used + strlen(name) + sizeof ", 18446744073709551615 ''" > sizeof text)
+            break;
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%zu '%s'", i > 0 ? ", " : "",
+                                 i, name);
+    }
+    if (i < count)
+        return ebb_data_add_note(data, "labels of %s are %s and %zu more", path, text, count - i);
+    return ebb_data_add_note(data, "labels of %s are %s", path, text);
+}
+
+/* Pictures that lie in no class. */
+static ebb_status note_strays(ebb_data *data, const char *path)
+{
+    ebb_arena scratch = {0};
+    names n = {.arena = &scratch};
+    ebb_status status = list_folder(&n, path, is_picture);
+    size_t count = 0;
+    for (size_t i = 0; status == NULL && i < n.count; i++) {
+        const char *below = ebb_arena_printf(&scratch, "%s/%s", path, n.list[i]);
+        count += below != NULL && !is_folder(below);
+    }
+    ebb_arena_fini(&scratch);
+    return status != NULL || count == 0
+               ? status
+               : ebb_data_add_note(data,
+                                   "pictures of %s that lie in no sub-folder have no class and are "
+                                   "left out: %zu",
+                                   path, count);
+}
+
+static ebb_status add_labels(ebb_data *data, const album *a, const char *path)
+{
+    const int64_t dims[] = {(int64_t)a->files.count};
+    if (json_array_size(a->classes) == 1)
+        return ebb_data_add_note(data, "%s has one sub-folder of pictures alone, so no labels",
+                                 path);
+    EBB_TRY(ebb_data_add(data, "label", strlen("label"), EBB_I64, 1, dims, a->labels,
+                         a->files.count * sizeof *a->labels));
+    return note_labels(data, a->classes, path);
+}
+
 ebb_status ebb_pictures_read(ebb_data *data, const char *path, const ebb_model *model)
 {
     (void)model;
@@ -187,10 +236,10 @@ ebb_status ebb_pictures_read(ebb_data *data, const char *path, const ebb_model *
     ebb_status status = a.classes == NULL ? ebb_error_memory() : read_classes(&a, path);
     if (status == NULL)
         status = ebb_data_add_pictures(data, "image", a.files.list, a.files.count);
-    const int64_t dims[] = {(int64_t)a.files.count};
     if (status == NULL)
-        status = ebb_data_add(data, "label", strlen("label"), EBB_I64, 1, dims, a.labels,
-                              a.files.count * sizeof *a.labels);
+        status = add_labels(data, &a, path);
+    if (status == NULL)
+        status = note_strays(data, path);
     if (status == NULL)
         status = keep_classes(data, a.classes);
     json_decref(a.classes);
