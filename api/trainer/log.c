@@ -293,15 +293,20 @@ static ebb_status keep_lines(const log_file *l, int64_t resumed_at)
     return status;
 }
 
-static ebb_status open_log(log_file *l, int64_t resumed_at)
+/* Of all before any is opened, which would end what it held. */
+static ebb_status check_log(log_file *l)
 {
-    struct stat facts;
-    l->fd = -1;
     l->kind = kind_of(l->path);
     if (l->kind == NULL)
         return ebb_error(
             EBB_USAGE,
             "%s: a log ends in .jsonl or .csv, or in '/' where TensorBoard is to read it", l->path);
+    return l->kind->step_of != NULL ? ebb_output_check(l->path) : NULL;
+}
+
+static ebb_status open_log(log_file *l, int64_t resumed_at)
+{
+    struct stat facts;
     const bool is_folder = l->kind->step_of == NULL;
     if (is_folder && !ends_with(l->path, "/"))
         (void)snprintf(l->name, sizeof l->name, "%s/", l->path);
@@ -342,6 +347,10 @@ ebb_status ebb_logs_open(ebb_logs **logs, const char *const *paths, const ebb_ev
     for (size_t i = 0; status == NULL && i < count; i++) {
         log_file *l = &(*logs)->list[(*logs)->count++];
         *l = (log_file){.path = paths[i], .evaluator = evaluator, .fd = -1};
+        status = check_log(l);
+    }
+    for (size_t i = 0; status == NULL && i < count; i++) {
+        log_file *l = &(*logs)->list[i];
         status = open_log(l, resumed_at);
         if (status == NULL && l->kind->begin != NULL)
             status = l->kind->begin(l, evaluator, resumed_at);

@@ -212,6 +212,9 @@ static void a_log_has_a_line_a_step_and_goes_on(void **state)
     assert_int_equal(lines_of("l.jsonl"), 2);
     says(TRAIN "--steps 4 --log l.txt", 2, "a log ends in .jsonl or .csv");
     says(TRAIN "--steps 4 --log nowhere/l.csv", 8, "nowhere/l.csv");
+    says(TRAIN "--steps 4 --log l.jsonl --log new.csv --log l.txt", 2, "a log ends in");
+    assert_int_equal(lines_of("l.jsonl"), 2); // what it held is not lost to another one's name
+    assert_false(exists("new.csv"));
     says(TRAIN "--steps 3 --log - 2>&1 >/dev/null", 0, "");
     assert_int_equal(run_command(EBB " " TRAIN "--steps 3 --log - 2>/dev/null | wc -l"), 0);
     assert_int_equal(atoi(output), 3);
