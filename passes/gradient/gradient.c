@@ -38,6 +38,9 @@ static ebb_status choose_parameters(ebb_reverse *r, bool again)
     EBB_TRY(ebb_chosen_take(chosen, r, &count));
     if (count == 0)
         EBB_TRY(ebb_chosen_tell(chosen, r)); // refuses where what was made of weights is there
+    if (count == 0 && chosen->freeze != NULL)
+        return ebb_error(EBB_USAGE, "gradient: freeze=%s leaves no weight to train",
+                         chosen->freeze);
     if (count == 0)
         return ebb_hint(ebb_error(EBB_USAGE, "gradient: the model has no weights to train"),
                         "name them with --train 'PATTERN'");
