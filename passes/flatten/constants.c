@@ -11,11 +11,12 @@ enum { RESULT_LIMIT = 64 << 20 }; // bytes; what is larger is better made in eac
 
 /* ---- what may be folded through ---- */
 
-/* A lone number is no weight, unless the file says so. */
+/* A lone number is no weight, unless the file says so, or it was made of one. */
 static bool is_number(const ebb_graph *g, ebb_value v)
 {
     const ebb_value_info *info = ebb_value_of(g, v);
-    return info->type->rank == 0 && info->role != EBB_ROLE_FROZEN && !ebb_is_parameter(g, v);
+    return info->type->rank == 0 && info->role != EBB_ROLE_FROZEN && !ebb_is_parameter(g, v) &&
+           !(info->role == EBB_ROLE_NONE && ebb_is_folded_state(g, v));
 }
 
 const ebb_tensor *ebb_constant_foldable(const ebb_graph *g, ebb_value v)

@@ -26,6 +26,7 @@
 #include "passes/parameters/slots.h"
 #include "passes/mended/looked_up.h"
 #include "passes/mended/unfolded.h"
+#include "passes/mended/zeros.h"
 #include "passes/parameters/trainable.h"
 
 /* ---- copies ---- */
@@ -307,6 +308,27 @@ static ebb_status each_use(parting *m, ebb_status (*visit)(parting *, ebb_use, e
 
 /* ---- Identity nodes of the TorchScript exporter ---- */
 
+/* "/net/bend/PRelu" and "/net/bend_1/PRelu": a module that is called again. */
+static bool is_called_again(const char *first, const char *again)
+{
+    while (*first != '\0' && *first == *again)
+        first++, again++;
+    const size_t digits = *again == '_' ? strspn(again + 1, "0123456789") : 0;
+    return *first == '/' && digits > 0 && strcmp(first, again + 1 + digits) == 0;
+}
+
+/* Whether an Identity stands between what folding made, for two calls of one module, of its parameter. */
+static bool is_one_parameter(const ebb_graph *g, ebb_value x, ebb_value y)
+{
+    const ebb_value_info *a = ebb_value_of(g, x), *b = ebb_value_of(g, y);
+    for (size_t i = 0; i < a->use_count; i++)
+        for (size_t k = 0; k < b->use_count; k++)
+            if (is_called_again(ebb_text(g, ebb_node_of(g, a->uses[i].node)->name),
+                                ebb_text(g, ebb_node_of(g, b->uses[k].node)->name)))
+                return ebb_name_is_anonymous(ebb_value_name(g, x));
+    return false;
+}
+
 /* Identity(b1.weight) -> b2.weight: two parameters of a module that were equal. */
 static bool is_merged_name(const ebb_graph *g, ebb_node n)
 {
@@ -315,7 +337,7 @@ static bool is_merged_name(const ebb_graph *g, ebb_node n)
            may_be_merged(g, x) && ebb_tensor_is_uniform(ebb_value_of(g, x)->tensor) &&
            (ebb_is_name_of_state(ebb_value_name(g, y)) ||
             strncmp(ebb_value_name(g, y), "onnx::", 6) == 0) &&
-           !ebb_value_is_held(g, y);
+           !ebb_value_is_held(g, y) && !is_one_parameter(g, x, y);
 }
 
 static ebb_status part_names(ebb_graph *g)
@@ -353,6 +375,7 @@ ebb_status ebb_merged_part(ebb_graph *g, ebb_arena *scratch)
     parting m = {.g = g, .scratch = scratch};
     if (g->binding_count > 0)
         return NULL; // a step: what its states are was decided before
+    EBB_TRY(ebb_zeros_drop(g));
     EBB_TRY(part_names(g));
     mark_unit_scales(g);
     m.value_count = g->value_count;

@@ -263,12 +263,30 @@ bool ebb_noted_is_folded(const ebb_graph *g, ebb_value v)
 ebb_noted_fold ebb_noted_fold_of(const ebb_noted_losses *losses, const ebb_graph *g, ebb_value v)
 {
     const char *at = ebb_props_get(g, &ebb_value_of(g, v)->props, EBB_NOTED_FOLDED), *end;
+    size_t count = 0;
     if (at == NULL || losses->all_count == 0)
         return EBB_FOLD_UNTOLD;
     for (; (at = strchr(at, '\'')) != NULL && (end = strchr(at + 1, '\'')) != NULL; at = end + 1)
-        if (is_parameter(losses, at + 1, (size_t)(end - at - 1)))
-            return EBB_FOLD_OF_PARAMETERS;
-    return EBB_FOLD_OF_CONSTANTS;
+        count += is_parameter(losses, at + 1, (size_t)(end - at - 1));
+    return count == 0   ? EBB_FOLD_OF_CONSTANTS
+           : count == 1 ? EBB_FOLD_OF_PARAMETERS
+                        : EBB_FOLD_OF_SEVERAL;
+}
+
+bool ebb_noted_is_within(const ebb_graph *g, const char *name)
+{
+    const size_t length = strlen(name);
+    for (size_t i = 0; i < g->initializer_count; i++) {
+        const char *text = ebb_props_get(g, &ebb_value_of(g, g->initializers[i])->props,
+                                         EBB_NOTED_FOLDED),
+                   *at = text;
+        while (at != NULL && (at = strstr(at, name)) != NULL) {
+            if (at > text && at[-1] == '\'' && at[length] == '\'')
+                return true;
+            at += length;
+        }
+    }
+    return false;
 }
 
 bool ebb_noted_is_gone(const ebb_noted_losses *losses, const ebb_graph *g, const char *source)

@@ -84,10 +84,13 @@ bool ebb_noted_is_folded(const ebb_graph *g, ebb_value v);
 typedef enum ebb_noted_fold {
     EBB_FOLD_UNTOLD = 0,    /* no such note, or no list of parameters to compare it with */
     EBB_FOLD_OF_CONSTANTS,  /* no parameter went into it */
-    EBB_FOLD_OF_PARAMETERS, /* one at least did */
+    EBB_FOLD_OF_PARAMETERS, /* one did, or, behind this, */
+    EBB_FOLD_OF_SEVERAL,
 } ebb_noted_fold;
 
 ebb_noted_fold ebb_noted_fold_of(const ebb_noted_losses *losses, const ebb_graph *g, ebb_value v);
+/* Whether that note stands at one of the initializers, and has this name. */
+bool ebb_noted_is_within(const ebb_graph *g, const char *name);
 /* Whether the file has no initializer of the name that this source, "p_fc_weight", had in the module. */
 bool ebb_noted_is_gone(const ebb_noted_losses *losses, const ebb_graph *g, const char *source);
 

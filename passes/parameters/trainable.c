@@ -192,6 +192,12 @@ bool ebb_trainable_candidate(const ebb_graph *g, ebb_value v)
     return !ours && !is_statistic(g, v) && !ebb_feeds_sizes_alone(g, v);
 }
 
+bool ebb_is_folded_state(const ebb_graph *g, ebb_value v)
+{
+    return g->model->torchscript && (ebb_value_of(g, v)->flags & EBB_IS_INITIALIZER) != 0 &&
+           strncmp(ebb_value_name(g, v), "onnx::", 6) == 0;
+}
+
 bool ebb_feeds_weight_slot(const ebb_graph *g, ebb_value v)
 {
     enum { FAR = 6 }; // an exported LSTM weight goes Slice, Concat, Unsqueeze; nothing goes further

@@ -62,6 +62,10 @@ const char *ebb_last_part(const char *name);
 bool ebb_name_is_of_buffer(const char *part);
 bool ebb_name_is_of_statistic(const char *part);
 
+/* TorchScript folds constants alone into nodes, and states into initializers that it names after their
+ * reader. */
+bool ebb_is_folded_state(const ebb_graph *g, ebb_value v);
+
 /* Whether an operator takes v as its weight, directly or through Transpose, Slice, Concat and the
  * like; Add, Mul and other arithmetic do not count. */
 bool ebb_feeds_weight_slot(const ebb_graph *g, ebb_value v);

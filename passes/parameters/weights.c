@@ -207,7 +207,7 @@ static readers readers_of(ebb_judge *j, ebb_value v)
 /* A product of parameters takes the place of neither, unlike one that was scaled or normalised. */
 static bool is_product_of_weights(const char *name, const readers *r)
 {
-    return r->fold == EBB_FOLD_OF_PARAMETERS &&
+    return r->fold >= EBB_FOLD_OF_PARAMETERS &&
            (ebb_name_is_after(name, "matmul") || ebb_name_is_after(name, "mm") ||
             ebb_name_is_after(name, "bmm") || ebb_name_is_after(name, "einsum") ||
             ebb_name_is_after(name, "linear") || ebb_name_is_after(name, "addmm"));
@@ -279,13 +279,6 @@ static bool is_identity(const ebb_tensor *t)
     return is;
 }
 
-/* TorchScript folds constants alone into nodes, and states into initializers that it names after their
- * reader. */
-static bool is_folded_state(const ebb_judge *j, ebb_value v)
-{
-    return j->g->model->torchscript && strncmp(ebb_value_name(j->g, v), "onnx::", 6) == 0;
-}
-
 /* Of a tensor without name and mark, in the slot of a weight. */
 static ebb_weight judge_slot(const ebb_judge *j, ebb_value v, const readers *r, ebb_look look)
 {
@@ -309,7 +302,7 @@ static ebb_weight judge_slot(const ebb_judge *j, ebb_value v, const readers *r, 
     if ((folded && r->product && info->type->rank > 3) ||
         is_product_of_weights(ebb_value_name(j->g, v), r))
         return doubtful(computed);
-    if (is_folded_state(j, v) && !r->whole)
+    if (ebb_is_folded_state(j->g, v) && !r->whole)
         return sure(taken);
     return sure(folded && !r->product ? in_their_place : NULL);
 }
@@ -321,7 +314,7 @@ static ebb_weight judge_equal(const ebb_judge *j, ebb_value v, const readers *r)
     const ebb_value_info *info = ebb_value_of(j->g, v);
     const double x = ebb_tensor_double(info->tensor, 0);
     const bool adds_nothing = r->added && x == 0 && ebb_long_axes(info->type) > 1;
-    if (is_folded_state(j, v) && (adds_nothing || (r->scales && x == 1)))
+    if (ebb_is_folded_state(j->g, v) && (adds_nothing || (r->scales && x == 1)))
         return (ebb_weight){.kind = EBB_DOUBTFUL_WEIGHT, .made = true, .why = does_nothing};
     return no_weight();
 }
@@ -336,8 +329,6 @@ static ebb_weight judge_operand(const ebb_judge *j, ebb_value v, const readers *
     if (!ebb_type_elements(info->type, &elements) || is_constant_by_look(look) ||
         (r->buffer && !r->parameter))
         return no_weight();
-    if (elements < 2 && is_folded_state(j, v))
-        return (ebb_weight){.kind = EBB_DOUBTFUL_WEIGHT, .made = true, .why = computed};
     if (elements < 2) // but for the temperature of a softmax
         return j->marked && ebb_name_is_after(name, "exp") ? doubtful(computed) : no_weight();
     if (look == EBB_LOOK_EQUAL && one_axis && j->marked && !r->parameter &&
@@ -347,7 +338,7 @@ static ebb_weight judge_operand(const ebb_judge *j, ebb_value v, const readers *
         return r->owner && !ebb_name_is_after(name, "zeros") && !ebb_name_is_after(name, "ones")
                    ? doubtful(of_module)
                    : judge_equal(j, v, r);
-    const bool of_weights = r->fold == EBB_FOLD_OF_PARAMETERS && !ebb_name_is_of_arithmetic(name);
+    const bool of_weights = r->fold >= EBB_FOLD_OF_PARAMETERS && !ebb_name_is_of_arithmetic(name);
     if (look == EBB_LOOK_EQUAL && of_weights && r->scales && is_zero_or_one(info->tensor))
         return sure(in_their_place); // 1 + w, where w is still 0
     if (look == EBB_LOOK_EQUAL) // a scale for each channel; a number for all would be one number
@@ -355,10 +346,11 @@ static ebb_weight judge_operand(const ebb_judge *j, ebb_value v, const readers *
                    ? sure(NULL)
                    : judge_equal(j, v, r);
     // biases are drawn above 0 here and there; what came of an exponential is a scale
-    const bool bias = look == EBB_LOOK_ONE_SIGN && r->added && !r->scales && is_folded_state(j, v);
+    const bool bias =
+        look == EBB_LOOK_ONE_SIGN && r->added && !r->scales && ebb_is_folded_state(j->g, v);
     if (look != EBB_LOOK_DRAWN && !bias)
         return (ebb_weight){.kind = EBB_DOUBTFUL_WEIGHT,
-                            .made = is_folded_state(j, v),
+                            .made = ebb_is_folded_state(j->g, v),
                             .why = ebb_look_words(look)};
     if (one_axis && r->parameter)
         return sure(NULL);
@@ -368,7 +360,7 @@ static ebb_weight judge_operand(const ebb_judge *j, ebb_value v, const readers *
         return doubtful("a layer was computed before the run, and this is what came of it");
     if (r->less)
         return doubtful("it is subtracted or divided by, as means and deviations are");
-    return sure(is_folded_state(j, v) ? taken : NULL);
+    return sure(ebb_is_folded_state(j->g, v) ? taken : NULL);
 }
 
 /* Of one that a gate, an exponential or the standardisation of a weight is computed of: of a constant that
@@ -472,10 +464,13 @@ ebb_status ebb_weight_judge(ebb_judge *j, ebb_value v, ebb_weight *weight)
               : r.alone      ? judge_alone(j, v, look)
               : r.arithmetic ? judge_operand(j, v, &r, look)
                              : judge_other(j, v, look, different);
-    const bool of_weights = r.fold == EBB_FOLD_OF_PARAMETERS;
-    if (of_weights && weight->kind == EBB_NO_WEIGHT && ebb_value_is_read(g, v) &&
-        ebb_type_elements(ebb_value_of(g, v)->type, &elements) && elements > 1)
+    const bool of_weights = r.fold >= EBB_FOLD_OF_PARAMETERS;
+    const bool lone = ebb_type_elements(ebb_value_of(g, v)->type, &elements) && elements == 1 &&
+                      ebb_is_folded_state(j->g, v);
+    if ((of_weights || lone) && weight->kind == EBB_NO_WEIGHT && ebb_value_is_read(g, v))
         *weight = doubtful(computed);
+    if (r.fold == EBB_FOLD_OF_SEVERAL && weight->kind == EBB_SURE_WEIGHT && !r.weight)
+        *weight = doubtful(computed); // a sum of tokens and places, or layers of them
     // angles of places, which their author holds as a parameter that is not trained
     const bool fixed =
         weight->why == computed && of_weights && ebb_is_table_of_sines(ebb_value_of(g, v)->tensor);
@@ -487,6 +482,6 @@ ebb_status ebb_weight_judge(ebb_judge *j, ebb_value v, ebb_weight *weight)
         weight->why = part_of_table;
     weight->elements = different;
     weight->made |=
-        weight->kind == EBB_DOUBTFUL_WEIGHT && !fixed && (r.owner || r.layer || of_weights);
+        weight->kind == EBB_DOUBTFUL_WEIGHT && !fixed && (r.owner || r.layer || of_weights || lone);
     return NULL;
 }

@@ -254,6 +254,36 @@ static ebb_status find_absorbed(findings *f)
     return NULL;
 }
 
+/* Of a module that is there the exporter lists a parameter that went into nothing: it is not used, or a product
+ * with ones or a sum with zeros was dropped with it. */
+static ebb_status find_gone(findings *f)
+{
+    enum { NAMED = 8, MOST = 256 }; // of parameters; the search is quadratic
+    size_t count = 0;
+    const char *names = "";
+    ebb_noted_losses losses;
+    EBB_TRY(ebb_noted_losses_find(&losses, f->g, f->arena));
+    for (size_t i = 0; i < losses.count && i < MOST && names != NULL; i++) {
+        const ebb_noted_loss *p = &losses.list[i];
+        if (!p->run || ebb_noted_is_within(f->g, p->name))
+            continue;
+        if (count++ < NAMED)
+            names =
+                ebb_arena_printf(f->arena, "%s%s'%.200s'", names, count > 1 ? ", " : "", p->name);
+    }
+    if (names == NULL)
+        return ebb_error_memory();
+    return count == 0
+               ? NULL
+               : add(f, EBB_LOST_WEIGHT, EBB_NO_NODE, EBB_NO_VALUE,
+                     ebb_arena_printf(f->arena,
+                                      "the exporter lists %zu parameter%s that the file does not "
+                                      "have: %s%s: what was exported does not use them, or "
+                                      "they did nothing yet, as a scale of 1 does",
+                                      count, count == 1 ? "" : "s", names,
+                                      count > NAMED ? " ..." : ""));
+}
+
 /* ---- parameters without name ---- */
 
 static bool is_lost(const ebb_weight *weight)
@@ -452,6 +482,7 @@ ebb_status ebb_lost_list(ebb_lost **list, size_t *count, const ebb_graph *g, ebb
     EBB_TRY(find_folded_norms(&f));
     EBB_TRY(find_merged(&f));
     EBB_TRY(find_absorbed(&f));
+    EBB_TRY(find_gone(&f));
     EBB_TRY(find_nameless(&f));
     EBB_TRY(find_ties(&f));
     EBB_TRY(find_lost_detach(&f));

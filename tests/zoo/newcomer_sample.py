@@ -162,6 +162,53 @@ class Offset(nn.Module):
         return normed(self.a(normed(x, self.g1)), self.g2)
 
 
+class Scalars(nn.Module):
+    """Gates and temperatures of one number, of which folding leaves what it computed."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.epsilon, self.log_sigma = nn.Linear(8, 8), nn.Parameter(torch.zeros(1)), nn.Parameter(torch.zeros(()))
+
+    def forward(self, x):
+        return self.a((1 + self.epsilon) * x) * torch.exp(-self.log_sigma)
+
+
+class Queries(nn.Module):
+    """Learned queries look at each other before they look at x: all of that is known before the run."""
+
+    def __init__(self):
+        super().__init__()
+        self.queries, self.norm = nn.Parameter(torch.randn(1, 3, 8)), nn.LayerNorm(8)
+        self.own, self.look = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        q = self.queries.expand(x.shape[0], -1, -1)
+        q = self.norm(q + torch.softmax(q @ q.transpose(1, 2), -1) @ self.own(q))
+        return torch.softmax(self.look(q) @ x.transpose(1, 2), -1) @ x
+
+
+class Bends(nn.Module):
+    """One slope in two places, and another that is as large while both are fresh."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.bend, self.other = nn.Conv2d(2, 4, 3), nn.PReLU(), nn.PReLU()
+
+    def forward(self, x):
+        return self.other(self.bend(self.bend(self.first(x)).flip(1)).flip(1) - 0.1)
+
+
+class Film(nn.Module):
+    """Of a convolution of three axes without bias the exporter writes one, of zeros, in a shape that none has."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Conv3d(2, 3, (1, 3, 3), bias=False), nn.Conv3d(3, 2, (3, 1, 1))
+
+    def forward(self, x):
+        return self.last(torch.relu(self.first(x)))
+
+
 models = {
     "detached": (Detached, {"x": ("float", 3)}, ["trained-dynamo-plain", "trained-default"]),
     "perceptron": (newcomer.mlp, {"x": ("float", 6, 12)}, ["trained-default", "trained-ts"]),
@@ -177,8 +224,12 @@ models = {
     "positions": (Positions, {"x": ("float", 7, 8)}, ["trained-default"]),
     "parallel": (Parallel, {"x": ("float", 8)}, ["fresh-default"]),
     "offset": (Offset, {"x": ("float", 8)}, ["fresh-default"]),
+    "scalars": (Scalars, {"x": ("float", 8)}, ["fresh-default", "trained-default", "trained-ts"]),
+    "queries": (Queries, {"x": ("float", 5, 8)}, ["trained-default"]),
+    "bends": (Bends, {"x": ("float", 2, 6, 6)}, ["fresh-ts", "trained-ts"]),
+    "film": (Film, {"x": ("float", 2, 4, 5, 5)}, ["trained-dynamo-plain"]),
 }
-said = ("cell", "offset")  # of which nothing is recorded
+said = ("cell", "offset", "scalars", "queries")  # of which nothing is recorded
 
 
 def bare(path, to):
@@ -259,7 +310,7 @@ def one(name, form, folder):
         if n not in tensors:  # the exporter made it one with another
             weights.append((n, values[n], {"is": "same", "of": [n]}))
     for n, t, told in weights:
-        if lost or told["is"] not in ("same", "transposed", "repeated"):
+        if lost or told["is"] not in ("same", "transposed", "reshaped", "repeated"):
             continue
         g = grads[told["of"][0]]
         g = g.T if told["is"] == "transposed" and g.size > 1 else g

@@ -146,6 +146,50 @@ static void a_gradient_that_was_folded_in_part_is_refused(void **state)
     assert_false(warns("tables-trained-default", "lost-weight"));
 }
 
+/* Whether `ebb grad` refuses it, with the export call that keeps all. */
+static bool is_refused(const char *file)
+{
+    sample s = {.loss_kind = "mse"};
+    ebb_model *model = NULL;
+    ebb_program *program = NULL;
+    (void)snprintf(s.name, sizeof s.name, "%s", file);
+    ebb_status status = program_of(FOLDER, &s, false, &model, &program);
+    bool refused = ebb_status_code(status) == EBB_REJECTED &&
+                   strstr(ebb_status_text(status), "not all would be trained") != NULL &&
+                   strstr(ebb_status_text(status), "torch.onnx.export(") != NULL;
+    ebb_program_free(program);
+    ebb_close(model);
+    return refused;
+}
+
+static void a_lone_number_that_was_made_of_a_parameter_is_refused(void **state)
+{
+    (void)state;
+    assert_true(is_refused("scalars-trained-ts"));
+    assert_true(is_refused("scalars-trained-default"));
+}
+
+static void a_parameter_that_did_nothing_and_was_dropped_is_told(void **state)
+{
+    (void)state;
+    assert_true(warns("scalars-fresh-default", "lost-weight"));
+    assert_false(warns("tables-trained-default", "lost-weight"));
+}
+
+static void layers_that_were_computed_before_the_run_are_refused(void **state)
+{
+    (void)state;
+    assert_true(is_refused("queries-trained-default"));
+}
+
+static void a_slope_of_two_calls_is_one_and_that_of_another_module_is_not(void **state)
+{
+    (void)state;
+    assert_true(is_trained("bends-fresh-ts", "onnx::PRelu_27"));
+    assert_false(is_trained("bends-fresh-ts", "onnx::PRelu_28"));
+    assert_true(is_trained("bends-fresh-ts", "onnx::PRelu_29"));
+}
+
 static void norms_of_one_input_that_became_one_node_are_parted(void **state)
 {
     (void)state;
@@ -194,6 +238,10 @@ int main(void)
         cmocka_unit_test(a_bias_that_was_dropped_for_being_zero_is_trained),
         cmocka_unit_test(a_folded_batch_norm_is_found_by_what_the_exporter_left),
         cmocka_unit_test(a_gradient_that_was_folded_in_part_is_refused),
+        cmocka_unit_test(a_lone_number_that_was_made_of_a_parameter_is_refused),
+        cmocka_unit_test(a_parameter_that_did_nothing_and_was_dropped_is_told),
+        cmocka_unit_test(layers_that_were_computed_before_the_run_are_refused),
+        cmocka_unit_test(a_slope_of_two_calls_is_one_and_that_of_another_module_is_not),
         cmocka_unit_test(norms_of_one_input_that_became_one_node_are_parted),
         cmocka_unit_test(equal_sums_that_became_one_are_parted),
         cmocka_unit_test(a_detach_that_the_exporter_dropped_is_found),
