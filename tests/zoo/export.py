@@ -103,8 +103,8 @@ def without_dropout():
     def same(x, *_, **__):
         return x
 
-    def undropped(query, key, value, attn_mask=None, dropout_p=0.0, **options):
-        return attention(query, key, value, attn_mask=attn_mask, **options)
+    def undropped(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, **options):
+        return attention(query, key, value, attn_mask=attn_mask, is_causal=is_causal, **options)
 
     for name in names:
         setattr(functional, name, same)

@@ -37,6 +37,7 @@ from torch import nn
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import architectures  # noqa: E402
 import export  # noqa: E402
+import modules  # noqa: E402
 from trained import judged, line, table  # noqa: E402
 
 root = pathlib.Path(__file__).resolve().parents[2]
@@ -104,7 +105,60 @@ def vision(name):
     return lambda: __import__("torchvision").models.get_model(name, num_classes=10)
 
 
+class Auxiliary(nn.Module):
+    """In training it has two more outputs, behind layers of their own."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = __import__("torchvision").models.GoogLeNet(10, aux_logits=True, init_weights=False)
+
+    def forward(self, x):
+        y = self.inner(x)
+        return y.logits if self.training else y
+
+
+class Pyramid(nn.Module):
+    """The features of a detector at three scales, added."""
+
+    def __init__(self):
+        super().__init__()
+        from torchvision.models.detection import backbone_utils
+
+        self.body = backbone_utils.mobilenet_backbone(backbone_name="mobilenet_v3_small", weights=None, fpn=True)
+
+    def forward(self, x):
+        return sum(nn.functional.interpolate(y, size=(4, 4)) for y in self.body(x).values())
+
+
+class SingleShot(nn.Module):
+    """A detector up to its scores and boxes."""
+
+    def __init__(self):
+        super().__init__()
+        detection = __import__("torchvision").models.detection
+        self.inner = detection.ssdlite320_mobilenet_v3_large(weights=None, weights_backbone=None, num_classes=5)
+
+    def forward(self, x):
+        y = self.inner.head(list(self.inner.backbone(x).values()))
+        return torch.cat([y["cls_logits"], y["bbox_regression"]], 2)
+
+
+def film():
+    from torchvision.models.video import resnet
+
+    return resnet.VideoResNet(resnet.BasicBlock, [resnet.Conv2Plus1D] * 4, [1] * 4, resnet.R2Plus1dStem, 10)
+
+
+def small_vit():
+    return __import__("torchvision").models.VisionTransformer(64, 16, 2, 3, 48, 96, dropout=0.1, num_classes=10)
+
+
 extra = [
+    ("googlenet_aux", "torchvision", Auxiliary, ("float", 3, 64, 64)),
+    ("feature_pyramid", "torchvision", Pyramid, ("float", 3, 64, 64)),
+    ("single_shot", "torchvision", SingleShot, ("float", 3, 64, 64)),
+    ("r2plus1d", "torchvision", film, ("float", 3, 4, 32, 32)),
+    ("vit_torchvision", "torchvision", small_vit, ("float", 3, 64, 64)),
     ("resnet18", "torchvision", vision("resnet18"), ("float", 3, 64, 64)),
     ("mobilenet_v2", "torchvision", vision("mobilenet_v2"), ("float", 3, 64, 64)),
     ("convolutions", "torch", Convolutions, ("float", 2, 8, 8)),
@@ -137,6 +191,13 @@ chosen = [
     # tables of places, Fourier transforms, parallel norms, biases drawn above 0
     "mpnet", "squeezebert", "gpt_neox", "convbert", "fnet", "funnel", "rembert", "roformer", "siglip",
     "mobilevitv2_050",
+    # convolutions, attention and both, of more families; pictures taken apart; parts of detectors; films
+    "hgnetv2_b0", "maxvit_pico_rw_256", "tf_efficientnetv2_b0", "deit_tiny_distilled_patch16_224", "inception_v3",
+    "deeplabv3_mobilenet_v3_large", "lraspp_mobilenet_v3_large", "feature_pyramid", "single_shot", "r2plus1d",
+    "convnextv2_atto", "repvgg_a0", "gmlp_s16_224", "cait_xxs24_224", "resmlp_12_224", "efficientvit_b0", "tnt_s_patch16_224",
+    "volo_d1_224", "sequencer2d_s", "mvitv2_tiny", "coatnet_pico_rw_224", "hiera_tiny_224", "vit_torchvision",
+    "googlenet_aux",
+    *modules.names,
 ]
 
 

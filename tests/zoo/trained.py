@@ -182,7 +182,7 @@ def judged(ebb, facts, path, to):
         if tensors[name]["is"] in PARAMETERS:
             covered |= set(tensors[name]["of"])
     model = onnx.load(path)
-    lost = absorbed(model, tensors, known, wanted, covered)
+    lost = absorbed(model, tensors, known, wanted, covered, trained)
     kept = {v.tobytes() for n, v in known.values.items() if n in covered} | {t.tobytes() for t in trained.values()}
     tied = [n for n in wanted if n not in covered | lost and known.values[n].tobytes() in kept]
     missing = {n: e for n, e in wanted.items() if n not in covered | lost and n not in tied}
@@ -206,13 +206,32 @@ def overlapping(known, trained, tensors):
             if tensors[n]["is"] in ("pieces", "repeated") and 2 * (owners[at] > 1).sum() > at.size > 4}
 
 
-def absorbed(model, tensors, known, wanted, covered):
+def multiplied(known, n, wanted, trained):
+    """Whether a tensor that is trained is a parameter times that one, in whatever order of elements."""
+    v = known.values[n]
+    for other in wanted:
+        w = known.values[other]
+        shapes = [(1,) * i + v.shape + (1,) * (w.ndim - v.ndim - i) for i in range(w.ndim - v.ndim + 1)]
+        for shape in shapes if other != n and v.size > 1 else ():
+            if any(a not in (1, b) for a, b in zip(shape, w.shape)):
+                continue
+            product = numpy.sort((w * v.reshape(shape)).ravel())
+            if any(t.size == product.size and numpy.allclose(numpy.sort(t.ravel()), product, 1e-6, 1e-8)
+                   for t in trained.values()):
+                return True
+    return False
+
+
+def absorbed(model, tensors, known, wanted, covered, trained):
     """Of what is not trained by itself: what lies in a tensor that is, and nowhere else in the file."""
     present = {numpy_helper.to_array(t).tobytes() for t in model.graph.initializer}
     by_computation = sum(t["elements"] for t in tensors.values() if t["is"] == "computed")
     scaled = [t["shape"] for t in tensors.values() if t["is"] == "scaled"]
     instead = [sorted(t["shape"]) for t in tensors.values() if t["is"] == "computed"]
     lost = set()
+    # that of a convolution and that of the norm behind it
+    biases = 2 * [t["elements"] for t in tensors.values()
+                  if t["is"] == "computed" and sum(d > 1 for d in t["shape"]) <= 1]
     for n in wanted:  # a weight that was standardised or normalised is trained as it is now
         shape = sorted(known.values[n].shape)
         if n not in covered and sum(d > 1 for d in shape) > 1 and shape in instead:
@@ -228,6 +247,10 @@ def absorbed(model, tensors, known, wanted, covered):
         if n in lost:
             continue
         line = sum(d > 1 for d in known.values[n].shape) <= 1
+        if n not in covered and n.endswith(".bias") and size in biases:
+            biases.remove(size)
+            lost.add(n)
+            continue
         taken_in = next((shape for shape in scaled if size in shape), None) if line and n not in covered else None
         if taken_in is not None:  # the scale of a norm, one in each
             scaled.remove(taken_in)
@@ -241,6 +264,8 @@ def absorbed(model, tensors, known, wanted, covered):
         elif size <= by_computation and beside:
             lost.add(n)  # normalised, interpolated, shifted
             by_computation -= size
+        elif multiplied(known, n, wanted, trained):
+            lost.add(n)
     return lost
 
 
