@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -228,7 +229,13 @@ static void what_is_wrong_with_rows_is_said(void **state)
         const char *text, *tokenizer, *says;
     } cases[] = {
         {"{\"text\": \"a\"}\n\n{\"texts\": \"b\"}\n", "gpt2",
-         "line 3: it has neither text, nor prompt"},
+         "line 3: it has neither text, nor prompt and completion, nor messages, but 'texts'"},
+        {"\xEF\xBB\xBF{\"text\": \"a\"}\n{\"question\": \"a\", \"answer\": \"b\"}", "gpt2",
+         "line 2: it has neither text, nor prompt and completion, nor messages, but 'question', "
+         "'answer'"},
+        {"{\"prompt\": 1, \"completion\": \"b\"}", "gpt2", "line 1: its prompt is no text"},
+        {"{\"messages\": \"a\"}", "gpt2", "line 1: its messages are no list"},
+        {"[{\"text\": \"a\"}]", "gpt2", "line 1: it is no object"},
         {"{\"text\": \"a\"\n", "gpt2", "line 1: "},
         {"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}", "gpt2",
          "the tokenizer has the tokens of none"},
@@ -246,6 +253,33 @@ static void what_is_wrong_with_rows_is_said(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_says(open_rows(&data, cases[i].text, cases[i].tokenizer, 4), cases[i].says);
     assert_says(open_rows(&data, "{\"text\": \"a\"}", "gpt2", 0), "--sequence N");
+    assert_says(ebb_data_open_files(&data,
+                                    (const char *const[]){FOLDER "gpt2.json", "rows.json", NULL},
+                                    &(ebb_data_options){.sequence = 4}),
+                "rows.json: a .json is a tokenizer");
+}
+
+/* A pattern that is asked at each word looks at that word alone: minutes, if it looked at all of the text. */
+static void a_long_text_is_read_in_one_go(void **state)
+{
+    (void)state;
+    enum { WORDS = 400000 };
+    static const char word[] = "harbour ", before[] = "{\"text\": \"", behind[] = "\"}";
+    const size_t size = sizeof before + sizeof behind + WORDS * (sizeof word - 1);
+    char *text = malloc(size);
+    ebb_data *data;
+    if (!reads_text())
+        skip();
+    assert_non_null(text);
+    memcpy(text, before, sizeof before - 1);
+    for (size_t i = 0; i < WORDS; i++)
+        memcpy(text + sizeof before - 1 + i * (sizeof word - 1), word, sizeof word - 1);
+    memcpy(text + sizeof before - 1 + WORDS * (sizeof word - 1), behind, sizeof behind);
+    const clock_t began = clock();
+    good(open_rows(&data, text, "gpt2", 64));
+    assert_true((double)(clock() - began) / CLOCKS_PER_SEC < 20);
+    ebb_data_close(data);
+    free(text);
 }
 
 static void write_file(const char *folder, const char *name, const char *text)
@@ -375,6 +409,7 @@ int main(void)
         cmocka_unit_test(messages_are_written_as_the_template_has_them),
         cmocka_unit_test(a_prompt_is_not_learned),
         cmocka_unit_test(what_is_wrong_with_rows_is_said),
+        cmocka_unit_test(a_long_text_is_read_in_one_go),
         cmocka_unit_test(a_template_of_another_form_is_refused),
         cmocka_unit_test(what_is_not_computed_is_refused_by_its_name),
     };

@@ -231,13 +231,30 @@ static bool is_tokenizer(const char *path)
     return ends_with(path, ".json");
 }
 
+static ebb_status no_text(const char *path, const char *beside)
+{
+    return ebb_hint(
+        ebb_error(EBB_USAGE, "%s: a .json is a tokenizer; beside it there is %s", path, beside),
+        "rows of text are read from .jsonl, one object a line: jq -c '.[]' rows.json > "
+        "rows.jsonl");
+}
+
 static ebb_status keep_tokenizer(ebb_data *data, ebb_fit *fit, const char *const *paths,
                                  const ebb_data_options *o)
 {
-    for (size_t i = 0; paths != NULL && paths[i] != NULL; i++)
-        if (is_tokenizer(paths[i]) &&
-            (fit->tokenizer = ebb_arena_strdup(&data->arena, paths[i])) == NULL)
+    size_t others = 0;
+    for (size_t i = 0; paths != NULL && paths[i] != NULL; i++) {
+        if (!is_tokenizer(paths[i])) {
+            others++;
+            continue;
+        }
+        if (fit->tokenizer != NULL)
+            return no_text(paths[i], fit->tokenizer);
+        if ((fit->tokenizer = ebb_arena_strdup(&data->arena, paths[i])) == NULL)
             return ebb_error_memory();
+    }
+    if (fit->tokenizer != NULL && others == 0)
+        return no_text(fit->tokenizer, "no text");
     if (fit->tokenizer != NULL && o->sequence <= 0)
         return ebb_error(EBB_USAGE, "%s: tokens become rows of --sequence N of them: give N",
                          fit->tokenizer);

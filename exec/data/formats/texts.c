@@ -145,7 +145,32 @@ static ebb_status put_messages(texts *t, const json_t *list)
     return status;
 }
 
-static ebb_status put_row(texts *t, const json_t *o)
+/* What a row has instead of what is read, by name. */
+static ebb_status not_read(json_t *o)
+{
+    static const char *const known[] = {"prompt", "completion", "text"};
+    char has[200] = "nothing";
+    size_t used = 0;
+    if (!json_is_object(o))
+        return ebb_hint(
+            ebb_error(EBB_REJECTED, "it is no object"),
+            "each line is one: jq -c '.[]' rows.json > rows.jsonl makes lines of a list");
+    if (json_object_get(o, "messages") != NULL)
+        return ebb_error(EBB_REJECTED, "its messages are no list");
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (json_object_get(o, known[i]) != NULL && !json_is_string(json_object_get(o, known[i])))
+            return ebb_error(EBB_REJECTED, "its %s is no text", known[i]);
+    for (void *at = json_object_iter(o); at != NULL && used < sizeof has;
+         at = json_object_iter_next(o, at))
+        used += (size_t)snprintf(has + used, sizeof has - used, "%s'%s'", used > 0 ? ", " : "",
+                                 json_object_iter_key(at));
+    return ebb_hint(
+        ebb_error(EBB_REJECTED,
+                  "it has neither text, nor prompt and completion, nor messages, but %s", has),
+        "give its fields these names: jq -c '{prompt: .question, completion: .answer}'");
+}
+
+static ebb_status put_row(texts *t, json_t *o)
 {
     const json_t *text = json_object_get(o, "text"), *prompt = json_object_get(o, "prompt"),
                  *completion = json_object_get(o, "completion"),
@@ -159,8 +184,7 @@ static ebb_status put_row(texts *t, const json_t *o)
     else if (json_is_string(text))
         EBB_TRY(put_text(t, NULL, 0, json_string_value(text), json_string_length(text)));
     else
-        return ebb_error(EBB_REJECTED,
-                         "it has neither text, nor prompt and completion, nor messages");
+        return not_read(o);
     if (t->ids.count - from > INT32_MAX)
         return ebb_error(EBB_REJECTED, "it is too long");
     return ebb_ids_add(&t->lengths, (int64_t)(t->ids.count - from));
@@ -235,9 +259,14 @@ static ebb_status read_file(ebb_data *data, const char *path, bool lines)
     ebb_status status = ebb_chat_find(&t.chat, t.tokenizer, &data->arena);
     if (status == NULL)
         status = ebb_mapping_open(&mapping, path);
-    if (status == NULL)
-        status =
-            (lines ? put_lines : put_whole)(&t, path, (const char *)mapping->data, mapping->bytes);
+    if (status == NULL) {
+        static const char mark[] =
+            "\xEF\xBB\xBF"; // some editors write it before the first character
+        const char *text = (const char *)mapping->data;
+        const bool marked = mapping->bytes >= 3 && memcmp(text, mark, 3) == 0;
+        status = (lines ? put_lines : put_whole)(&t, path, text + 3 * marked,
+                                                 mapping->bytes - 3 * marked);
+    }
     if (status == NULL)
         status = put_arrays(&t, path);
     ebb_mappings_free(mapping);

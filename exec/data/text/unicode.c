@@ -172,7 +172,8 @@ void ebb_regex_free(ebb_regex *r)
 ebb_status ebb_regex_find(const ebb_regex *r, const char *text, size_t size, size_t at,
                           int64_t *from, int64_t *to)
 {
-    const int code = pcre2_match(r->code, (PCRE2_SPTR)text, size, at, 0, r->match, NULL);
+    const uint32_t flags = at > 0 ? PCRE2_NO_UTF_CHECK : 0; // of all of the text, each time
+    const int code = pcre2_match(r->code, (PCRE2_SPTR)text, size, at, flags, r->match, NULL);
     PCRE2_UCHAR says[128] = {0};
     *from = *to = -1;
     if (code == PCRE2_ERROR_NOMATCH)

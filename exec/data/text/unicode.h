@@ -47,6 +47,7 @@ typedef struct ebb_regex ebb_regex;
 ebb_status ebb_regex_make(ebb_regex **r, const char *pattern, bool literal);
 void ebb_regex_free(ebb_regex *r);
 
-/* The first match from `at` on: *from, *to; both -1: there is none. */
+/* The first match from `at` on: *from, *to; both -1: there is none. A text is searched from 0 first, which checks
+ * that it is UTF-8; a search from further on relies on that. */
 ebb_status ebb_regex_find(const ebb_regex *r, const char *text, size_t size, size_t at,
                           int64_t *from, int64_t *to);
