@@ -86,6 +86,17 @@ static int check_outputs(const cli *c)
     return EBB_OK;
 }
 
+/* By its name alone it is told from the data. */
+static int check_tokenizer(const cli *c)
+{
+    static const char end[] = ".json";
+    const char *path = cli_get(c, "--tokenizer", end);
+    const size_t length = strlen(path), tail = sizeof end - 1;
+    if (length >= tail && strcmp(path + length - tail, end) == 0)
+        return EBB_OK;
+    return cli_usage("--tokenizer takes the model's tokenizer.json, not %s", path);
+}
+
 /* Where a result is to go to stdout, all that is said goes to stderr instead, and the library gets
  * the descriptor that stdout had as a file's name. */
 static int give_stdout(cli *c)
@@ -112,5 +123,6 @@ int cli_begin(cli *c, char **words)
 {
     wait_asleep(c, words);
     int code = give_stdout(c);
+    code = code == EBB_OK ? check_tokenizer(c) : code;
     return code == EBB_OK ? check_outputs(c) : code;
 }

@@ -51,6 +51,8 @@ static void every_numeric_option_states_its_range(void **state)
         {"plan " MODEL " --shape image:8xax8", "--shape image: a dim takes a whole number"},
         {"plan " MODEL " --shape image:1x1x1x1x1x1x1x1x1x1x1x1x1", "--shape takes INPUT:AxBxC"},
         {GRAD "--dropout 1.5", "ratio takes a number of at least 0 and below 1, not '1.5'"},
+        {"train " MODEL " --data rows.jsonl --sequence 8 --tokenizer folder",
+         "--tokenizer takes the model's tokenizer.json, not folder"},
         {GRAD "--dropout nan", "ratio takes a number of at least 0 and below 1, not 'nan'"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)

@@ -272,6 +272,11 @@ class Graph:
         n, k = codes.shape[0], codes.shape[1] * 8 // bits
         return decode_nbits(codes, scales, zero_points, k, n, block or k, bits)
 
+    def op_Conv(self, node, i, a):
+        pads = a.get("pads", [0, 0]) # of one dimension
+        x = torch.nn.functional.pad(i[0], pads)
+        return torch.nn.functional.conv1d(x, i[1], i[2] if len(i) > 2 else None, a.get("strides", 1), 0, a.get("dilations", 1), a.get("group", 1))
+
     def op_CausalConvWithState(self, node, i, a):
         i = i + [None] * (4 - len(i))
         past = torch.zeros(*i[0].shape[:2], i[1].shape[2] - 1, dtype=torch.float64) if i[3] is None else i[3]
