@@ -163,7 +163,7 @@ EBB_API ebb_status ebb_launch(const ebb_launch_options *options, int *code)
     ebb_launch_options own, *o = &own;
     EBB_TRY(EBB_OPTIONS_TAKE(ebb_launch_options, &own, signal, options));
     launch l = {.o = o, .failed = -1};
-    *code = EBB_USAGE;
+    *code = EBB_OK;
     if (o->ranks < 1 || o->ranks > EBB_GROUP_MOST || o->command == NULL || o->command[0] == NULL)
         return ebb_error(EBB_USAGE, "a group is a command and 1 to %d processes", EBB_GROUP_MOST);
     const double late = o->late_s > 0 ? fmin(o->late_s * 1000, 4e9) : LATE_MS;

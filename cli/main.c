@@ -304,6 +304,9 @@ static int parse(cli *c, int count, char **words)
             i = count;
         } else if (words[i][0] == '-' && words[i][1] != '\0') {
             code = parse_option(c, count, words, &i);
+        } else if (c->verb->ways[0].file_most == 0 && cli_takes(c->verb, "--")) {
+            code = cli_usage("put -- before '%s': ebb %s %s", words[i], c->verb->name,
+                             c->verb->ways[0].arguments);
         } else if (c->file_count == (int)(sizeof c->files / sizeof c->files[0])) {
             code = cli_usage("`ebb %s`: one argument too many: '%s'", c->verb->name, words[i]);
         } else {

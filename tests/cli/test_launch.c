@@ -87,13 +87,29 @@ static void what_counts_is_counted_over_all(void **state)
                   4);
 }
 
-/* In turn, and in parts of each process. */
+/* In turn, and in parts of each process: the sum of a process's parts is what it adds to the others'. So does one that
+ * goes on from a checkpoint, and one whose gradients go together beside the step. */
 static void a_process_computes_its_rows_in_parts(void **state)
 {
     (void)state;
-    says("launch -n 2 -- " EBB " train " DIGITS "mlp.onnx --dropout off " CLASSES
-         "--batch 8 --accumulate 4 --steps 3 --json",
-         0, "\"ranks\":2");
+    static const char words[] = "train " DIGITS "mlp.onnx --dropout off --clip-norm 1 --ema 0.9 "
+                                "--eval-split 0.2 " CLASSES;
+    static const char *const steps[] = {"3", "5 --resume all.st --pass bucket --pass overlap"};
+    char command[2048];
+    (void)snprintf(
+        command, sizeof command,
+        "%s --batch 32 --steps 5 --checkpoint one.st --pass data-parallel:ranks=2 --pass "
+        "micro-batch:parts=4,require=1 --pass gather",
+        words);
+    says(command, 0, "5 steps, loss");
+    for (int i = 0; i < 2; i++) {
+        (void)snprintf(command, sizeof command,
+                       "launch -n 2 -- " EBB " %s --batch 8 --accumulate 4 --checkpoint all.st "
+                       "--steps %s",
+                       words, steps[i]);
+        says(command, 0, "steps, loss");
+    }
+    same_bytes("one.st", "all.st", command);
 }
 
 /* Gradients in parts, of any size; states that start as zeros, and one that starts as its weight, which is what is
@@ -326,10 +342,10 @@ static void what_cannot_be_split_is_refused(void **state)
 {
     (void)state;
     says("launch -n 2 -- " EBB " train " DIGITS "cnn.onnx --dropout off --steps 1 " CLASSES, 5,
-         "batch norm takes its statistics over the whole batch");
+         "batch norm takes its statistics over the whole batch; --batch-norm sync");
     says("launch -n 3 -- " EBB " train " DIGITS
          "mlp.onnx --dropout off --batch 32 --steps 1 " CLASSES,
-         5, "the batch is not divisible by the number of parts");
+         5, "the batch is not divisible by the number of parts\n  hint: it has 32 rows: 33 can be");
 }
 
 static int times_in_output(const char *words)
@@ -352,6 +368,9 @@ static void one_process_speaks_for_all(void **state)
     says("launch -n 2 -- no-such-command", 2, "no-such-command: it cannot be started");
     says("launch -n 65 -- true", 2, "-n");
     says("launch -n 2", 2, "say what to start");
+    says("launch -n 2 " EBB " train --data x", 2, "put -- before");
+    assert_int_equal(run_command("ulimit -f 1; " EBB " launch -n 2 -- true 2>&1"), 8);
+    assert_non_null(strstr(output, "the group's memory: making it: File too large"));
     says("launch -n 2 -- true", 0, "");
     says("launch -n 2 -- false", 1, "");
 }

@@ -60,6 +60,7 @@ static ebb_batch_node *describe(const splitting *s, ebb_node n, bool split)
     if (b == NULL)
         return NULL;
     *b = (ebb_batch_node){.g = s->g, .n = n, .scratch = s->e->scratch, .parts = s->parts};
+    b->spread = s->spread;
     b->norm_per_part = s->norm_per_part;
     for (uint32_t i = 0; i < info->in_count && i < EBB_BATCH_OPERANDS; i++) {
         if (info->in[i].i == 0)
@@ -316,10 +317,10 @@ static bool is_known(const ebb_graph *g, ebb_value v)
 ebb_status ebb_batch_begin(splitting *s, const char **why)
 {
     EBB_TRY(allocate(s));
-    int64_t size = find_batch(s);
-    if (size < 1)
+    s->rows = find_batch(s);
+    if (s->rows < 1)
         *why = "no input has a batch axis";
-    else if (size % s->parts != 0)
+    else if (s->rows % s->parts != 0)
         *why = "the batch is not divisible by the number of parts";
     return NULL;
 }

@@ -187,8 +187,11 @@ const char *ebb_parts_batch_norm(node *b)
     if (op_of(b) == EBB_OP_BATCH_NORMALIZATION && int_attr(b, "training_mode", 0) == 0)
         return ebb_batch_beside(b, 1);
     if (!b->norm_per_part || op_of(b) != EBB_OP_BATCH_NORM_TRAINING)
-        return "batch norm takes its statistics over the whole batch; batch-norm=per-part allows "
-               "those of each part";
+        return b->spread
+                   ? "batch norm takes its statistics over the whole batch; --batch-norm sync "
+                     "adds up those of all processes, --batch-norm frozen takes none"
+                   : "batch norm takes its statistics over the whole batch; "
+                     "batch-norm=per-part allows those of each part";
     const char *why = ebb_parts_images(b);
     for (uint32_t k = 1; why == NULL && k < out_count(b); k++)
         b->out[k] = (form){.where = k < 3 ? EBB_BATCH_CHAIN : EBB_BATCH_OWN};

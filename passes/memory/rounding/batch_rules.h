@@ -41,6 +41,7 @@ typedef struct ebb_batch_node {
     ebb_node n;
     ebb_arena *scratch;
     int64_t parts;
+    bool spread;        /* each part by a process of its own */
     bool norm_per_part; /* batch norm may take each part for itself */
     ebb_batch_form in[EBB_BATCH_OPERANDS], out[EBB_BATCH_OPERANDS];
     int64_t outer;   /* of all that is in parts */

@@ -31,8 +31,9 @@ typedef struct ebb_batch_split {
     int64_t parts;
     bool spread; /* each by a process of its own */
     bool norm_per_part;
-    bool again; /* what is computed now was computed before: it is of the backward */
-    int axis;   /* of the batch in graph inputs */
+    bool again;   /* what is computed now was computed before: it is of the backward */
+    int axis;     /* of the batch in graph inputs, */
+    int64_t rows; /* and how many it has there */
     size_t value_count, node_count;
     ebb_batch_form *form; /* by value id */
     bool *depends;        /* by value id: on the batch */

@@ -151,9 +151,16 @@ bool ebb_batch_is_split(const ebb_edit *e)
 static ebb_status refuse(const splitting *s, ebb_node at, const char *why)
 {
     const char *kind = s->spread ? "processes" : "parts", *pass = s->e->pass->name;
-    if (at.i == 0)
-        return ebb_error(EBB_UNSUPPORTED, "%s: the step cannot be split into %lld %s: %s", pass,
-                         (long long)s->parts, kind, why);
+    if (at.i == 0) {
+        const ebb_status status =
+            ebb_error(EBB_UNSUPPORTED, "%s: the step cannot be split into %lld %s: %s", pass,
+                      (long long)s->parts, kind, why);
+        const long long more = (s->rows / s->parts + 1) * s->parts;
+        return s->rows < 1 || s->rows % s->parts == 0
+                   ? status
+                   : ebb_hint(status, "it has %lld rows: %lld can be split so", (long long)s->rows,
+                              more);
+    }
     return ebb_error(EBB_UNSUPPORTED, "%s: the step cannot be split into %lld %s: %s: %s", pass,
                      (long long)s->parts, kind, ebb_node_label(s->g, at), why);
 }
