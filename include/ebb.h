@@ -841,7 +841,8 @@ typedef struct ebb_evaluator_options {
 } ebb_evaluator_options;
 
 /* The model forward, dropout off and with running statistics. It is as exported, stays as it is and
- * lives as long; so do the data. One batch is tried here, so that what is wrong is known before a
+ * lives as long; so do the data, which may be those of the training: nothing is drawn of them here. One
+ * batch is tried here, so that what is wrong is known before a
  * training begins. */
 EBB_API ebb_status ebb_evaluator_new(ebb_evaluator **evaluator, const ebb_model *exported,
                                      ebb_data *data, const ebb_evaluator_options *options);

@@ -10,13 +10,14 @@
  */
 #include "api/trainer/trainer.h"
 
+#include "exec/data/data.h"
 #include "exec/run/program.h"
 #include "onnx/words/options.h"
 
 struct ebb_evaluator {
     ebb_evaluator_options o;
     const ebb_model *exported;
-    ebb_data *data;
+    ebb_data *data; /* beside the caller's, which a trainer may read meanwhile */
     ebb_metrics *metrics;
     int64_t *rows; /* row_count of them */
     int64_t row_count, batch;
@@ -149,6 +150,15 @@ static ebb_status try_once(ebb_evaluator *e)
     return keep(e);
 }
 
+/* What is worth knowing of how they are used is asked of the caller's. */
+static ebb_status give_notes(ebb_data *data, const ebb_data *own)
+{
+    const char *note;
+    for (size_t i = 0; (note = ebb_data_note(own, i)) != NULL; i++)
+        EBB_TRY(ebb_data_add_note(data, "%s", note));
+    return NULL;
+}
+
 static ebb_status list_rows(ebb_evaluator *e)
 {
     ebb_model *model = NULL;
@@ -185,13 +195,17 @@ ebb_status ebb_evaluator_new(ebb_evaluator **evaluator, const ebb_model *exporte
     ebb_evaluator *e = ebb_alloc(sizeof *e);
     if (e == NULL)
         return ebb_error_memory();
-    *e = (ebb_evaluator){.o = own, .exported = exported, .data = data};
+    *e = (ebb_evaluator){.o = own, .exported = exported};
     e->batch = own.batch > 0 ? own.batch : EBB_USUAL_BATCH;
-    ebb_status status = ebb_metrics_new(&e->metrics, own.losses, own.metrics);
+    ebb_status status = ebb_data_beside(&e->data, data);
+    if (status == NULL)
+        status = ebb_metrics_new(&e->metrics, own.losses, own.metrics);
     if (status == NULL)
         status = list_rows(e);
     if (status == NULL)
         status = try_once(e);
+    if (status == NULL)
+        status = give_notes(data, e->data);
     if (status == NULL)
         *evaluator = e;
     else
@@ -242,6 +256,7 @@ void ebb_evaluator_free(ebb_evaluator *e)
     if (e == NULL)
         return;
     ebb_metrics_free(e->metrics);
+    ebb_data_close(e->data);
     ebb_free(e->rows);
     ebb_free(e->kept.list);
     ebb_free(e);

@@ -267,8 +267,11 @@ static ebb_status finish(ebb_trainer *t)
 {
     bool save = t->saved_at != t->facts.steps;
     EBB_TRY(ebb_trainer_follow(&save, t));
-    if (save)
+    if (save) {
         EBB_TRY(ebb_trainer_save(t));
+        if (t->o.checkpoint != NULL)
+            tell(t, EBB_TRAINER_SAVED);
+    }
     return t->o.keep_best && t->best_is_saved ? NULL : ebb_trainer_write_results(t);
 }
 

@@ -91,6 +91,10 @@ const char *ebb_data_place(char text[512], const ebb_data *data, const ebb_named
 /* ebb_shuffle in half the memory, for at most 2^32 rows. */
 void ebb_shuffle_32(uint32_t *order, int64_t count, uint64_t seed, uint64_t epoch);
 
+/* The same arrays taken in the same way, with nothing drawn: who reads them so binds and reads beside whom
+ * `data` is for. To be closed first. */
+ebb_status ebb_data_beside(ebb_data **beside, const ebb_data *data);
+
 /* A sentence for the user, said once. */
 ebb_status ebb_data_add_note(ebb_data *data, const char *format, ...) EBB_PRINTF(2, 3);
 

@@ -100,6 +100,7 @@ static void a_null_or_a_count_below_zero_is_named(void **state)
     ebb_model *m = model_of(linear), *none;
     ebb_program *p;
     int64_t steps;
+    char *text;
     ebb_batch batch = {NULL, 1};
     refused(ebb_open(&none, NULL), EBB_USAGE, "ebb_open: path is NULL");
     refused(ebb_open(NULL, "a.onnx"), EBB_USAGE, "ebb_open: model is NULL");
@@ -110,6 +111,10 @@ static void a_null_or_a_count_below_zero_is_named(void **state)
     refused(ebb_set_threads(m, -2), EBB_USAGE, "ebb_set_threads: threads is -2");
     refused(ebb_program_compile(&p, m, &(ebb_compile_options){.threads = -1}), EBB_USAGE,
             "ebb_program_compile: threads is -1");
+    refused(ebb_step_pipeline(&text, &(ebb_step_options){.accumulate = -2}), EBB_USAGE,
+            "ebb_step_options: accumulate is -2");
+    refused(ebb_diff_json(m, m, &(ebb_plan_options){.steps = -1}, &text), EBB_USAGE,
+            "ebb_diff_json: steps is -1");
     refused(ebb_trainer_steps(&steps, &(ebb_trainer_options){.row_count = 9, .batch = -3}),
             EBB_USAGE, "batch is -3");
     good(ebb_program_compile(&p, m, NULL));
@@ -177,7 +182,7 @@ static void arrays_in_memory_are_data_and_are_not_copied(void **state)
     assert_int_equal(batch.tensors[0].dims[0], 1);
     ebb_data_close(data);
     wrong.data = NULL;
-    refused(ebb_data_of(&data, &wrong, 1, NULL), EBB_USAGE, "data is NULL");
+    refused(ebb_data_of(&data, &wrong, 1, NULL), EBB_USAGE, "ebb_data_of: data is NULL");
     wrong = (ebb_named){"x", 99, 2, dims, ones};
     refused(ebb_data_of(&data, &wrong, 1, NULL), EBB_USAGE, "array 'x' is of no type");
     refused(ebb_data_of(&data, (const ebb_named[]){x, x}, 2, NULL), EBB_REJECTED, "there twice");

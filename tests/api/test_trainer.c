@@ -30,7 +30,7 @@ typedef struct scene {
     ebb_program *program;
     ebb_evaluator *evaluator;
     ebb_trainer_options options;
-    int steps, epochs, evaluations, stop_at;
+    int steps, epochs, evaluations, saved, stop_at;
     ebb_trainer *trainer; /* to be stopped in its last evaluation; or NULL */
 } scene;
 
@@ -41,6 +41,7 @@ static void tell(void *context, ebb_trainer *trainer, ebb_trainer_event event)
     s->steps += event == EBB_TRAINER_STEP;
     s->epochs += event == EBB_TRAINER_EPOCH;
     s->evaluations += event == EBB_TRAINER_EVALUATED;
+    s->saved += event == EBB_TRAINER_SAVED;
     if (event == EBB_TRAINER_STEP && f.steps == s->stop_at)
         ebb_trainer_stop(trainer);
 }
@@ -101,6 +102,35 @@ static void a_training_tells_what_it_does(void **state)
     assert_string_equal(ebb_evaluator_at(s.evaluator, 1).name, "accuracy");
     ebb_trainer_free(t);
     close_scene(&s);
+}
+
+/* Rows of one archive, a part of them held out: as who has read the data once gives them to both. */
+static void data_may_be_trained_and_evaluated_on(void **state)
+{
+    (void)state;
+    double best[2];
+    for (int shared = 0; shared < 2; shared++) {
+        scene s;
+        ebb_trainer *t;
+        int64_t order[1437], held;
+        open_scene(&s);
+        good(ebb_rows_split(order, 1437, 0.25, &held));
+        ebb_evaluator_options options = of_test;
+        options.map = map;
+        options.rows = order + 1437 - held;
+        options.row_count = held;
+        good(ebb_evaluator_new(&s.evaluator, s.exported, shared ? s.data : s.eval_data, &options));
+        s.options.evaluator = s.evaluator;
+        s.options.rows = order;
+        s.options.row_count = 1437 - held;
+        s.options.eval_every = 10;
+        good(ebb_trainer_new(&t, s.program, s.data, &s.options));
+        good(ebb_trainer_run(t));
+        best[shared] = ebb_trainer_measure(t).best;
+        ebb_trainer_free(t);
+        close_scene(&s);
+    }
+    assert_true(best[0] == best[1] && best[0] < 1);
 }
 
 static void a_training_is_stopped_after_a_step(void **state)
@@ -169,6 +199,7 @@ static ebb_trainer_facts train_and_save(const char *checkpoint, const char *resu
     s.trainer = stops ? t : NULL;
     good(ebb_trainer_run(t));
     const ebb_trainer_facts f = ebb_trainer_measure(t);
+    assert_int_equal(s.saved, checkpoint != NULL);
     ebb_trainer_free(t);
     close_scene(&s);
     return f;
@@ -268,6 +299,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_training_tells_what_it_does),
+        cmocka_unit_test(data_may_be_trained_and_evaluated_on),
         cmocka_unit_test(a_training_is_stopped_after_a_step),
         cmocka_unit_test(rows_are_held_out_once_and_for_all),
         cmocka_unit_test(a_last_evaluation_that_was_stopped_is_made_up_and_saved),

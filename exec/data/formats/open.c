@@ -344,8 +344,8 @@ static ebb_status rows_of(ebb_data **data, const ebb_data_options *o)
 static ebb_status take_options(ebb_data_options *own, const ebb_data_options *options)
 {
     EBB_TRY(EBB_OPTIONS_TAKE(ebb_data_options, own, pack, options));
-    EBB_NEED_COUNT(own->sequence);
-    return NULL;
+    return own->sequence >= 0 ? NULL
+                              : ebb_error_argument("ebb_data_options", "sequence", own->sequence);
 }
 
 EBB_API ebb_status ebb_data_open_files(ebb_data **data, const char *const *paths,
@@ -359,24 +359,32 @@ EBB_API ebb_status ebb_data_open_files(ebb_data **data, const char *const *paths
     return rows_of(data, &own);
 }
 
+/* Its name, dims or bytes are not there, or its rank is below zero. */
+static ebb_status lacks(const char *what, long long value)
+{
+    return ebb_error_argument("ebb_data_of", what, value);
+}
+
 static ebb_status add_arrays(ebb_data *data, const ebb_named *arrays, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         const ebb_named *a = &arrays[i];
         size_t bytes = 0;
-        EBB_NEED(a->name);
-        EBB_NEED_COUNT(a->rank);
+        if (a->name == NULL)
+            return lacks("name", 0);
+        if (a->rank < 0)
+            return lacks("rank", a->rank);
         if (a->rank > EBB_MAX_RANK)
             return ebb_error(EBB_USAGE, "array '%.200s' has %d dims: at most %d are taken", a->name,
                              a->rank, EBB_MAX_RANK);
-        if (a->rank > 0)
-            EBB_NEED(a->dims);
+        if (a->rank > 0 && a->dims == NULL)
+            return lacks("dims", 0);
         const ebb_type type = ebb_type_tensor((ebb_dtype)a->dtype, a->rank, a->dims);
         if (!ebb_type_bytes(&type, &bytes))
             return ebb_error(EBB_USAGE, "array '%.200s' is of no type and size that there is",
                              a->name);
-        if (bytes > 0)
-            EBB_NEED(a->data);
+        if (bytes > 0 && a->data == NULL)
+            return lacks("data", 0);
         EBB_TRY(ebb_data_add(data, a->name, strlen(a->name), (ebb_dtype)a->dtype, a->rank, a->dims,
                              a->data, bytes));
     }
@@ -409,6 +417,34 @@ EBB_API ebb_status ebb_data_of(ebb_data **data, const ebb_named *arrays, size_t 
     return rows_of(data, &own);
 }
 
+/* The same arrays, with a reader and notes of their own; NULL: out of memory. */
+static ebb_data *borrow(const ebb_data *data)
+{
+    ebb_data *d = ebb_alloc(sizeof *d);
+    if (d == NULL)
+        return NULL;
+    *d = *data;
+    d->arena = (ebb_arena){0};
+    d->borrows = true;
+    d->reader = NULL;
+    d->notes = NULL;
+    d->note_count = d->note_capacity = 0;
+    return d;
+}
+
+ebb_status ebb_data_beside(ebb_data **beside, const ebb_data *data)
+{
+    ebb_data *d = *beside = borrow(data);
+    ebb_fit *fit = d != NULL ? EBB_NEW(&d->arena, ebb_fit, 1) : NULL;
+    if (fit == NULL)
+        return ebb_error_memory();
+    if (data->fit != NULL)
+        *fit = *data->fit;
+    fit->augments = fit->flip = fit->flip_vertical = fit->crop = fit->resized_crop = false;
+    d->fit = fit;
+    return NULL;
+}
+
 EBB_API ebb_status ebb_data_again(ebb_data **again, const ebb_data *data,
                                   const ebb_data_options *options)
 {
@@ -417,15 +453,9 @@ EBB_API ebb_status ebb_data_again(ebb_data **again, const ebb_data *data,
     ebb_data_options own;
     *again = NULL;
     EBB_TRY(take_options(&own, options));
-    ebb_data *d = ebb_alloc(sizeof *d);
+    ebb_data *d = borrow(data);
     if (d == NULL)
         return ebb_error_memory();
-    *d = *data;
-    d->arena = (ebb_arena){0};
-    d->borrows = true;
-    d->reader = NULL;
-    d->notes = NULL;
-    d->note_count = d->note_capacity = 0;
     ebb_status status = keep_options(d, NULL, &own);
     if (status == NULL)
         *again = d;
