@@ -4,7 +4,8 @@
 
 Exports each model as README says, so both train the same weights. PyTorch's forms: eager, channels last
 (images), torch.compile; each in float32 and under autocast to bfloat16; attention by its fused function.
-ebb's: as exported, `layout` (images), `attention` (transformers); each in float32 and with `--precision bf16`.
+ebb's: as exported, `layout:auto` with turned weights (images), `attention` (transformers); each in float32 and with
+`--precision bf16`.
 A round runs a few steps of every form, one form after the other; a form's time is its median over all
 rounds; the best of each side is compared. Needs torch, torchvision, transformers, numpy, and a C++ compiler
 for torch.compile.
@@ -142,19 +143,24 @@ class Ebb:
         return [t / 1e9 for t in facts["step_ns"]][1:]
 
 
-def forms_of(name, batch, folder, arguments):
-    """{(side, precision, form): what has steps()}"""
-    make, optimizer, length, _, _ = MODELS[name]
+def export(name, batch, folder):
+    """(file, its data, the model, its inputs and target)"""
     arrays, target = make_data(name, batch)
     data = pathlib.Path(folder) / "data.npz"
     numpy.savez(data, **arrays, target=target)
     torch.manual_seed(0)
-    model = Logits(make().train(), list(arrays))
+    model = Logits(MODELS[name][0]().train(), list(arrays))
     inputs = tuple(torch.from_numpy(a) for a in arrays.values())
-    target = torch.from_numpy(target)
     path = pathlib.Path(folder) / "model.onnx"
     torch.onnx.export(model, inputs, str(path), optimize=False, input_names=list(arrays), output_names=["logits"],
                       verbose=False)
+    return path, data, model, inputs, torch.from_numpy(target)
+
+
+def forms_of(name, batch, folder, arguments):
+    """{(side, precision, form): what has steps()}"""
+    make, optimizer, length, _, _ = MODELS[name]
+    path, data, model, inputs, target = export(name, batch, folder)
     forms = {}
     for precision in arguments.precisions.split(","):
         bf16 = precision == "bf16"
@@ -162,11 +168,14 @@ def forms_of(name, batch, folder, arguments):
         for form in ["eager", "compile"] if arguments.compile else ["eager"]:
             forms["PyTorch", precision, form] = PyTorch(model, inputs, target, optimizer, bf16, form == "compile")
         if length is None:
-            last = Logits(make().train(), list(arrays)).to(memory_format=torch.channels_last)
+            last = Logits(make().train(), model.names).to(memory_format=torch.channels_last)
             images = tuple(i.to(memory_format=torch.channels_last) for i in inputs)
             forms["PyTorch", precision, "channels last"] = PyTorch(last, images, target, optimizer, bf16, False)
-        choices = {"as exported": [], **({"layout": ["--pass", "layout"]} if length is None and name != "vit_b16" else {}),
-                   **({"attention": ["--pass", "attention"]} if name in ("vit_b16", "bert_base", "gpt2") else {})}
+        choices = {"as exported": []}
+        if name in ("vit_b16", "bert_base", "gpt2"):
+            choices["attention"] = ["--pass", "attention"]
+        elif length is None:
+            choices["layout"] = ["--pass", "layout:auto,weights=stored"]
         for form, passes in choices.items():
             forms["ebb", precision, form] = Ebb(arguments.ebb, path, data, batch, optimizer, arguments.threads,
                                                 words + passes)

@@ -34,3 +34,11 @@ ebb_status ebb_estimate_within(ebb_estimate *estimate, ebb_arena *arena, const e
     ebb_plan_release(&plan);
     return NULL;
 }
+
+ebb_status ebb_estimate_knows(bool *knows, const char *backend, ebb_op op)
+{
+    const ebb_backend *const *list;
+    EBB_TRY(ebb_backends(backend, &list));
+    *knows = ebb_backend_find(*list, op) != NULL;
+    return NULL;
+}

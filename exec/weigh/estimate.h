@@ -25,3 +25,5 @@ ebb_status ebb_estimate_make(ebb_estimate *estimate, ebb_arena *arena, const ebb
 /* The same, sooner: the arena is not packed lower than `enough` bytes. UINT64_MAX: who does not ask for it. */
 ebb_status ebb_estimate_within(ebb_estimate *estimate, ebb_arena *arena, const ebb_graph *g,
                                const char *backend, uint64_t enough);
+/* Whether the back end has a kernel of its own for an operator, and not only the plain one it falls back on. */
+ebb_status ebb_estimate_knows(bool *knows, const char *backend, ebb_op op);

@@ -12,7 +12,7 @@
  *   batch  what becomes of its outputs when the batch is computed in parts: a rule of pass
  *          micro-batch; `unknown`: nobody has said (passes/memory/rounding/batch_node.h)
  *   half   whether it computes in 16 bits: a word of passes/primal/halved.c
- *   layout what it becomes between images with channels last: a rule of passes/primal/layout_rules.c
+ *   layout what it becomes between images with channels last: a rule of passes/primal/layout/rules.c
  *
  * `none`: it has no such rule.
  */

@@ -16,16 +16,17 @@
  * Parameters keep their shapes and names, and with them optimizer states and files of weights. The
  * Transpose of a weight takes its bytes once more (none for 1 x 1 and depthwise kernels, where it
  * is a Reshape), as a value that recomputation may drop. With weights=stored it is the initializer
- * that is turned, its initial draw too, so nothing is transposed in a step; the mark "ebb.turned"
+ * that is turned, its initial draw too, so nothing is transposed in a step, 16 bits or not; the mark "ebb.turned"
  * tells who loads and stores weights by name (exec/data/weights.c).
  *
  * Where a convolution of one group reads channels that are no multiple of `pad`, zeros are added to
- * its image and its weight: exact.
+ * its image and its weight: exact. GPUs multiply eight at a time; with order=auto a processor, which
+ * does not, gets no pads, and channels last where they pay (layout/auto.c).
  *
- * Dropout keeps its order, in which its mask is drawn. So does all that is not in layout_rules.c:
+ * Dropout keeps its order, in which its mask is drawn. So does all that is not in layout/rules.c:
  * transposes appear around it.
  */
-#include "passes/primal/layout.h"
+#include "passes/primal/layout/layout.h"
 
 #include "onnx/ops/window.h"
 #include "passes/passes.h"
@@ -159,7 +160,7 @@ static const char *convolve(ebb_images *s, ebb_build *b, ebb_node n)
     ebb_value x = ebb_in(g, n, 0), weight = ebb_in(g, n, 1), y = ebb_out(g, n, 0);
     int64_t group = ebb_attr_int(&attrs, "group", 1), channels = ebb_value_of(g, x)->type->dims[1];
     if (s->stored && !image_is_same(g, weight) && ebb_image_of(s, weight)->last.i == 0)
-        ebb_build_fail(b, ebb_weight_stored(s, weight, &ebb_image_of(s, weight)->last));
+        ebb_build_fail(b, ebb_weight_stored(s, b, weight, &ebb_image_of(s, weight)->last));
     // The input channels of ConvTranspose are the first dim of its weight: left as they are.
     int64_t extra = group == 1 && !transposed ? (s->pad - channels % s->pad) % s->pad : 0;
     ebb_value bias = ebb_in(g, n, 2), made;
@@ -243,28 +244,24 @@ static ebb_status retire(ebb_images *s, ebb_node n, size_t *transposes)
     return NULL;
 }
 
-static ebb_status decline_all(ebb_edit *e)
+static ebb_status decline_all(ebb_edit *e, const char *why)
 {
     EBB_EACH_NODE(e->g, n)
         if (is_conv(e->g, n))
-            EBB_TRY(
-                ebb_declined(e, n, "the graph has its gradient: layout goes before `gradient`"));
+            EBB_TRY(ebb_declined(e, n, why));
     return NULL;
 }
 
-static ebb_status run(ebb_edit *e)
+ebb_status ebb_layout_apply(ebb_edit *e, int64_t pad)
 {
     ebb_graph *g = e->g;
-    ebb_images s = {.e = e, .count = g->value_count, .pad = ebb_option_int(e, "pad")};
+    ebb_images s = {.e = e, .count = g->value_count, .pad = pad};
     s.stored = strcmp(ebb_option_string(e, "weights"), "stored") == 0;
     s.of = EBB_SCRATCH(e, ebb_image, g->value_count);
     ebb_node *replaced = EBB_SCRATCH(e, ebb_node, g->node_count);
     size_t count = 0, transposes = 0;
     if (s.of == NULL || replaced == NULL)
         return ebb_error_memory();
-    EBB_EACH_NODE(g, n)
-        if (ebb_node_of(g, n)->phase == EBB_BACKWARD)
-            return decline_all(e);
     EBB_EACH_NODE(g, n) {
         bool taken;
         EBB_TRY(visit(&s, n, &taken));
@@ -280,13 +277,27 @@ static ebb_status run(ebb_edit *e)
     return NULL;
 }
 
+static ebb_status run(ebb_edit *e)
+{
+    int64_t pad = ebb_option_int(e, "pad");
+    const char *why_not = NULL;
+    EBB_EACH_NODE(e->g, n)
+        if (ebb_node_of(e->g, n)->phase == EBB_BACKWARD)
+            return decline_all(e, "the graph has its gradient: layout goes before `gradient`");
+    if (strcmp(ebb_option_string(e, "order"), "auto") == 0)
+        EBB_TRY(ebb_layout_pays(&why_not, &pad, e));
+    return why_not == NULL ? ebb_layout_apply(e, pad) : decline_all(e, why_not);
+}
+
 static const ebb_option options[] = {
-    {"order", EBB_OPTION_CHOICE, "nhwc", "nhwc", "nhwc: channels last"},
+    {"order", EBB_OPTION_CHOICE, "nhwc", "nhwc|auto",
+     "nhwc: channels last; auto: where they make a step shorter"},
     {"pad", EBB_OPTION_INT, "8", "[1, 4096]",
      "convolutions read a multiple of so many channels; 1: as is"},
     {"weights", EBB_OPTION_CHOICE, "kept", "kept|stored",
      "kept: weights keep their shapes, and Transpose nodes turn them; stored: they are kept "
      "turned"},
+    {"backend", EBB_OPTION_STRING, "cpu", NULL, "auto: which runs the step"},
     {0},
 };
 

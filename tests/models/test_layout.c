@@ -10,6 +10,7 @@
 
 #include <math.h>
 
+#include "exec/weigh/estimate.h"
 #include "onnx/file/file.h"
 #include "tests/models/models.h"
 
@@ -227,8 +228,10 @@ static void channels_last_in_16_bits_are_those_of_16_bits_but_for_rounding(void 
     (void)state;
     const pair behind = {"cpu", HALF, "", HALF "layout:nhwc,", "", false};
     const pair before = {"cpu", HALF, "", "layout:nhwc," HALF, "", false};
+    const pair stored = {"cpu", HALF, "", HALF "layout:nhwc,weights=stored,", "", false};
     assert_int_equal(failures_within(&behind, 1, 1, 0.12), 0);
     assert_int_equal(failures_within(&before, 1, 1, 0.12), 0);
+    assert_int_equal(failures_within(&stored, 1, 1, 0.12), 0);
 }
 
 static void exact_memory_passes_change_no_bit_of_channels_last_in_16_bits(void **state)
@@ -344,6 +347,33 @@ static void every_relu_behind_a_norm_is_joined_with_it(void **state)
     }
 }
 
+/* By oneDNN's convolutions, which copy images with channels first. */
+static void channels_last_are_taken_where_they_copy_less(void **state)
+{
+    (void)state;
+    static const char *const backends[] = {"cpu", "plain"};
+    const pair same = {"cpu", "layout:nhwc,pad=1,", "", "layout:auto,", "", true};
+    for (size_t b = 0; b < 2; b++) {
+        recorded opened, *r = &opened;
+        step s = {NULL, NULL};
+        char *report = NULL, layout[64];
+        bool knows = false;
+        if (!recorded_open(r, "resnet20_cifar", exporters[1]))
+            skip();
+        (void)snprintf(layout, sizeof layout, "layout:auto,backend=%s,", backends[b]);
+        MUST(ebb_estimate_knows(&knows, "cpu", EBB_OP_CONV_NHWC));
+        MUST(run_step(&s, r, backends[b], layout, "", &report));
+        assert_int_equal(applied(report, "layout"), knows && b == 0 ? 21 : 0);
+    done:
+        assert_int_equal(r->failures, 0);
+        ebb_release(report);
+        step_free(&s);
+        recorded_close(r);
+        if (b == 0 && knows)
+            assert_int_equal(failures_within(&same, 1, 2, 0), 0);
+    }
+}
+
 int main(void)
 {
     if (models_are_missing())
@@ -351,6 +381,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(channels_last_change_no_gradient_but_for_rounding),
         cmocka_unit_test(plain_kernels_agree),
+        cmocka_unit_test(channels_last_are_taken_where_they_copy_less),
         cmocka_unit_test(exact_memory_passes_change_no_bit_behind_it),
         cmocka_unit_test(channels_last_in_16_bits_are_those_of_16_bits_but_for_rounding),
         cmocka_unit_test(exact_memory_passes_change_no_bit_of_channels_last_in_16_bits),

@@ -34,8 +34,9 @@ static batch read_batch(const ebb_call *call, const ebb_type *x)
  * for each, in whole lines of the cache, so that it walks along memory. */
 static int64_t width_of(int64_t channels, int64_t threads)
 {
-    const int64_t width = (channels / threads + LINE) / LINE * LINE; // there may be no channel
-    return width < TOGETHER ? width : TOGETHER;
+    const int64_t each = (channels + threads - 1) / threads,
+                  width = (each + LINE - 1) / LINE * LINE;
+    return width < LINE ? LINE : ebb_least(width, TOGETHER); // there may be no channel
 }
 
 /* ---- rows of 16 bits that are made of rows of 16 bits, without a buffer ---- */

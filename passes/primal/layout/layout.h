@@ -1,4 +1,4 @@
-/* layout.h: images with channels last, while pass layout makes them; shared by its two files.
+/* layout.h: images with channels last, while pass layout makes them; shared by its files.
  *
  *     v  [N, C, H, W]     the value of the graph, by whose id all is kept
  *     last  [N, H, W, C]  the same image with channels last
@@ -27,10 +27,10 @@ typedef struct ebb_images {
 /* Four dims, of which all but the first are known and positive. */
 bool ebb_is_image(const ebb_graph *g, ebb_value v);
 
-/* layout_weights.c: v, a weight that only convolutions read, with channels last from now on: an
- * initializer of its own, which takes over v's name when v has gone (ebb_weights_settle). *stored
- * is none where v has other readers, or is no initializer. */
-ebb_status ebb_weight_stored(ebb_images *s, ebb_value v, ebb_value *stored);
+/* weights.c: v, a weight that only convolutions read, or its Cast, with channels last from now
+ * on: made of an initializer of its own, which takes over the weight's name when that has gone
+ * (ebb_weights_settle). *last is none where there are other readers, or no initializer. */
+ebb_status ebb_weight_stored(ebb_images *s, ebb_build *b, ebb_value v, ebb_value *last);
 ebb_status ebb_weights_settle(ebb_images *s);
 
 /* The image of v: an entry to read and write. */
@@ -56,3 +56,9 @@ const char *ebb_layout_follow(ebb_images *s, ebb_build *b, ebb_node n);
 /* Whether n is a Transpose from channels last: what it transposes is then the image of what it
  * makes, and it goes where nobody else reads it. */
 bool ebb_layout_comes_last(ebb_images *s, ebb_node n);
+
+/* layout.c: all of it, on e's graph. */
+ebb_status ebb_layout_apply(ebb_edit *e, int64_t pad);
+
+/* auto.c: why it would not make a step of e's graph shorter, or NULL; *pad: as the back end wants it. */
+ebb_status ebb_layout_pays(const char **why_not, int64_t *pad, ebb_edit *e);

@@ -1,4 +1,4 @@
-/* layout_rules.c: what operators behind a convolution become when images have channels last.
+/* rules.c: what operators behind a convolution become when images have channels last.
  *
  *   Relu, Add, Mul ...      the same; operands of lower rank are shaped so that they broadcast
  *   BatchNormalization      the same, of [N H W, C]
@@ -8,7 +8,7 @@
  *   Flatten of [N, C, 1, 1], Transpose to channels last   views; nothing
  */
 #include "onnx/ops/window.h"
-#include "passes/primal/layout.h"
+#include "passes/primal/layout/layout.h"
 
 enum { MOST_OPERANDS = 16 };
 

@@ -1,4 +1,4 @@
-/* layout_weights.c: weights of convolutions that are stored with channels last.
+/* weights.c: weights of convolutions that are stored with channels last.
  *
  *   before   w [M, C, h, w]  drawn by d          after    w [M, h, w, C]  drawn by Transpose(d)
  *                                                         metadata ebb.turned = "0,2,3,1"
@@ -6,7 +6,7 @@
  * The new initializer has the old one's name, role and metadata. What comes by name in the old
  * shape is turned by exec/data/weights.c.
  */
-#include "passes/primal/layout.h"
+#include "passes/primal/layout/layout.h"
 
 static const int64_t perm[] = {0, 2, 3, 1};
 
@@ -18,8 +18,22 @@ static bool only_convolutions_read(const ebb_graph *g, ebb_value v)
         if (info->uses[i].slot != 1 || (op != EBB_OP_CONV && op != EBB_OP_CONV_TRANSPOSE))
             return false;
     }
+    return (info->flags & (EBB_IS_INPUT | EBB_IS_OUTPUT | EBB_IS_STATE | EBB_IS_CAPTURED)) == 0;
+}
+
+static bool is_weight(const ebb_graph *g, ebb_value v)
+{
+    const ebb_value_info *info = ebb_value_of(g, v);
     return (info->flags & (EBB_IS_INPUT | EBB_IS_OUTPUT | EBB_IS_STATE | EBB_IS_CAPTURED)) == 0 &&
            (info->flags & EBB_IS_INITIALIZER) != 0 && info->tensor != NULL;
+}
+
+/* The Cast between a weight and its convolutions, where all read the weight through one. */
+static ebb_node cast_of(const ebb_graph *g, ebb_value v)
+{
+    const bool is_cast = ebb_producer_op(g, v) == EBB_OP_CAST;
+    const ebb_node n = is_cast ? ebb_value_of(g, v)->producer : EBB_NO_NODE;
+    return is_cast && ebb_value_of(g, ebb_in(g, n, 0))->use_count == 1 ? n : EBB_NO_NODE;
 }
 
 /* The elements of `from`, [a, b, c, d], as [a, c, d, b]. */
@@ -50,18 +64,14 @@ static ebb_status turn_draw(ebb_model *m, ebb_str state)
     return NULL;
 }
 
-ebb_status ebb_weight_stored(ebb_images *s, ebb_value v, ebb_value *stored)
+/* v is to be *stored, turned, under its name. */
+static ebb_status store(ebb_images *s, ebb_value v, ebb_value *stored)
 {
     ebb_graph *g = s->e->g;
     ebb_type type = *ebb_value_of(g, v)->type;
     const ebb_tensor *t = ebb_value_of(g, v)->tensor;
     size_t size = ebb_dtype_bits((ebb_dtype)type.dtype) / 8;
     unsigned char *bytes = NULL;
-    *stored = EBB_NO_VALUE;
-    if (!only_convolutions_read(g, v) || size == 0 || !ebb_type_is_static(&type))
-        return NULL;
-    if (type.dims[1] == type.dims[2] && type.dims[2] == type.dims[3])
-        return NULL; // no reader of a file could tell the two by their shapes
     if (t->data != NULL) {
         bytes = ebb_arena_alloc(s->e->scratch, t->bytes + 1);
         if (bytes == NULL)
@@ -78,8 +88,47 @@ ebb_status ebb_weight_stored(ebb_images *s, ebb_value v, ebb_value *stored)
         EBB_TRY(ebb_props_set(g, &ebb_value_of(g, *stored)->props, ebb_text(g, p.key),
                               ebb_text(g, p.value)));
     }
+    ebb_image_of(s, v)->last = *stored;
     ebb_image_of(s, v)->stored = true;
     return ebb_props_set(g, &ebb_value_of(g, *stored)->props, "ebb.turned", "0,2,3,1");
+}
+
+ebb_status ebb_weight_stored(ebb_images *s, ebb_build *b, ebb_value v, ebb_value *last)
+{
+    ebb_graph *g = s->e->g;
+    const ebb_node cast = cast_of(g, v);
+    const ebb_value w = cast.i != 0 ? ebb_in(g, cast, 0) : v;
+    const ebb_type *type = ebb_value_of(g, w)->type;
+    *last = EBB_NO_VALUE;
+    if (w.i >= s->count || !is_weight(g, w) || !only_convolutions_read(g, v) ||
+        ebb_dtype_bits((ebb_dtype)type->dtype) < 8 || !ebb_type_is_static(type))
+        return NULL;
+    if (type->dims[1] == type->dims[2] && type->dims[2] == type->dims[3])
+        return NULL; // no reader of a file could tell the two by their shapes
+    EBB_TRY(store(s, w, last));
+    if (cast.i == 0)
+        return NULL;
+    ebb_with_attrs_of(b, cast);
+    *last = ebb_emit(b, EBB_OP_CAST, *last);
+    return b->status;
+}
+
+/* A convolution that stayed as it was reads v, or the Cast of v, as before. */
+static ebb_status turn_back(ebb_images *s, ebb_value v, ebb_value last)
+{
+    ebb_graph *g = s->e->g;
+    const ebb_node user =
+        ebb_value_of(g, v)->use_count == 1 ? ebb_value_of(g, v)->uses[0].node : EBB_NO_NODE;
+    if (user.i != 0 && ebb_node_of(g, user)->op == EBB_OP_CAST &&
+        !ebb_value_is_read(g, ebb_out(g, user, 0))) {
+        ebb_edit_remove(s->e, user);
+        return NULL;
+    }
+    ebb_build b = ebb_edit_build(s->e, ebb_first(g), EBB_FORWARD);
+    const ebb_type type = *ebb_value_of(g, v)->type;
+    const ebb_value back = ebb_image_first(&b, last, &type);
+    EBB_TRY(b.status);
+    return ebb_value_replace(g, v, back);
 }
 
 ebb_status ebb_weights_settle(ebb_images *s)
@@ -89,13 +138,8 @@ ebb_status ebb_weights_settle(ebb_images *s)
         ebb_value v = {i}, last = s->of[i].last;
         if (!s->of[i].stored)
             continue;
-        if (ebb_value_of(g, v)->use_count > 0) { // a convolution that stays as it was
-            ebb_build b = ebb_edit_build(s->e, ebb_first(g), EBB_FORWARD);
-            ebb_type type = *ebb_value_of(g, v)->type;
-            ebb_value back = ebb_image_first(&b, last, &type);
-            EBB_TRY(b.status);
-            EBB_TRY(ebb_value_replace(g, v, back));
-        }
+        if (ebb_value_of(g, v)->use_count > 0)
+            EBB_TRY(turn_back(s, v, last));
         ebb_str name = ebb_value_of(g, v)->name;
         ebb_str fresh = ebb_graph_fresh(g, "before");
         if (fresh.i == 0)
