@@ -22,6 +22,7 @@
 #include "passes/mended/absorbed.h"
 #include "passes/parameters/noted.h"
 #include "passes/mended/copied.h"
+#include "passes/mended/detached.h"
 #include "passes/mended/dropped.h"
 #include "passes/parameters/slots.h"
 #include "passes/mended/looked_up.h"
@@ -376,6 +377,7 @@ ebb_status ebb_merged_part(ebb_graph *g, ebb_arena *scratch)
     if (g->binding_count > 0)
         return NULL; // a step: what its states are was decided before
     EBB_TRY(ebb_zeros_drop(g));
+    EBB_TRY(ebb_detached_restore(g, scratch));
     EBB_TRY(part_names(g));
     mark_unit_scales(g);
     m.value_count = g->value_count;

@@ -3,6 +3,7 @@
 
 #include "passes/common.h"
 #include "passes/mended/copied.h"
+#include "passes/mended/detached.h"
 #include "passes/mended/merged.h"
 #include "passes/parameters/noted.h"
 #include "passes/parameters/trainable.h"
@@ -48,12 +49,6 @@ static const char *input_name(const ebb_graph *g, ebb_node n, uint32_t slot)
 {
     ebb_value v = ebb_in(g, n, slot);
     return v.i != 0 ? ebb_value_name(g, v) : "";
-}
-
-/* The dynamo exporter writes beside each node which call it stands for. */
-static const char *call_of(const ebb_graph *g, ebb_node n)
-{
-    return ebb_props_get(g, &ebb_node_of(g, n)->props, "pkg.torch.onnx.fx_node");
 }
 
 static bool is_activation(ebb_op op)
@@ -391,89 +386,14 @@ static ebb_status find_ties(findings *f)
     return NULL;
 }
 
-/* ---- detach() ---- */
-
-enum { DETACH_LENGTH = 64 };
-
-/* The next "detach_3" that the call reads, from at on; NULL: none. */
-static const char *read_detached(char name[DETACH_LENGTH], const char *at)
-{
-    while ((at = strstr(at, "%detach")) != NULL) {
-        size_t length = strspn(++at, "abcdefghijklmnopqrstuvwxyz_0123456789");
-        bool whole = strspn(at + 6, "_0123456789") == length - 6 && length < DETACH_LENGTH;
-        if (whole) {
-            memcpy(name, at, length);
-            name[length] = '\0';
-            return at + length;
-        }
-    }
-    return NULL;
-}
-
-/* Whether there is the node of a call: "%detach_3 : [num_users=1] = ...". */
-static bool is_kept(const ebb_graph *g, const char *name)
-{
-    size_t length = strlen(name);
-    EBB_EACH_NODE(g, n) {
-        const char *call = ebb_is_detach(g, n) ? call_of(g, n) : NULL;
-        if (call != NULL && strncmp(call + 1, name, length) == 0 && call[length + 1] == ' ')
-            return true;
-    }
-    return false;
-}
-
-static bool reads_straight_through(const ebb_graph *g, ebb_node n)
-{
-    for (uint32_t i = 0; i < ebb_node_of(g, n)->in_count; i++) {
-        const ebb_value v = ebb_in(g, n, i);
-        const ebb_node by = v.i != 0 ? ebb_value_of(g, v)->producer : EBB_NO_NODE;
-        if (by.i != 0 && ebb_is_straight_through(g, by))
-            return true;
-    }
-    return false;
-}
-
-static ebb_status find_straight_through(findings *f)
-{
-    ebb_node first = EBB_NO_NODE;
-    size_t count = 0;
-    EBB_EACH_NODE(f->g, n)
-        if (ebb_is_straight_through(f->g, n))
-            first = count++ == 0 ? n : first;
-    if (count == 0)
-        return NULL;
-    return add(
-        f, EBB_LOST_DETACH, first, EBB_NO_VALUE,
-        ebb_arena_printf(f->arena,
-                         "%zu difference%s q - x, to which x is added again, %s taken to have "
-                         "been detached, as straight-through estimators are written",
-                         count, count == 1 ? "" : "s", count == 1 ? "is" : "are"));
-}
-
-/* The dynamo exporter's optimiser drops the nodes of detach(); calls still name what it gave them. */
 static ebb_status find_lost_detach(findings *f)
 {
-    const ebb_graph *g = f->g;
-    ebb_node first = EBB_NO_NODE;
-    size_t count = 0;
-    EBB_TRY(find_straight_through(f));
-    EBB_EACH_NODE(g, n) {
-        char name[DETACH_LENGTH];
-        const char *call = call_of(g, n), *at = call != NULL ? strstr(call, "args = (") : NULL;
-        bool lost = false;
-        at = reads_straight_through(g, n) ? NULL : at;
-        while (at != NULL && !lost && (at = read_detached(name, at)) != NULL)
-            lost = !is_kept(g, name);
-        first = lost && count == 0 ? n : first;
-        count += lost;
-    }
-    if (count == 0)
-        return NULL;
-    return add(f, EBB_LOST_DETACH, first, EBB_NO_VALUE,
-               ebb_arena_printf(f->arena,
-                                "%zu node%s what detach() gave in PyTorch, which the exporter "
-                                "dropped: gradients would pass there",
-                                count, count == 1 ? " reads" : "s read"));
+    ebb_detach_loss told[EBB_DETACH_LOSSES] = {{.text = NULL}};
+    EBB_TRY(ebb_detached_tell(told, f->g, f->arena));
+    for (size_t i = 0; i < EBB_DETACH_LOSSES; i++)
+        if (told[i].text != NULL)
+            EBB_TRY(add(f, EBB_LOST_DETACH, told[i].first, EBB_NO_VALUE, told[i].text));
+    return NULL;
 }
 
 ebb_status ebb_lost_list(ebb_lost **list, size_t *count, const ebb_graph *g, ebb_arena *arena)

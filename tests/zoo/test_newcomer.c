@@ -208,11 +208,14 @@ static void equal_sums_that_became_one_are_parted(void **state)
     assert_false(warns("offset-fresh-default", "lost-weight"));
 }
 
-static void a_detach_that_the_exporter_dropped_is_found(void **state)
+static void a_detach_that_the_exporter_dropped_is_put_back_or_told(void **state)
 {
     (void)state;
-    assert_true(warns("detached-trained-default", "lost-detach"));
+    assert_false(warns("stopped-trained-default", "lost-detach"));
     assert_false(warns("detached-trained-dynamo-plain", "lost-detach"));
+    assert_true(warns("codebook-trained-default", "lost-detach"));
+    assert_true(warns("codebook-trained-ts", "lost-detach"));
+    assert_false(warns("codebook-trained-dynamo-plain", "lost-detach"));
     assert_false(warns("attention-trained-default", "lost-detach"));
 }
 
@@ -244,7 +247,7 @@ int main(void)
         cmocka_unit_test(a_slope_of_two_calls_is_one_and_that_of_another_module_is_not),
         cmocka_unit_test(norms_of_one_input_that_became_one_node_are_parted),
         cmocka_unit_test(equal_sums_that_became_one_are_parted),
-        cmocka_unit_test(a_detach_that_the_exporter_dropped_is_found),
+        cmocka_unit_test(a_detach_that_the_exporter_dropped_is_put_back_or_told),
         cmocka_unit_test(what_training_takes_apart_is_no_warning),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
