@@ -95,7 +95,7 @@ static ebb_status differentiate(ebb_doctor *d, ebb_reverse *r, size_t nodes)
             return ebb_error_memory();
         f->code = EBB_UNSUPPORTED;
         f->what = ebb_doctor_sentence(d, status);
-        f->help = "weigh or mask places in place of choosing them by their values";
+        f->help = ebb_help_of_sizes(r->g, EBB_NO_NODE);
         return f->what != NULL ? NULL : ebb_error_memory();
     }
     return ebb_status_code(status) == EBB_RUNTIME ? status : NULL;

@@ -81,7 +81,7 @@ ebb_status ebb_doctor_sizes(ebb_doctor *d)
         f->code = EBB_UNSUPPORTED;
         f->what = "how large its output is hangs on values, and a step has all its sizes before "
                   "it runs";
-        f->help = "weigh or mask places in place of choosing them by their values";
+        f->help = ebb_help_of_sizes(g, n);
         EBB_TRY(ebb_doctor_node(d, f, g, n));
     }
     return NULL;

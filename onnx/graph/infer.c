@@ -183,6 +183,27 @@ bool ebb_node_gives_no_size(const ebb_graph *g, ebb_node n)
     return false;
 }
 
+/* Whether a mask tells which of a router's highest scores are an expert's. */
+static bool is_of_experts(const ebb_graph *g, ebb_node n)
+{
+    enum { FAR = 12 };
+    for (int step = 0; step < FAR && n.i != 0; step++) {
+        const ebb_value x = ebb_in(g, n, 0);
+        n = x.i != 0 ? ebb_value_of(g, x)->producer : EBB_NO_NODE;
+        if (n.i != 0 && ebb_node_of(g, n)->op == EBB_OP_TOP_K)
+            return true;
+    }
+    return false;
+}
+
+const char *ebb_help_of_sizes(const ebb_graph *g, ebb_node n)
+{
+    return is_of_experts(g, n)
+               ? "a mixture of experts has its sizes where the module is exported behind "
+                 "set_experts_implementation(\"batched_mm\"), or by ONNX Runtime GenAI's builder"
+               : "weigh or mask places in place of choosing them by their values";
+}
+
 /* Sizes that follow from no input's: no --dim gives them. */
 static ebb_status refuse_sizes_of_values(const ebb_graph *g)
 {
@@ -202,7 +223,7 @@ static ebb_status refuse_sizes_of_values(const ebb_graph *g)
                           "%s: how large its output is hangs on values, and a step has all "
                           "its sizes before it runs",
                           ebb_node_label(g, n)),
-                "weigh or mask places in place of choosing them by their values");
+                ebb_help_of_sizes(g, n));
         for (uint32_t o = 0; o < info->out_count; o++)
             open[info->out[o].i] = of_open && info->out[o].i != 0;
     }

@@ -36,6 +36,9 @@ bool ebb_may_be_left_out(const ebb_graph *g, ebb_value v);
 /* Whether all that the node reads has a size, and something that it gives has none: NonZero and the like. */
 bool ebb_node_gives_no_size(const ebb_graph *g, ebb_node n);
 
+/* What to do about such a node; EBB_NO_NODE: one that is not known. */
+const char *ebb_help_of_sizes(const ebb_graph *g, ebb_node n);
+
 /* The first input dim that is not known, as an error that names it and shows --dim; or, where a node
  * finds sizes in values while all that it is computed of has its own, that node; NULL when all are
  * known. */

@@ -9,6 +9,7 @@
 
 #include <stdio.h>
 
+#include "onnx/graph/infer.h"
 #include "passes/common.h"
 #include "passes/gradient/loop.h"
 
@@ -207,15 +208,17 @@ static bool has_sizes(const ebb_graph *g, const ebb_value *list, uint32_t count)
 static ebb_status no_size(const ebb_graph *g, ebb_node n, ebb_value x, const char *type)
 {
     char by[200] = "";
-    for (ebb_node k = ebb_first(g); k.i != 0 && by[0] == 0; k = ebb_next(g, k)) {
+    ebb_node first = EBB_NO_NODE;
+    for (ebb_node k = ebb_first(g); k.i != 0 && first.i == 0; k = ebb_next(g, k)) {
         const ebb_node_info *info = ebb_node_of(g, k);
         if (has_sizes(g, info->in, info->in_count) && !has_sizes(g, info->out, info->out_count))
-            (void)snprintf(by, sizeof by, " (it begins with %.170s)", ebb_node_label(g, k));
+            first = k;
     }
-    return ebb_hint(
-        ebb_error(EBB_UNSUPPORTED, "%s: '%s' is %s, a size that hangs on values%s",
-                  ebb_node_label(g, n), ebb_value_name(g, x), type, by),
-        "a step has all its sizes before it runs: weigh or mask places in place of choosing them");
+    if (first.i != 0)
+        (void)snprintf(by, sizeof by, " (it begins with %.170s)", ebb_node_label(g, first));
+    return ebb_hint(ebb_error(EBB_UNSUPPORTED, "%s: '%s' is %s, a size that hangs on values%s",
+                              ebb_node_label(g, n), ebb_value_name(g, x), type, by),
+                    ebb_help_of_sizes(g, first));
 }
 
 static ebb_status check_shape(ebb_reverse *r, ebb_node n, ebb_value x, ebb_value dx)

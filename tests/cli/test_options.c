@@ -48,7 +48,7 @@ static void every_numeric_option_states_its_range(void **state)
         {"plan " MODEL " --dim batch=8x",
          "--dim batch takes a whole number of at least 0, not '8x'"},
         {"plan " MODEL " --dim batch=99999999999999999999", "--dim batch takes a whole number"},
-        {"plan " MODEL " --shape image:8xax8", "--shape image: a dim takes a whole number"},
+        {"plan " MODEL " --shape image:8xax8", "--shape image:AxBxC: a dim takes a whole number"},
         {"plan " MODEL " --shape image:1x1x1x1x1x1x1x1x1x1x1x1x1", "--shape takes INPUT:AxBxC"},
         {GRAD "--dropout 1.5", "ratio takes a number of at least 0 and below 1, not '1.5'"},
         {"train " MODEL " --data rows.jsonl --sequence 8 --tokenizer folder",

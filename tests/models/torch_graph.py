@@ -273,9 +273,11 @@ class Graph:
         return decode_nbits(codes, scales, zero_points, k, n, block or k, bits)
 
     def op_Conv(self, node, i, a):
-        pads = a.get("pads", [0, 0]) # of one dimension
-        x = torch.nn.functional.pad(i[0], pads)
-        return torch.nn.functional.conv1d(x, i[1], i[2] if len(i) > 2 else None, a.get("strides", 1), 0, a.get("dilations", 1), a.get("group", 1))
+        rank = i[0].dim() - 2
+        pads = a.get("pads", [0] * 2 * rank)
+        x = torch.nn.functional.pad(i[0], [p for d in range(rank - 1, -1, -1) for p in (pads[d], pads[d + rank])])
+        product = (torch.nn.functional.conv1d, torch.nn.functional.conv2d)[rank - 1]
+        return product(x, i[1], i[2] if len(i) > 2 else None, a.get("strides", 1), 0, a.get("dilations", 1), a.get("group", 1))
 
     def op_CausalConvWithState(self, node, i, a):
         i = i + [None] * (4 - len(i))
