@@ -2,9 +2,9 @@
 ignored labels unevenly spread (one process may have none that count), dropout on; with buckets, beside the step, with states
 and weights in parts, and gathered into a step of one process.
 
-    python3 tests/models/ranks_bytes.py --ebb build/release/ebb --models "" --ways 5
+    python3 tests/models/ranks_bytes.py --ebb build/release/ebb --models "" --ways 5 --by openmpi --ranks 2,4
 
-The test models.ranks_bytes is a small one. Needs numpy and the models of ../shared; else it is skipped (exit code 77). A line a
+--by says who starts the processes: launch, openmpi or mpich (whose processes want a processor each). The test models.ranks_bytes is a small one. Needs numpy and the models of ../shared; else it is skipped (exit code 77). A line a
 model; exits with 1 at the first that differs.
 """
 import argparse
@@ -31,8 +31,16 @@ PASSES = [[], ["bucket:bytes=1000", "overlap"], ["bucket:bytes=1000000", "overla
           ["shard:parameters,least=1", "bucket", "overlap"]]
 
 
+BY = {
+    "launch": lambda ebb, ranks: [ebb, "launch", "-n", ranks, "--", ebb],
+    "openmpi": lambda ebb, ranks: ["env", "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "mpirun.openmpi",
+                                   "--oversubscribe", "-n", ranks, ebb],
+    "mpich": lambda ebb, ranks: ["mpirun.mpich", "-n", ranks, ebb],
+}
+
+
 def tell(words):
-    ended = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=600)
     if ended.returncode != 0:
         sys.exit(f"{' '.join(words)}\nexit {ended.returncode}: {ended.stderr[-600:]}")
     return ended.stdout
@@ -56,26 +64,27 @@ def write_data(ebb, name, shape, classes, path):
     numpy.savez(path, **rows)
 
 
-def check(ebb, name, shape, classes, axis, words, most):
+def check(ebb, name, shape, classes, axis, words, given):
     with tempfile.TemporaryDirectory(prefix="ebb-ranks-") as folder:
         data = os.path.join(folder, "rows.npz")
         write_data(ebb, name, shape, classes, data)
 
-        def states(passes, launch=()):
+        def states(passes, start=(ebb,)):
             path = os.path.join(folder, "states")
-            tell([ebb, *launch, "train", os.path.join(models, name), "--data", data, "--loss",
+            tell([*start, "train", os.path.join(models, name), "--data", data, "--loss",
                   f"cross-entropy:axis={axis},ignore_index=-100", "--batch", str(BATCH), "--steps", str(STEPS), "--seed", "4", "--threads", "1",
                   "--optimizer", "adamw", *words, *(w for p in passes for w in ("--pass", p)), "--checkpoint", path])
             return open(path, "rb").read()
 
-        for ranks in (2, 4):
+        last = PASSES[given.ways - 1]
+        for ranks in given.ranks.split(","):
             due = states([f"micro-batch:parts={ranks},require=1"])
-            for passes in PASSES[:most]:
-                if states(passes, ("launch", "-n", str(ranks), "--", ebb)) != due:
+            for passes in PASSES[:given.ways]:
+                if states(passes, BY[given.by](ebb, ranks)) != due:
                     sys.exit(f"{name}, {ranks} processes, {passes}: the states are others")
-            if states([f"data-parallel:ranks={ranks}", *PASSES[most - 1], "gather"]) != due:
-                sys.exit(f"{name}, {ranks} processes gathered, {PASSES[most - 1]}: the states are others")
-    print(f"{name}: 2 and 4 processes, {most} ways each")
+            if states([f"data-parallel:ranks={ranks}", *last, "gather"]) != due:
+                sys.exit(f"{name}, {ranks} processes gathered, {last}: the states are others")
+    print(f"{name}: {given.ranks} processes by {given.by}, {given.ways} ways each", flush=True)
 
 
 def main():
@@ -83,12 +92,14 @@ def main():
     words.add_argument("--ebb", default="build/release/ebb")
     words.add_argument("--ways", type=int, default=1, choices=range(1, len(PASSES) + 1))
     words.add_argument("--models", default="gpt2_tiny")
+    words.add_argument("--by", default="launch", choices=BY)
+    words.add_argument("--ranks", default="2,4")
     given = words.parse_args()
     if not os.path.isdir(models):
         sys.exit(SKIPPED)
     for row in MODELS:
         if given.models in row[0]:
-            check(os.path.abspath(given.ebb), *row, given.ways)
+            check(os.path.abspath(given.ebb), *row, given)
 
 
 if __name__ == "__main__":
