@@ -103,6 +103,9 @@ typedef struct sample {
 #define CONV "kernel_shape=3,3 pads=1,1,1,1 strides=1,1 dilations=1,1"
 #define POOL "kernel_shape=2,2 strides=2,2 pads=0,0,0,0 dilations=1,1"
 
+#define OVERLAP "kernel_shape=3,3 strides=2,2 pads=1,1,1,1 dilations=1,1"
+#define LAST "kernel_shape=3,3,1 strides=2,2,1 pads=1,1,0,1,1,0 dilations=1,1,1" /* as pass layout has it */
+
 // clang-format off
 static const sample samples[] = {
     {"a sum", EBB_OP_ADD, {{'n', {3, 7}}, {'n', {3, 7}}}, {{'n', {3, 7}}}, NULL, NULL},
@@ -174,6 +177,10 @@ static const sample samples[] = {
     {"a max pool of many images", EBB_OP_MAX_POOL, {{'n', {5, 7, 40, 30}}}, {{'n', {5, 7, 20, 15}}}, POOL, NULL},
     {"a max pool's indices", EBB_OP_MAX_POOL, {{'n', {5, 7, 40, 30}}}, {{'n', {5, 7, 20, 15}}, {'i', {5, 7, 20, 15}}}, POOL, NULL},
     {"a max pool's backward of many images", EBB_OP_MAX_POOL_GRAD, {{'n', {5, 7, 20, 15}}, {'n', {5, 7, 40, 30}}}, {{'n', {5, 7, 40, 30}}}, POOL, NULL},
+    {"a max pool of windows that overlap", EBB_OP_MAX_POOL, {{'n', {5, 7, 19, 33}}}, {{'n', {5, 7, 10, 17}}}, OVERLAP, NULL},
+    {"its backward", EBB_OP_MAX_POOL_GRAD, {{'n', {5, 7, 10, 17}}, {'n', {5, 7, 19, 33}}}, {{'n', {5, 7, 19, 33}}}, OVERLAP, NULL},
+    {"a max pool, channels innermost", EBB_OP_MAX_POOL, {{'n', {3, 1, 19, 17, 37}}}, {{'n', {3, 1, 10, 9, 37}}}, LAST, NULL},
+    {"its backward, channels innermost", EBB_OP_MAX_POOL_GRAD, {{'n', {3, 1, 10, 9, 37}}, {'n', {3, 1, 19, 17, 37}}}, {{'n', {3, 1, 19, 17, 37}}}, LAST, NULL},
     {"an average pool's backward of many images", EBB_OP_AVERAGE_POOL_GRAD, {{'n', {5, 7, 20, 15}}}, {{'n', {5, 7, 40, 30}}}, POOL, NULL},
     {"a sum over inner axes", EBB_OP_REDUCE_SUM, {{'n', {70, 3, 101}}, {'i', {1}}}, {{'n', {3, 101}}}, "keepdims=0", NULL},
     {"a largest along rows", EBB_OP_REDUCE_MAX, {{'n', {37, 1001}}}, {{'n', {1, 1}}}, "keepdims=1", NULL},
