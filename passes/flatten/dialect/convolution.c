@@ -8,14 +8,20 @@
  */
 #include "passes/flatten/dialect/dialect.h"
 
-static ebb_value activated(ebb_build *b, ebb_foreign *f, ebb_value y)
+static bool is_activated(const ebb_foreign *f)
+{
+    return strcmp(ebb_attr_string(&f->attrs, "activation", "none"), "none") != 0;
+}
+
+static const char *misfit(const ebb_build *b, const ebb_foreign *f, int64_t before)
 {
     const char *activation = ebb_attr_string(&f->attrs, "activation", "none");
-    if (strcmp(activation, "none") == 0)
-        return y;
-    if (strcmp(activation, "silu") != 0 && strcmp(activation, "swish") != 0)
-        f->declines = "its activation is none that is known here";
-    return ebb_emit(b, EBB_OP_MUL, y, ebb_emit(b, EBB_OP_SIGMOID, y));
+    const ebb_type *past = f->x[3].i != 0 ? ebb_build_type(b, f->x[3]) : NULL;
+    if (is_activated(f) && strcmp(activation, "silu") != 0 && strcmp(activation, "swish") != 0)
+        return "its activation is none that is known here";
+    if (past != NULL && (past->rank != 3 || past->dims[2] != before))
+        return "its past is not as long as its kernel reaches back, or that is not known";
+    return NULL;
 }
 
 /* x [B, C, L] behind its past, or behind `before` zeros. */
@@ -43,14 +49,16 @@ void ebb_dialect_causal_conv_with_state(ebb_build *b, ebb_foreign *f)
         f->declines = "it is of a form that is not known here, or its shapes are not";
         return;
     }
+    if ((f->declines = misfit(b, f, before)) != NULL)
+        return;
     const ebb_value past = f->x[3];
     ebb_value all = past.i != 0 || f->wants[1] ? behind(b, past, f->x[0], before) : EBB_NO_VALUE;
     const int64_t pads[2] = {past.i != 0 ? 0 : before, 0};
     ebb_with_int(b, "group", w.dims[0]);
     ebb_with_ints(b, "dilations", &dilation, 1);
     ebb_with_ints(b, "pads", pads, 2);
-    f->y[0] =
-        activated(b, f, ebb_emit(b, EBB_OP_CONV, past.i != 0 ? all : f->x[0], f->x[1], f->x[2]));
+    ebb_value y = ebb_emit(b, EBB_OP_CONV, past.i != 0 ? all : f->x[0], f->x[1], f->x[2]);
+    f->y[0] = is_activated(f) ? ebb_emit(b, EBB_OP_MUL, y, ebb_emit(b, EBB_OP_SIGMOID, y)) : y;
     if (f->wants[1])
         f->y[1] = ebb_emit_between(b, all, 2, x.dims[2], x.dims[2] + before);
 }
