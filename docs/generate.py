@@ -2,8 +2,10 @@
 
     python3 docs/generate.py [path of the ebb command]
 """
+import itertools
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -42,6 +44,21 @@ def operators():
         yield f"| {test} | {why.replace('|', '&#124;')} |"
 
 
+def bounds():
+    yield "\n## Kernels for CUDA that do not give the CPU's numbers\n"
+    yield ("Every other one gives the very numbers of the plain kernel. Written from `tests/cuda/bounds.def`, which says why "
+           "and is what the suites `cuda.*` hold the kernels to as gcc compiles them, `cuda.ptx.*` as nvcc does, and `gpu.*` "
+           "on a device. A share is of 1 and the largest number of the result; units are of the last place of each number. "
+           "16 bits: beyond the result of float32 rounded once, as a share.\n")
+    yield "| kernel | float32 | float64 | 16 bits |\n|---|---|---|---|"
+    for line in (here.parent / "tests/cuda/bounds.def").read_text().splitlines():
+        found = re.match(r'(SHARE|PLACES)\( "(\w+)", *(.*) \)', line)
+        if found:
+            numbers = found[3].replace(" ", "").split(",")
+            f32, f64, half = numbers if found[1] == "SHARE" else [f"{numbers[0]} units"] * 2 + ["0"]
+            yield f"| {found[2]} | {f32} | {f64} | {half.replace('1.0/', '1/')} |"
+
+
 def passes():
     yield "# Passes\n"
     yield "Generated from the descriptors in `passes/` by `docs/generate.py`.\n"
@@ -65,5 +82,5 @@ def passes():
         yield ""
 
 
-for name, lines in (("operators", operators()), ("passes", passes())):
+for name, lines in (("operators", itertools.chain(operators(), bounds())), ("passes", passes())):
     (here / f"{name}.md").write_text("\n".join(lines) + "\n")

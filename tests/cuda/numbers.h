@@ -1,8 +1,8 @@
 /* numbers.h: operands of any dtype for calls of pointwise kernels, and what is near what.
  *
- *     put_numbers(&t, EBB_F16, 2, dims, -3, 3);       random, and at times 0, -0, infinite or NaN
- *     same_as(&t, "cuda.exp", "plain.exp", 4);        within 4 units of the last place; integers,
- *                                                     bools and NaN exactly; in both orders
+ *     put_numbers(&t, EBB_F16, 2, dims, -3, 3);       random, and at times 0, infinite, NaN, at an end of range
+ *     same_as(&t, "cuda.exp", "plain.exp");           within what bounds.def states; integers, bools
+ *                                                     and NaN exactly; in both orders
  *     same_as_float32(&t, "cuda.exp");                16 bits: the float32 kernel's, rounded
  */
 #pragma once
@@ -42,7 +42,10 @@ static inline void put_real(ebb_operand *o, size_t i, double v)
 static inline ebb_operand *put_numbers(testing *t, ebb_dtype dtype, int rank, const int64_t *dims,
                                        double low, double high)
 {
-    static const double odd[] = {0.0, -0.0, INFINITY, -INFINITY, NAN, 1.0, -1.0, 0.5};
+    static const double odd[] = {0.0, -0.0, INFINITY, -INFINITY, NAN, 1.0, -1.0, 0.5,
+                                 /* of float16: without a leading bit, the largest; of others */
+                                 0x1p-20, -0x1.8p-24, 0x1.8p-15, 65504.0, -65504.0, 0x1p-130,
+                                 0x1.8p127, -0x1.FEp127};
     ebb_operand *o = &t->in[t->call.input_count++];
     make_operand(o, dtype, rank, dims);
     size_t size = ebb_dtype_bits(dtype) / 8;
@@ -50,7 +53,7 @@ static inline ebb_operand *put_numbers(testing *t, ebb_dtype dtype, int rank, co
         double v = low + (high - low) * (draw(t) + 1) / 2;
         if (is_real(o)) {
             bool is_odd = draw(t) > 0.8;
-            put_real(o, i, is_odd ? odd[(size_t)((draw(t) + 1) * 4)] : v);
+            put_real(o, i, is_odd ? odd[(size_t)((draw(t) + 1) * 8)] : v);
             continue;
         }
         int64_t whole = (int64_t)v;
@@ -80,6 +83,7 @@ static inline double last_place(const ebb_operand *o)
 static inline void check_near(const ebb_operand *got, const void *expected, double places,
                               double least, const char *what)
 {
+    double worst = 0;
     ebb_operand e = *got;
     e.data = (void *)(uintptr_t)expected;
     for (size_t i = 0; i < count_of(got); i++) {
@@ -93,9 +97,11 @@ static inline void check_near(const ebb_operand *got, const void *expected, doub
         double a = real_at(got, i), b = real_at(&e, i);
         if (a == b || (isnan(a) && isnan(b)))
             continue;
+        worst = fmax(worst, fabs(a - b) / last_place(got) / fmax(fabs(b), least));
         if (!(fabs(a - b) <= places * last_place(got) * fmax(fabs(b), least)))
             fail_msg("%s: element %zu of %zu is %.9g, expected %.9g", what, i, count_of(got), a, b);
     }
+    has_seen(what, got, worst, places);
 }
 
 static inline void *bytes_of(const ebb_operand *o)
@@ -119,13 +125,14 @@ static inline void run_both_orders(testing *t, const char *kernel)
     free(first);
 }
 
-static inline void same_as(testing *t, const char *kernel, const char *oracle, double places,
-                           double least)
+static inline void same_as(testing *t, const char *kernel, const char *oracle)
 {
+    const bound b = bound_of(kernel);
+    assert_true(b.in_places || b.f32 == 0);
     run_with(t, oracle);
     void *expected = bytes_of(&t->out[0]);
     run_both_orders(t, kernel);
-    check_near(&t->out[0], expected, places, least, kernel);
+    check_near(&t->out[0], expected, b.f32, b.least, kernel);
     free(expected);
 }
 

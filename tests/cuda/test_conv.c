@@ -99,7 +99,7 @@ static void compare(way w, bool last)
                 (void)snprintf(kernel, sizeof kernel, "cuda.%s", names[last][w]);
                 (void)snprintf(oracle, sizeof oracle, "plain.%s", names[last][w]);
                 put_way(&t, &shapes[i], w, wide ? EBB_F64 : EBB_F32, last, bias);
-                agrees(&t, kernel, oracle, wide ? 1e-14 : 2e-6);
+                agrees(&t, kernel, oracle);
                 end(&t);
             }
 }
@@ -137,8 +137,8 @@ static void halves_are_float32_rounded_once(void **state)
                 if (last && shapes[i].axes != 2)
                     continue;
                 (void)snprintf(kernel, sizeof kernel, "cuda.%s", names[last][w]);
-                put_way(&t, &shapes[i], (way)w, EBB_F32, last, w != WEIGHT);
-                agrees_in_halves(&t, kernel, 0);
+                put_way(&t, &shapes[i], (way)w, EBB_F32, last, w != WEIGHT && (i + last) % 2 != 0);
+                agrees_in_halves(&t, kernel);
                 end(&t);
             }
 }
@@ -172,8 +172,9 @@ static void weight_gradients_from_averages_of_cells(void **state)
                     d.x[2 + axis] = (d.x[2 + axis] + p - 1) / p;
                 put_in(&t, dtype, s->axes + 2, d.x);
                 put_out(&t, dtype, s->axes + 2, d.w);
-                agrees(&t, "cuda.conv_weight_grad_pooled", "plain.conv_weight_grad_pooled",
-                       wide ? 1e-14 : 2e-6);
+                agrees(&t, "cuda.conv_weight_grad_pooled", "plain.conv_weight_grad_pooled");
+                if (!wide && p == 2 + i % 3)
+                    agrees_in_halves(&t, "cuda.conv_weight_grad_pooled");
                 end(&t);
             }
 }

@@ -97,8 +97,7 @@ static void put_step(testing *t, kind k, const shape *s, ebb_dtype dtype)
 }
 
 /* Outputs but the first, and the first to within a share of 1. */
-static void check_step(const testing *t, void *const expected[8], double tolerance,
-                       const char *name)
+static void check_step(const testing *t, void *const expected[8], double stated, const char *name)
 {
     double *weights = malloc((count_of(&t->out[0]) + 1) * sizeof *weights);
     assert_non_null(weights);
@@ -106,7 +105,7 @@ static void check_step(const testing *t, void *const expected[8], double toleran
     first.data = expected[0];
     for (size_t i = 0; i < count_of(&first); i++)
         weights[i] = value_of(&first, i);
-    check_close(&t->out[0], weights, tolerance, name);
+    check_bound(&t->out[0], weights, stated, name);
     for (uint32_t o = 1; o < t->call.output_count; o++)
         if (memcmp(t->out[o].data, expected[o], t->out[o].bytes) != 0)
             fail_msg("%s: output %u is not that of plain", name, o);
@@ -140,7 +139,7 @@ static void codes_and_scales_are_those_of_plain(void **state)
                 run_with(&t, plain_names[k]);
                 keep_outputs(&t, expected);
                 same_bits(&t, cuda_names[k], cuda_names[k]); // in both orders of threads
-                check_step(&t, expected, wide ? 1e-15 : 1e-7, cuda_names[k]);
+                check_step(&t, expected, bound_for(&t, cuda_names[k]), cuda_names[k]);
                 free_outputs(&t, expected);
                 end(&t);
             }
@@ -247,7 +246,7 @@ static void a_replayed_step_takes_rate_and_key_of_its_day(void **state)
             if (!replays)
                 check_status(kernel_named(cuda_names[k])->run(&t.call), cuda_names[k]);
             check_status(d->end(queue, &fault), "ending");
-            check_step(&t, expected, 1e-7, cuda_names[k]);
+            check_step(&t, expected, bound_for(&t, cuda_names[k]), cuda_names[k]);
             free_outputs(&other, expected);
         }
         d->close(queue);

@@ -1,6 +1,6 @@
 /* test_norm_rows.c: LayerNorm and RMS norm on the GPU, against the plain kernels: rows for a warp
  * and for a block, backward in one launch and in two. Sums are in double on both sides. */
-#include "tests/cuda/mixed.h"
+#include "tests/cuda/halves.h"
 #include "tests/cuda/in_place.h"
 
 typedef struct rows {
@@ -15,11 +15,6 @@ static const rows shapes[] = {
     {3, {1, 2, 3000}, 1, 1}, {2, {1030, 2}, 1, 1},  {2, {2, 8200}, -1, 1},
 };
 static const size_t shape_count = sizeof shapes / sizeof shapes[0];
-
-static double near(ebb_dtype dtype)
-{
-    return dtype == EBB_F32 ? 4e-6 : 1e-13;
-}
 
 static int64_t rows_of(const rows *r)
 {
@@ -107,7 +102,7 @@ static void forward_is_as_plain(void **state)
                     const ebb_dtype dtype = wide ? EBB_F64 : EBB_F32;
                     testing t;
                     put_forward(&t, &shapes[i], forwards[f].op, dtype, bias != 0);
-                    agrees(&t, forwards[f].cuda, forwards[f].plain, near(dtype));
+                    agrees(&t, forwards[f].cuda, forwards[f].plain);
                     end(&t);
                 }
 }
@@ -121,7 +116,7 @@ static void backward_is_as_plain(void **state)
                 const ebb_dtype dtype = wide ? EBB_F64 : EBB_F32;
                 testing t;
                 put_backward(&t, &shapes[i], backwards[f].op, dtype);
-                agrees(&t, backwards[f].cuda, backwards[f].plain, 4 * near(dtype));
+                agrees(&t, backwards[f].cuda, backwards[f].plain);
                 end(&t);
             }
 }
@@ -155,7 +150,7 @@ static void outputs_that_nobody_wants_are_left_out(void **state)
                     t.out[o].data = NULL;
                     t.out[o].type = ebb_type_none();
                 }
-            agrees(&t, "cuda.layer_norm_grad", "plain.layer_norm_grad", 2e-5);
+            agrees(&t, "cuda.layer_norm_grad", "plain.layer_norm_grad");
             end(&t);
         }
 }
@@ -166,16 +161,16 @@ static void halves_round_once(void **state)
     for (size_t i = 0; i < 7; i++) {
         testing t;
         put_forward(&t, &shapes[i], EBB_OP_LAYER_NORMALIZATION, EBB_F32, true);
-        agrees_mixed(&t, "cuda.layer_normalization", 0x60000u, 1e-5);
-        agrees_mixed(&t, "cuda.layer_normalization", 0x60006u, 1e-5);
+        agrees_mixed(&t, "cuda.layer_normalization", 0x60000u);
+        agrees_mixed(&t, "cuda.layer_normalization", 0x60006u);
         end(&t);
         for (size_t f = 0; f < 4; f++) {
             const uint32_t statistics = backwards[f].op == EBB_OP_LAYER_NORM_GRAD ? 0x18u
                                         : is_layer(backwards[f].op)               ? 0x10u
                                                                                   : 0x8u;
             put_backward(&t, &shapes[i], backwards[f].op, EBB_F32);
-            agrees_mixed(&t, backwards[f].cuda, statistics, 3e-5);
-            agrees_mixed(&t, backwards[f].cuda, statistics | 0x60004u, 3e-5);
+            agrees_mixed(&t, backwards[f].cuda, statistics);
+            agrees_mixed(&t, backwards[f].cuda, statistics | 0x60004u);
             end(&t);
         }
     }

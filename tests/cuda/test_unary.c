@@ -5,78 +5,74 @@ typedef struct operator_ {
     ebb_op op;
     const char *name;
     const char *attributes; /* letters, as put_letter has them */
-    double low, high, places;
+    double low, high;
     bool flag;
 } operator_;
 
-/* Bounds in units of the last place: exp is 1.2 in the plain kernels and 1 or 2 here; the lower
- * tail of erfc is 17 there. Tangents and logarithms of the C library are of one. Where that is not
- * enough for what nvcc emits, the bound is CUDA's own: "CUDA Programming Guide", mathematical
- * functions, errors in single precision: tanf 4, sinhf 3, coshf 2. */
 static const operator_ unary[] = {
-    {EBB_OP_NEG, "neg", "", -9, 9, 0, false},
-    {EBB_OP_ABS, "abs", "", -9, 9, 0, false},
-    {EBB_OP_SIGN, "sign", "", -9, 9, 0, false},
-    {EBB_OP_RELU, "relu", "", -9, 9, 0, false},
-    {EBB_OP_EXP, "exp", "", -100, 100, 3, false},
-    {EBB_OP_LOG, "log", "", 0, 9, 1, false},
-    {EBB_OP_SQRT, "sqrt", "", 0, 9, 0, false},
-    {EBB_OP_RECIPROCAL, "reciprocal", "", -9, 9, 0, false},
-    {EBB_OP_ERF, "erf", "", -4, 4, 3, false},
-    {EBB_OP_SIN, "sin", "", -9, 9, 1, false},
-    {EBB_OP_COS, "cos", "", -9, 9, 1, false},
-    {EBB_OP_TAN, "tan", "", -9, 9, 4, false},
-    {EBB_OP_ATAN, "atan", "", -9, 9, 1, false},
-    {EBB_OP_ASIN, "asin", "", -1, 1, 1, false},
-    {EBB_OP_ACOS, "acos", "", -1, 1, 1, false},
-    {EBB_OP_SINH, "sinh", "", -9, 9, 3, false},
-    {EBB_OP_COSH, "cosh", "", -9, 9, 2, false},
-    {EBB_OP_ASINH, "asinh", "", -9, 9, 2, false},
-    {EBB_OP_ACOSH, "acosh", "", 1, 9, 2, false},
-    {EBB_OP_ATANH, "atanh", "", -1, 1, 2, false},
-    {EBB_OP_SELU, "selu", "", -9, 9, 2, false},
-    {EBB_OP_SELU, "selu", "ag", -9, 9, 2, false},
-    {EBB_OP_CELU, "celu", "", -9, 9, 2, false},
-    {EBB_OP_CELU, "celu", "a", -9, 9, 2, false},
-    {EBB_OP_SHRINK, "shrink", "", -1, 1, 0, false},
-    {EBB_OP_SHRINK, "shrink", "ls", -1, 1, 0, false},
-    {EBB_OP_SWISH, "swish", "", -9, 9, 8, false},
-    {EBB_OP_SWISH, "swish", "a", -9, 9, 8, false},
-    {EBB_OP_FLOOR, "floor", "", -9, 9, 0, false},
-    {EBB_OP_CEIL, "ceil", "", -9, 9, 0, false},
-    {EBB_OP_ROUND, "round", "", -9, 9, 0, false},
-    {EBB_OP_LEAKY_RELU, "leaky_relu", "", -9, 9, 0, false},
-    {EBB_OP_LEAKY_RELU, "leaky_relu", "a", -9, 9, 0, false},
-    {EBB_OP_THRESHOLDED_RELU, "thresholded_relu", "a", -1, 1, 0, false},
-    {EBB_OP_ELU, "elu", "a", -9, 9, 2, false},
-    {EBB_OP_SIGMOID, "sigmoid", "", -20, 20, 4, false},
-    {EBB_OP_TANH, "tanh", "", -5, 5, 4, false},
-    {EBB_OP_HARD_SIGMOID, "hard_sigmoid", "", -9, 9, 2, false},
-    {EBB_OP_HARD_SIGMOID, "hard_sigmoid", "ab", -9, 9, 2, false},
-    {EBB_OP_HARD_SWISH, "hard_swish", "", -9, 9, 2, false},
-    {EBB_OP_SOFTPLUS, "softplus", "", -20, 20, 3, false},
-    {EBB_OP_SOFTSIGN, "softsign", "", -9, 9, 1, false},
-    {EBB_OP_GELU, "gelu", "", -5, 5, 32, false},
-    {EBB_OP_GELU, "gelu", "t", -5, 5, 32, false},
-    {EBB_OP_MISH, "mish", "", -9, 30, 6, false},
-    {EBB_OP_MS_GELU, "gelu", "", -5, 5, 32, false},
-    {EBB_OP_MS_FAST_GELU, "fast_gelu", "", -5, 5, 32, false},
-    {EBB_OP_MS_QUICK_GELU, "quick_gelu", "a", -9, 9, 8, false},
-    {EBB_OP_IS_NAN, "is_nan", "", -9, 9, 0, true},
-    {EBB_OP_IS_INF, "is_inf", "", -9, 9, 0, true},
-    {EBB_OP_IS_INF, "is_inf", "p", -9, 9, 0, true},
+    {EBB_OP_NEG, "neg", "", -9, 9, false},
+    {EBB_OP_ABS, "abs", "", -9, 9, false},
+    {EBB_OP_SIGN, "sign", "", -9, 9, false},
+    {EBB_OP_RELU, "relu", "", -9, 9, false},
+    {EBB_OP_EXP, "exp", "", -100, 100, false},
+    {EBB_OP_LOG, "log", "", 0, 9, false},
+    {EBB_OP_SQRT, "sqrt", "", 0, 9, false},
+    {EBB_OP_RECIPROCAL, "reciprocal", "", -9, 9, false},
+    {EBB_OP_ERF, "erf", "", -4, 4, false},
+    {EBB_OP_SIN, "sin", "", -9, 9, false},
+    {EBB_OP_COS, "cos", "", -9, 9, false},
+    {EBB_OP_TAN, "tan", "", -9, 9, false},
+    {EBB_OP_ATAN, "atan", "", -9, 9, false},
+    {EBB_OP_ASIN, "asin", "", -1, 1, false},
+    {EBB_OP_ACOS, "acos", "", -1, 1, false},
+    {EBB_OP_SINH, "sinh", "", -9, 9, false},
+    {EBB_OP_COSH, "cosh", "", -9, 9, false},
+    {EBB_OP_ASINH, "asinh", "", -9, 9, false},
+    {EBB_OP_ACOSH, "acosh", "", 1, 9, false},
+    {EBB_OP_ATANH, "atanh", "", -1, 1, false},
+    {EBB_OP_SELU, "selu", "", -9, 9, false},
+    {EBB_OP_SELU, "selu", "ag", -9, 9, false},
+    {EBB_OP_CELU, "celu", "", -9, 9, false},
+    {EBB_OP_CELU, "celu", "a", -9, 9, false},
+    {EBB_OP_SHRINK, "shrink", "", -1, 1, false},
+    {EBB_OP_SHRINK, "shrink", "ls", -1, 1, false},
+    {EBB_OP_SWISH, "swish", "", -9, 9, false},
+    {EBB_OP_SWISH, "swish", "a", -9, 9, false},
+    {EBB_OP_FLOOR, "floor", "", -9, 9, false},
+    {EBB_OP_CEIL, "ceil", "", -9, 9, false},
+    {EBB_OP_ROUND, "round", "", -9, 9, false},
+    {EBB_OP_LEAKY_RELU, "leaky_relu", "", -9, 9, false},
+    {EBB_OP_LEAKY_RELU, "leaky_relu", "a", -9, 9, false},
+    {EBB_OP_THRESHOLDED_RELU, "thresholded_relu", "a", -1, 1, false},
+    {EBB_OP_ELU, "elu", "a", -9, 9, false},
+    {EBB_OP_SIGMOID, "sigmoid", "", -20, 20, false},
+    {EBB_OP_TANH, "tanh", "", -5, 5, false},
+    {EBB_OP_HARD_SIGMOID, "hard_sigmoid", "", -9, 9, false},
+    {EBB_OP_HARD_SIGMOID, "hard_sigmoid", "ab", -9, 9, false},
+    {EBB_OP_HARD_SWISH, "hard_swish", "", -9, 9, false},
+    {EBB_OP_SOFTPLUS, "softplus", "", -20, 20, false},
+    {EBB_OP_SOFTSIGN, "softsign", "", -9, 9, false},
+    {EBB_OP_GELU, "gelu", "", -5, 5, false},
+    {EBB_OP_GELU, "gelu", "t", -5, 5, false},
+    {EBB_OP_MISH, "mish", "", -9, 30, false},
+    {EBB_OP_MS_GELU, "gelu", "", -5, 5, false},
+    {EBB_OP_MS_FAST_GELU, "fast_gelu", "", -5, 5, false},
+    {EBB_OP_MS_QUICK_GELU, "quick_gelu", "a", -9, 9, false},
+    {EBB_OP_IS_NAN, "is_nan", "", -9, 9, true},
+    {EBB_OP_IS_INF, "is_inf", "", -9, 9, true},
+    {EBB_OP_IS_INF, "is_inf", "p", -9, 9, true},
 };
 
 static const operator_ gradients[] = {
-    {EBB_OP_RELU_GRAD, "relu_grad", "", -3, 3, 0, false},
-    {EBB_OP_LEAKY_RELU_GRAD, "leaky_relu_grad", "a", -3, 3, 0, false},
-    {EBB_OP_SIGMOID_GRAD, "sigmoid_grad", "", 0, 1, 4, false},
-    {EBB_OP_TANH_GRAD, "tanh_grad", "", -1, 1, 4, false},
-    {EBB_OP_GELU_GRAD, "gelu_grad", "", -5, 5, 16, false},
-    {EBB_OP_FAST_GELU_GRAD, "fast_gelu_grad", "", -5, 5, 16, false},
-    {EBB_OP_QUICK_GELU_GRAD, "quick_gelu_grad", "a", -5, 5, 16, false},
-    {EBB_OP_MISH_GRAD, "mish_grad", "", -9, 30, 16, false},
-    {EBB_OP_CLIP_GRAD, "clip_grad", "", -3, 3, 0, false},
+    {EBB_OP_RELU_GRAD, "relu_grad", "", -3, 3, false},
+    {EBB_OP_LEAKY_RELU_GRAD, "leaky_relu_grad", "a", -3, 3, false},
+    {EBB_OP_SIGMOID_GRAD, "sigmoid_grad", "", 0, 1, false},
+    {EBB_OP_TANH_GRAD, "tanh_grad", "", -1, 1, false},
+    {EBB_OP_GELU_GRAD, "gelu_grad", "", -5, 5, false},
+    {EBB_OP_FAST_GELU_GRAD, "fast_gelu_grad", "", -5, 5, false},
+    {EBB_OP_QUICK_GELU_GRAD, "quick_gelu_grad", "a", -5, 5, false},
+    {EBB_OP_MISH_GRAD, "mish_grad", "", -9, 30, false},
+    {EBB_OP_CLIP_GRAD, "clip_grad", "", -3, 3, false},
 };
 
 static const int64_t sizes[] = {0, 1, 5, 1031};
@@ -131,7 +127,7 @@ static void each(const operator_ *list, size_t count, ebb_dtype dtype, bool grad
             if (is_narrow(&t.in[0]))
                 same_as_float32(&t, name[0]);
             else
-                same_as(&t, name[0], name[1], list[k].places, gradient ? 0.25 : 1e-30);
+                same_as(&t, name[0], name[1]);
             end(&t);
         }
 }
@@ -173,12 +169,12 @@ static void integers_are_those_of_the_plain_kernels(void **state)
 {
     (void)state;
     static const operator_ list[] = {
-        {EBB_OP_NEG, "neg", "", 0, 0, 0, false},
-        {EBB_OP_ABS, "abs", "", 0, 0, 0, false},
-        {EBB_OP_SIGN, "sign", "", 0, 0, 0, false},
-        {EBB_OP_RELU, "relu", "", 0, 0, 0, false},
-        {EBB_OP_BITWISE_NOT, "bit_not", "", 0, 0, 0, false},
-        {EBB_OP_CLIP, "clip", "", 0, 0, 0, false},
+        {EBB_OP_NEG, "neg", "", 0, 0, false},
+        {EBB_OP_ABS, "abs", "", 0, 0, false},
+        {EBB_OP_SIGN, "sign", "", 0, 0, false},
+        {EBB_OP_RELU, "relu", "", 0, 0, false},
+        {EBB_OP_BITWISE_NOT, "bit_not", "", 0, 0, false},
+        {EBB_OP_CLIP, "clip", "", 0, 0, false},
     };
     for (size_t d = 0; d < sizeof wholes / sizeof wholes[0]; d++)
         for (size_t k = 0; k < sizeof list / sizeof list[0]; k++) {
@@ -188,7 +184,7 @@ static void integers_are_those_of_the_plain_kernels(void **state)
             (void)snprintf(name[1], sizeof name[1], "plain.%s", list[k].name);
             make(&t, &list[k], wholes[d], 333, false);
             put_bits(&t, &t.in[0]);
-            same_as(&t, name[0], name[1], 0, 0);
+            same_as(&t, name[0], name[1]);
             end(&t);
         }
 }
@@ -200,7 +196,7 @@ static void not_is_that_of_the_plain_kernel(void **state)
     begin(&t, EBB_OP_NOT);
     put_numbers(&t, EBB_BOOL, 1, (int64_t[]){333}, 0, 0);
     put_out(&t, EBB_BOOL, 1, (int64_t[]){333});
-    same_as(&t, "cuda.not", "plain.not", 0, 0);
+    same_as(&t, "cuda.not", "plain.not");
     end(&t);
 }
 
@@ -230,7 +226,7 @@ static void clip_has_its_bounds_from_inputs_or_attributes(void **state)
             if (is_narrow(&t.in[0]))
                 same_as_float32(&t, "cuda.clip");
             else
-                same_as(&t, "cuda.clip", "plain.clip", 0, 0);
+                same_as(&t, "cuda.clip", "plain.clip");
             end(&t);
         }
 }
@@ -251,7 +247,7 @@ static void gradients_of_clip_have_its_bounds(void **state)
                 else
                     put_real(put_numbers(&t, dtype, 0, NULL, 0, 0), 0, k ? 1 : -1);
             put_out(&t, dtype, 1, (int64_t[]){1031});
-            same_as(&t, "cuda.clip_grad", "plain.clip_grad", 0, 0);
+            same_as(&t, "cuda.clip_grad", "plain.clip_grad");
             end(&t);
         }
 }
@@ -271,7 +267,7 @@ static void slopes_are_broadcast(void **state)
             if (is_narrow(&t.in[0]))
                 same_as_float32(&t, "cuda.prelu");
             else
-                same_as(&t, "cuda.prelu", "plain.prelu", 0, 0);
+                same_as(&t, "cuda.prelu", "plain.prelu");
             end(&t);
         }
 }
