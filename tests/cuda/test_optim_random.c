@@ -201,8 +201,11 @@ static void draws_like_another_are_those_of_the_cpu(void **state)
                 put_int(&t, "seed", 7);
                 put_in(&t, dtypes[d], 1, &sizes[i]);
                 put_out(&t, dtypes[d], 1, &sizes[i]);
-                same_bits(&t, normal ? "cuda.random_normal_like" : "cuda.random_uniform_like",
-                          normal ? "plain.random_normal_like" : "plain.random_uniform_like");
+                if (normal && dtypes[d] == EBB_F64) // a logarithm and a cosine of the device
+                    agrees(&t, "cuda.random_normal_like", "plain.random_normal_like");
+                else
+                    same_bits(&t, normal ? "cuda.random_normal_like" : "cuda.random_uniform_like",
+                              normal ? "plain.random_normal_like" : "plain.random_uniform_like");
                 end(&t);
             }
 }
