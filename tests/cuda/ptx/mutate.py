@@ -13,9 +13,9 @@ place of one is drawn among the instructions that any suite comes to, and those 
 the shortest first, until one fails. What none tells is printed with the line of its source. The exit code is 1
 where that is not in survivors.txt, which says of each why no test can tell it.
 
-Not drawn: how the compiler chooses between a division of 64 bits and one of 32, which no program can tell.
-The long one is right for all numbers, and the short one is wrong for those above 2^32 alone: elements that no
-test has the memory for.
+Not drawn, as no program can tell it: how the compiler chooses between a division of 64 bits and one of 32 (the
+long one is right for all numbers, and the short one is wrong for those above 2^32 alone: elements that no test has
+the memory for); what it adds to a dividend below 0 where it divides by a power of two (no size or place is).
 """
 import argparse
 import concurrent.futures
@@ -33,10 +33,33 @@ GUARDED = re.compile(r"^(\s*@)(!?)(%p\d+ )")
 IMMEDIATE = re.compile(r"^(\s*(?:@!?%p\d+ )?(?:add|setp|shl|shr|mul|mad|and)\S*\s.*, )(-?\d+)(;.*)$", re.S)
 
 
+def before(text, at, pattern, most=200):
+    """The nearest line above that has the pattern: its match and its number."""
+    for n in range(at - 1, max(-1, at - most), -1):
+        found = re.search(pattern, text[n])
+        if found:
+            return found, n
+    return None, None
+
+
 def chooses_division(text, at):
     """and.b64 %rd2, %rd1, -4294967296; setp.ne.s64 %p1, %rd2, 0; @%p1 bra ...: do both fit in 32 bits?"""
-    code = [line for line in text[max(0, at - 6):at + 1] if not line.lstrip().startswith((".loc", "//", "$"))][-3:]
-    return "-4294967296" in "".join(code) and ("-4294967296" in text[at] or re.search(r"setp\.\w+\.s64|bra", text[at]))
+    if "-4294967296" in text[at]:
+        return True
+    taken = re.match(r"\s*@!?(%p\d+) bra", text[at])
+    test, n = before(text, at, rf"setp\.\w+\.s64\s+{taken[1]}, (%rd\d+), 0") if taken else \
+        (re.search(r"setp\.\w+\.s64\s+%p\d+, (%rd\d+), 0", text[at]), at)
+    found, _ = before(text, n, rf"\s{test[1]}, ", 20) if test else (None, None)
+    return found is not None and "-4294967296" in found.string
+
+
+def corrects_division(text, at):
+    """shr.s64 %rd2, %rd1, 63; shr.u64 %rd3, %rd2, 58; add.s64 ...: of a dividend below 0, by a power of two."""
+    sign = re.search(r"shr\.s(?:32|64)\s+(%r\w*\d+), %r\w*\d+, (?:31|63);", text[at])
+    if sign:
+        return any(re.search(rf"shr\.u\d+\s+%r\w*\d+, {sign[1]}, ", line) for line in text[at + 1:at + 4])
+    found = re.search(r"shr\.u(?:32|64)\s+%r\w*\d+, (%r\w*\d+), ", text[at])
+    return found is not None and before(text, at, rf"shr\.s(32|64)\s+{found[1]}, %r\w*\d+, (31|63);", 4)[0] is not None
 
 
 def changes(text, at):
@@ -44,7 +67,7 @@ def changes(text, at):
     line, all_of_it = text[at], []
     if BARRIER.match(line):
         return [("no barrier", "// left out\n")]
-    if chooses_division(text, at):
+    if chooses_division(text, at) or corrects_division(text, at):
         return []
     found = IMMEDIATE.match(line)
     if GUARDED.match(line):
@@ -178,24 +201,24 @@ def main():
         drawn = [Mutant(s, at, *changes(texts[s], at)[0]) for s in places for at in places[s] if BARRIER.match(texts[s][at])]
 
     ends = folder / "mutants.txt"
-    before = dict(line.split("\t") for line in ends.read_text().splitlines()) if ends.exists() else {}
+    became = dict(line.split("\t", 1) for line in ends.read_text().splitlines()) if ends.exists() else {}
 
     def one(mutant):
         text = texts[mutant.source]
         place = f"{source_of(text, mutant.at)}: {mutant.how}: {text[mutant.at].split('//')[0].strip()}"
         key = f"{mutant.source}.ptx:{mutant.at + 1}: {place}"
-        if key not in before:
-            before[key] = told(build, folder, text, cases, mutant)
+        if key not in became:
+            became[key] = told(build, folder, text, cases, mutant)
             with ends.open("a") as file:
-                file.write(f"{key}\t{before[key]}\n")
+                file.write(f"{key}\t{became[key]}\n")
         return place, key
 
     known = [line.split("  ")[0] for line in (HERE / "survivors.txt").read_text().splitlines() if line[:1] not in ("", "#", " ")]
     survived, unknown = 0, 0
     for place, key in pool.map(one, drawn):
-        is_new = before[key] == "nobody" and not any(place.startswith(k) for k in known)
-        survived, unknown = survived + (before[key] == "nobody"), unknown + is_new
-        says = "SURVIVES, nobody knows why" if is_new else "survives as known" if before[key] == "nobody" else f"told by {before[key]}"
+        is_new = became[key] == "nobody" and not any(place.startswith(k) for k in known)
+        survived, unknown = survived + (became[key] == "nobody"), unknown + is_new
+        says = "SURVIVES, nobody knows why" if is_new else "survives as known" if became[key] == "nobody" else f"told by {became[key]}"
         print(f"{key}: {says}", flush=True)
     print(f"{len(drawn) - survived} of {len(drawn)} are told, {survived} are not, {unknown} of them unknown")
     raise SystemExit(unknown > 0)
