@@ -113,6 +113,7 @@ bare() {
     cp tests/package.sh "$root/home/user/ebb/tests"
     packages=$(for path in "$root"/packages/*.deb; do dpkg-deb -f "$path" Package; done)
     export LC_ALL=C DEBIAN_FRONTEND=noninteractive
+    unset TMPDIR # which may name a folder that is not in there
     # shellcheck disable=SC2016
     quietly chroot "$root" sh -ec 'apt-get update; apt-get install -y --no-install-recommends /packages/*.deb'
     chroot "$root" sh -ec 'useradd user && chown -R user /home/user'

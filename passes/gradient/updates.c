@@ -279,7 +279,8 @@ void ebb_update_rmsprop(ebb_update *u)
         ebb_value mean = follow(u, a, d, fresh);
         square = ebb_emit(u->b, EBB_OP_MAX, sub(u, square, mul(u, mean, mean)), number(u, 0));
     }
-    ebb_value size = add(u, root(u, square), number(u, ebb_update_number(u, "epsilon")));
+    ebb_value epsilon = number(u, ebb_update_number(u, "epsilon"));
+    ebb_value size = add(u, root(u, square), epsilon);
     ebb_value q = divide(u, d, size);
     go(u, w, momentum != 0 ? gather_speed(u, b, q, momentum) : q, 0);
 }
@@ -292,11 +293,13 @@ void ebb_update_adagrad(ebb_update *u)
     const uint32_t s = state_like(u, "sum");
     ebb_value w = wide(u, u->w), d = slope_of(u, w);
     ebb_value sum = u->states[s].next = add(u, u->states[s].state, mul(u, d, d));
-    ebb_value size = add(u, root(u, sum), number(u, ebb_update_number(u, "epsilon")));
+    ebb_value epsilon = number(u, ebb_update_number(u, "epsilon"));
+    ebb_value size = add(u, root(u, sum), epsilon);
     ebb_value q = divide(u, d, size);
     if (slower != 0) {
         ebb_value done = ebb_emit_cast(u->b, u->all->step, computed_in(u));
-        q = divide(u, q, add(u, scaled(u, done, slower), number(u, 1)));
+        ebb_value one = number(u, 1);
+        q = divide(u, q, add(u, scaled(u, done, slower), one));
     }
     go(u, w, q, 0);
 }

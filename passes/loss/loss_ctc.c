@@ -166,8 +166,8 @@ static void make_path(path *p)
     p->from = places(p, 3, before);
     ebb_value same =
         emit_2(p, EBB_OP_EQUAL, p->label, gather(p, p->label, places(p, 1, two_before)));
-    ebb_value leap = emit_2(p, EBB_OP_AND, places_where(p, 3, is_leap),
-                            unsqueeze(p, emit_1(p, EBB_OP_NOT, same), 2));
+    ebb_value other = unsqueeze(p, emit_1(p, EBB_OP_NOT, same), 2);
+    ebb_value leap = emit_2(p, EBB_OP_AND, places_where(p, 3, is_leap), other);
     ebb_value open = emit_2(p, EBB_OP_OR, places_where(p, 3, is_open), leap);
     p->barred = ebb_emit(p->b, EBB_OP_WHERE, open, zero, number(p, NEVER));
 }
@@ -204,7 +204,8 @@ static ebb_value walk(path *p, const ebb_value *steps)
                            number(p, NEVER));
     for (int64_t t = 1; t < p->steps && p->b->status == NULL; t++) {
         ebb_value ways = emit_2(p, EBB_OP_ADD, gather(p, a, p->from), p->barred);
-        ebb_value next = emit_2(p, EBB_OP_ADD, log_sum(p, ways), heard(p, steps[t]));
+        ebb_value now = heard(p, steps[t]);
+        ebb_value next = emit_2(p, EBB_OP_ADD, log_sum(p, ways), now);
         if (p->length.i != 0)
             next = ebb_emit(p->b, EBB_OP_WHERE, emit_2(p, EBB_OP_GREATER, p->length, whole(p, t)),
                             next, a);
@@ -221,13 +222,13 @@ static ebb_value end_of(path *p, ebb_value a)
     const ebb_type bools = ebb_type_tensor(EBB_BOOL, 3, dims);
     const ebb_type ints = ebb_type_tensor(EBB_I64, 3, dims);
     ebb_value zero = whole(p, 0);
-    ebb_value at = emit_2(p, EBB_OP_SUB, emit_2(p, EBB_OP_MUL, p->count, whole(p, 2)),
-                          ebb_const_tensor(p->b, &ints, back));
+    ebb_value last = ebb_const_tensor(p->b, &ints, back);
+    ebb_value at = emit_2(p, EBB_OP_SUB, emit_2(p, EBB_OP_MUL, p->count, whole(p, 2)), last);
     at = ebb_emit(p->b, EBB_OP_WHERE, emit_2(p, EBB_OP_LESS, at, zero), zero, at);
     ebb_with_int(p->b, "axis", 2);
     ebb_value two = emit_2(p, EBB_OP_GATHER_ELEMENTS, a, at);
-    ebb_value is = emit_2(p, EBB_OP_OR, ebb_const_tensor(p->b, &bools, first),
-                          emit_2(p, EBB_OP_GREATER, p->count, zero));
+    ebb_value labelled = emit_2(p, EBB_OP_GREATER, p->count, zero);
+    ebb_value is = emit_2(p, EBB_OP_OR, ebb_const_tensor(p->b, &bools, first), labelled);
     two = ebb_emit(p->b, EBB_OP_WHERE, is, two, number(p, NEVER));
     return emit_1(p, EBB_OP_NEG, log_sum(p, two));
 }

@@ -285,8 +285,8 @@ static ebb_status bce_logits(site *s, ebb_value *loss)
         return ebb_loss_reduced(s, binary(s), loss);
     ebb_value one = number(s, 1);
     ebb_value more = emit_2(s, EBB_OP_MUL, emit_2(s, EBB_OP_SUB, weight, one), s->target);
-    ebb_value yes = emit_2(s, EBB_OP_MUL, emit_2(s, EBB_OP_ADD, more, one),
-                           emit_1(s, EBB_OP_SOFTPLUS, emit_1(s, EBB_OP_NEG, s->x)));
+    ebb_value soft = emit_1(s, EBB_OP_SOFTPLUS, emit_1(s, EBB_OP_NEG, s->x));
+    ebb_value yes = emit_2(s, EBB_OP_MUL, emit_2(s, EBB_OP_ADD, more, one), soft);
     ebb_value no = emit_2(s, EBB_OP_MUL, emit_2(s, EBB_OP_SUB, one, s->target), s->x);
     return ebb_loss_reduced(s, emit_2(s, EBB_OP_ADD, no, yes), loss);
 }
@@ -339,7 +339,8 @@ static ebb_status focal(site *s, ebb_value *loss)
     ebb_value miss = emit_2(
         s, EBB_OP_ADD, emit_2(s, EBB_OP_MUL, p, emit_2(s, EBB_OP_SUB, one, scaled(s, t, 2))), t);
     each = focused(s, each, miss);
-    ebb_value share = emit_2(s, EBB_OP_ADD, scaled(s, t, 2 * alpha - 1), number(s, 1 - alpha));
+    ebb_value least = number(s, 1 - alpha);
+    ebb_value share = emit_2(s, EBB_OP_ADD, scaled(s, t, 2 * alpha - 1), least);
     return ebb_loss_reduced(s, emit_2(s, EBB_OP_MUL, each, share), loss);
 }
 
@@ -418,10 +419,11 @@ static ebb_status dice(site *s, ebb_value *loss)
         ebb_emit_reduce(s->b, EBB_OP_REDUCE_SUM, emit_2(s, EBB_OP_MUL, p, t), axes, count, false);
     ebb_value any =
         ebb_emit_reduce(s->b, EBB_OP_REDUCE_SUM, emit_2(s, EBB_OP_ADD, p, t), axes, count, false);
-    both = emit_2(s, EBB_OP_ADD, scaled(s, both, 2), number(s, smooth));
-    any = emit_2(s, EBB_OP_ADD, any, number(s, smooth));
-    return ebb_loss_reduced(
-        s, emit_2(s, EBB_OP_SUB, number(s, 1), emit_2(s, EBB_OP_DIV, both, any)), loss);
+    ebb_value added = number(s, smooth);
+    both = emit_2(s, EBB_OP_ADD, scaled(s, both, 2), added);
+    any = emit_2(s, EBB_OP_ADD, any, added);
+    ebb_value common = emit_2(s, EBB_OP_DIV, both, any);
+    return ebb_loss_reduced(s, emit_2(s, EBB_OP_SUB, number(s, 1), common), loss);
 }
 
 /* ---- vectors and distributions ---- */
@@ -432,8 +434,8 @@ static ebb_status cosine(site *s, ebb_value *loss)
     ebb_value xt = sum_along(s, emit_2(s, EBB_OP_MUL, x, t), s->axis, false);
     ebb_value xx = sum_along(s, emit_2(s, EBB_OP_MUL, x, x), s->axis, false);
     ebb_value tt = sum_along(s, emit_2(s, EBB_OP_MUL, t, t), s->axis, false);
-    ebb_value both = emit_2(s, EBB_OP_MUL, emit_2(s, EBB_OP_ADD, xx, epsilon),
-                            emit_2(s, EBB_OP_ADD, tt, epsilon));
+    ebb_value targets = emit_2(s, EBB_OP_ADD, tt, epsilon);
+    ebb_value both = emit_2(s, EBB_OP_MUL, emit_2(s, EBB_OP_ADD, xx, epsilon), targets);
     ebb_value similar = emit_2(s, EBB_OP_DIV, xt, emit_1(s, EBB_OP_SQRT, both));
     return ebb_loss_reduced(s, emit_2(s, EBB_OP_SUB, number(s, 1), similar), loss);
 }

@@ -216,10 +216,12 @@ void ebb_grad_matmul(ebb_build *b, ebb_grad *c)
     }
     if (ebb_grad_wants(c, 1)) {
         ebb_value db;
-        if (lt.rank > 2 && rt.rank <= 2 && !turn_left)
-            db = right_gradient(b, flat(b, dy), flat(b, left), false, turn_right, alpha);
-        else
+        if (lt.rank > 2 && rt.rank <= 2 && !turn_left) {
+            ebb_value rows = flat(b, left);
+            db = right_gradient(b, flat(b, dy), rows, false, turn_right, alpha);
+        } else {
             db = right_gradient(b, dy, left, turn_left, turn_right, alpha);
+        }
         db = ebb_emit_unbroadcast(b, db, right);
         c->dx[1] = ebb_emit_reshape(b, db, rt.dims, rt.rank);
     }

@@ -142,8 +142,8 @@ void ebb_grad_grid_sample(ebb_build *b, ebb_grad *c)
     ebb_value flat = as_coordinates(b, ebb_emit_reshape(b, c->x[1], rows, 3));
     for (int d = 0; d < s.rank; d++)
         at[d] = place_along(b, &s, d, flat, &slope[d]);
-    ebb_emit_sampled(b, &s, ebb_emit_reshape(b, c->x[0], wide, 3), at,
-                     ebb_emit_reshape(b, c->dy[0], narrow, 3), &out);
+    ebb_value dy = ebb_emit_reshape(b, c->dy[0], narrow, 3);
+    ebb_emit_sampled(b, &s, ebb_emit_reshape(b, c->x[0], wide, 3), at, dy, &out);
     if (out.wants_dx)
         give(b, c, 0, out.dx);
     if (!out.wants_places || b->status != NULL)

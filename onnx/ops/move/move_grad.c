@@ -344,8 +344,8 @@ static void scatter_extreme(ebb_build *b, ebb_grad *c)
     ebb_dtype dtype = (ebb_dtype)ebb_build_type(b, c->x[0])->dtype;
     ebb_value x_hit = ebb_emit(b, EBB_OP_EQUAL, c->x[0], c->y[0]);
     ebb_value u_hit = ebb_emit(b, EBB_OP_EQUAL, c->x[2], gathered(b, c, c->y[0]));
-    ebb_value hits =
-        scattered(b, c, ebb_emit_cast(b, x_hit, dtype), ebb_emit_cast(b, u_hit, dtype), "add");
+    ebb_value there = ebb_emit_cast(b, u_hit, dtype);
+    ebb_value hits = scattered(b, c, ebb_emit_cast(b, x_hit, dtype), there, "add");
     ebb_value share = ebb_emit(b, EBB_OP_DIV, c->dy[0], hits);
     ebb_value zero = ebb_const_like(b, c->x[0], 0.0);
     if (wants(c, 0))
@@ -368,8 +368,8 @@ static void scatter_product(ebb_build *b, ebb_grad *c)
     ebb_value is_zero = ebb_emit(b, EBB_OP_EQUAL, c->x[2], zero);
     ebb_value safe = ebb_emit(b, EBB_OP_WHERE, is_zero, one, c->x[2]);
     ebb_value all = ebb_emit(b, EBB_OP_MUL, scattered(b, c, c->x[0], safe, "mul"), c->dy[0]);
-    ebb_value zeros =
-        scattered(b, c, ebb_emit_zeros_like(b, c->x[0]), ebb_emit_cast(b, is_zero, dtype), "add");
+    ebb_value counted = ebb_emit_cast(b, is_zero, dtype);
+    ebb_value zeros = scattered(b, c, ebb_emit_zeros_like(b, c->x[0]), counted, "add");
     ebb_value own = ebb_emit_cast(b, is_zero, dtype);
     ebb_value others = ebb_emit(b, EBB_OP_EQUAL, gathered(b, c, zeros), own); // none of them is 0
     ebb_value part = ebb_emit(b, EBB_OP_DIV, gathered(b, c, all), safe);

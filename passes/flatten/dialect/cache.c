@@ -109,9 +109,10 @@ void ebb_heads_pair(ebb_build *b, ebb_foreign *f, ebb_heads *h, ebb_value past, 
     ebb_heads_append(b, f, h, part[0], part[1], filled);
     ebb_value k = f->y[1], v = f->y[2];
     f->y[1] = f->y[2] = EBB_NO_VALUE;
-    if (f->wants[1])
-        f->y[1] = joined(b, ebb_emit(b, EBB_OP_UNSQUEEZE, k, axis),
-                         ebb_emit(b, EBB_OP_UNSQUEEZE, v, axis), 0);
+    if (f->wants[1]) {
+        ebb_value values = ebb_emit(b, EBB_OP_UNSQUEEZE, v, axis);
+        f->y[1] = joined(b, ebb_emit(b, EBB_OP_UNSQUEEZE, k, axis), values, 0);
+    }
 }
 
 /* ---- a past for each row ---- */

@@ -272,7 +272,8 @@ static ebb_value between(ebb_build *b, const ebb_foreign *f, const layer *l, ebb
     if (gated && (fusion == 1 || fusion == 2)) {
         if (b->status == NULL && ebb_build_type(b, first)->dims[1] % 2 != 0)
             refuse(b, f, EBB_REJECTED, "gates and what they let through are an odd number of rows");
-        return swiglu(b, f, half(b, first, fusion == 1, 0), half(b, first, fusion == 1, 1));
+        ebb_value through = half(b, first, fusion == 1, 1);
+        return swiglu(b, f, half(b, first, fusion == 1, 0), through);
     }
     if (gated && l->fc[2].w.i == 0)
         refuse(b, f, EBB_REJECTED, "swiglu has neither swiglu_fusion nor a third product");
