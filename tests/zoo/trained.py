@@ -335,6 +335,22 @@ export call that helps. It ties parameters of {count['tied']}, parts one paramet
 |---|---|{'---|' * len(calls)}
 {rows}
 
+## What no file tells
+
+- `requires_grad=False`: neither exporter writes it down, so what its author holds fixed is trained; `--freeze 'PATTERN'`.
+- `detach()`: files made with `optimize=False` hold it. The default call of the dynamo exporter drops it; it is put back
+  where the note at the node that read it tells which operand it was, and `ebb check` warns where not, or where the
+  exporter made one of two values that it told apart. The TorchScript exporter leaves nothing: the difference in
+  `x + (q - x)` is taken to have been detached, with a warning, and gradients pass everywhere else.
+- `no_grad()` leaves nothing in any file. Spectral norm exported in training mode iterates under it, and gradients that
+  PyTorch does not have pass there (1 % in `critic`); in eval mode its vectors stay as they are.
+- A buffer that was drawn, as the frequencies of `waves_of_place`, in a file of the TorchScript exporter: it is
+  trained, and named, with what to say (`--freeze`).
+- A parameter that does nothing yet, as a scale of 1, and goes with its node: `ebb check` and `train` name what the dynamo
+  exporter lists and the file does not have. What the model never uses is in that list, too.
+- What the exporter gets wrong: `index_add` by TorchScript (`graph_edges`) adds one of equal indices alone, in ONNX
+  Runtime as here.
+
 ## What is not `all`
 
 | architecture | package | weights | call | verdict | % | what is trained |
