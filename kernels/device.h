@@ -93,6 +93,12 @@ typedef struct ebb_device {
     ebb_status (*put)(void *queue, void *to, const void *from, size_t bytes);
     ebb_status (*visit)(void *queue, ebb_status (*work)(void *context, uint64_t step),
                         void *context);
+    /* Two ways to the host's memory beside the work, one there and one back, each in order; NULL where the
+     * device is the host. depart: what fetch, put and visit are given until land() goes that way, and begins
+     * when all is done that the queue was given before; it reads or fills `memory` of the device. A kernel of Wait
+     * puts the work behind it. Recorded with the step, in which all is waited for. */
+    ebb_status (*depart)(void *queue, bool to_host, const void *memory);
+    ebb_status (*land)(void *queue);
     ebb_status (*facts)(void *queue, ebb_device_facts *facts); /* queue NULL: before open */
     const ebb_rates *(*rates)(void);                           /* needs no device; static */
     bool is_host; /* pointers into a block may be read and written directly */

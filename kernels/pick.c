@@ -1,4 +1,5 @@
 /* pick.c: backends by name, and the first kernel that takes a call. */
+#include "kernels/away/beside.h"
 #include "kernels/nested/compose.h"
 #include "kernels/nested/on_host.h"
 #include "kernels/plugin.h"
@@ -125,6 +126,8 @@ ebb_status ebb_pick(ebb_call *call, const ebb_backend *const *backends)
         return ebb_pick_composed(call);
     if (device->is_host) // widen.c reads and writes the operands itself
         return ebb_can_widen(call) ? ebb_pick_widened(call) : no_kernel(call, &r);
+    if (call->op == EBB_OP_STORE || call->op == EBB_OP_FETCH)
+        return ebb_pick_beside(call);
     if (ebb_can_widen(call) && ebb_pick_widened(call) == NULL)
         return NULL;
     ebb_status status = device->visit != NULL ? ebb_pick_on_host(call) : no_kernel(call, &r);

@@ -271,7 +271,9 @@ static ebb_status open_mover(ebb_program *p, const ebb_compile_options *o, ebb_a
                                  .disk_bytes = p->plan.places[EBB_PLACE_DISK].height,
                                  .host_bytes = p->plan.places[EBB_PLACE_HOST].height,
                                  .spots = spots,
-                                 .spot_count = m->away_count};
+                                 .spot_count = m->away_count,
+                                 .device = p->device,
+                                 .queue = p->queue};
     return ebb_mover_open(&p->mover, &plan);
 }
 

@@ -27,7 +27,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-enum { DEPTH = 64, PIECE = 1 << 20 };
+enum { DEPTH = 64, PIECE = EBB_MOVER_PIECE };
 
 typedef enum direction { WRITER, READER, EXCHANGER, DIRECTIONS } direction;
 
@@ -53,10 +53,14 @@ struct ebb_mover {
     ebb_spot *spots;
     uint64_t *sums; /* by spot: of what was written */
     char *folder;
-    bool unchecked; /* no sums are made */
-    int file;       /* -1: none */
-    char *host;     /* memory; NULL: none */
-    void *view;     /* of the file, to be read; NULL: not yet */
+    bool unchecked;           /* no sums are made */
+    int file;                 /* -1: none */
+    char *host;               /* memory; NULL: none */
+    const ebb_device *device; /* that pins it, and `rooms`; NULL: it is the host's own */
+    void *queue;
+    char *rooms;           /* two pieces, for the writer and for the reader; NULL: none */
+    XXH64_hash_t read_sum; /* of the pieces of a tensor that a device has read so far */
+    void *view;            /* of the file, to be read; NULL: not yet */
     pthread_mutex_t lock;
     pthread_cond_t changed; /* a queue, or `ends` */
     bool ends;
@@ -117,6 +121,36 @@ static ebb_status move_on_disk(ebb_mover *m, const move *v, direction way)
     else if (!m->unchecked && m->sums[v->spot] != sum)
         return lies(m, v->node, v->bytes);
     return NULL;
+}
+
+/* Pieces of one tensor come one after another in each way, so one sum each is enough. */
+ebb_status ebb_mover_carry(void *context, uint64_t step)
+{
+    const ebb_mover_piece *p = context;
+    ebb_mover *m = p->mover;
+    const direction way = p->stores ? WRITER : READER;
+    const move v = {.spot = p->spot, .bytes = p->whole, .node = p->node};
+    XXH64_hash_t *sum = p->stores ? &m->sums[p->spot] : &m->read_sum;
+    char *room = ebb_mover_room(m, p->stores);
+    (void)step;
+    if (!transfer(m->file, way, room, p->bytes, m->spots[p->spot].offset + p->at))
+        return io_error(m, &v, way == WRITER ? "could not write" : "could not read");
+    if (m->unchecked)
+        return NULL;
+    *sum = XXH3_64bits_withSeed(room, p->bytes, p->at == 0 ? 0 : *sum);
+    if (!p->stores && p->at + p->bytes == p->whole && *sum != m->sums[p->spot])
+        return lies(m, p->node, p->whole);
+    return NULL;
+}
+
+void *ebb_mover_memory(const ebb_mover *m, uint32_t spot)
+{
+    return m->spots[spot].on_disk ? NULL : m->host + m->spots[spot].offset;
+}
+
+void *ebb_mover_room(const ebb_mover *m, bool stores)
+{
+    return m->rooms + (stores ? 0 : PIECE);
 }
 
 static ebb_status carry_out(ebb_mover *m, const move *v, direction way)
@@ -311,8 +345,32 @@ static ebb_status open_file(ebb_mover *m, uint64_t bytes)
     return NULL;
 }
 
+/* Memory of the host; where a device moves, it pins it. */
+static ebb_status take_memory(const ebb_mover *m, uint64_t bytes, char **memory)
+{
+    void *taken = NULL;
+    if (bytes > SIZE_MAX)
+        return ebb_error_memory();
+    if (m->device != NULL)
+        EBB_TRY(m->device->stage(m->queue, (size_t)bytes, &taken));
+    else if ((taken = ebb_alloc_aligned(64, (size_t)bytes)) == NULL)
+        return ebb_error_memory();
+    *memory = taken;
+    return NULL;
+}
+
+static void give_memory(const ebb_mover *m, char *memory)
+{
+    if (m->device == NULL)
+        ebb_free_aligned(memory);
+    else if (memory != NULL)
+        m->device->unstage(m->queue, memory);
+}
+
 static ebb_status open_all(ebb_mover *m, const ebb_mover_plan *plan)
 {
+    m->device = plan->device != NULL && !plan->device->is_host ? plan->device : NULL;
+    m->queue = plan->queue;
     m->spots = ebb_alloc((plan->spot_count + 1) * sizeof *m->spots);
     m->sums = ebb_alloc((plan->spot_count + 1) * sizeof *m->sums);
     const size_t length = strlen(plan->folder) + 1;
@@ -326,13 +384,13 @@ static ebb_status open_all(ebb_mover *m, const ebb_mover_plan *plan)
     if (plan->disk_bytes > 0)
         EBB_TRY(open_file(m, plan->disk_bytes));
     if (plan->host_bytes > 0) {
-        if (plan->host_bytes > SIZE_MAX ||
-            (m->host = ebb_alloc_aligned(64, (size_t)plan->host_bytes)) == NULL)
-            return ebb_error(EBB_RUNTIME,
-                             "the step keeps %s on the host, which cannot be allocated",
-                             ebb_bytes(plan->host_bytes).text);
+        EBB_TRY(ebb_while(take_memory(m, plan->host_bytes, &m->host),
+                          "making room for the %s that the step keeps on the host",
+                          ebb_bytes(plan->host_bytes).text));
         m->facts.host_bytes = plan->host_bytes;
     }
+    if (plan->disk_bytes > 0 && m->device != NULL)
+        EBB_TRY(take_memory(m, 2 * PIECE, &m->rooms));
     for (int way = 0; way < DIRECTIONS; way++) {
         queue *q = &m->queues[way];
         *q = (queue){.mover = m, .way = (direction)way};
@@ -373,7 +431,8 @@ void ebb_mover_close(ebb_mover *mover)
         (void)munmap(mover->view, (size_t)mover->facts.disk_bytes);
     if (mover->file >= 0)
         (void)close(mover->file);
-    ebb_free_aligned(mover->host);
+    give_memory(mover, mover->host);
+    give_memory(mover, mover->rooms);
     ebb_free(mover->folder);
     ebb_free(mover->sums);
     ebb_free(mover->spots);

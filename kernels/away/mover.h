@@ -6,14 +6,14 @@
  * computes the same bits as one that waits late. What lies on disk is in one file without a name, as long as was planned, which the
  * system takes back however the process ends.
  *
+ * A device that is not the host moves by itself (kernels/away/beside.h), to and from memory that it pins;
+ * what goes to disk passes through a piece of it.
+ *
  * A move that fails is said by the next start, wait or settle: EBB_IO, with the node and the folder.
  */
 #pragma once
 
-#include "onnx/words/status.h"
-
-#include <stdbool.h>
-#include <stdint.h>
+#include "kernels/device.h"
 
 typedef struct ebb_mover ebb_mover;
 
@@ -28,6 +28,8 @@ typedef struct ebb_mover_plan {
     uint64_t disk_bytes, host_bytes;
     const ebb_spot *spots;
     size_t spot_count;
+    const ebb_device *device; /* NULL or not the host: the host's memory is what it stages */
+    void *queue;
 } ebb_mover_plan;
 
 typedef struct ebb_mover_facts {
@@ -46,6 +48,28 @@ ebb_status ebb_mover_store(ebb_mover *mover, uint32_t spot, void *memory, size_t
                            const char *node);
 ebb_status ebb_mover_fetch(ebb_mover *mover, uint32_t spot, void *memory, size_t bytes,
                            const char *node);
+/* ---- for a device that moves by itself ---- */
+
+enum { EBB_MOVER_PIECE = 1 << 20 };
+
+/* Where a tensor lies in the host's memory; NULL: on disk, piece by piece through a room, one each way. */
+void *ebb_mover_memory(const ebb_mover *mover, uint32_t spot);
+void *ebb_mover_room(const ebb_mover *mover, bool stores);
+
+typedef struct ebb_mover_piece {
+    ebb_mover *mover;
+    uint32_t spot;
+    bool stores;             /* else it fetches */
+    size_t at, bytes, whole; /* of the tensor */
+    const char *node;
+} ebb_mover_piece;
+
+/* Between the room and the disk; for ebb_device.visit: context is an ebb_mover_piece, those of a tensor come
+ * in order. */
+ebb_status ebb_mover_carry(void *context, uint64_t step);
+
+/* ---- exchanges ---- */
+
 /* Runs run(call) beside the step, behind all exchanges that were started before. memory: what it makes, to
  * be waited for. The call stays until then. */
 struct ebb_call;

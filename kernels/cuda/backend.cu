@@ -168,6 +168,7 @@ static bool abandon(void *opened)
         ebb_nccl_give_up(q->nccl);
     }
     (void)ebb_gpu_wait(q->stream);
+    ebb_cuda_beside_abandon(q);
     q->visit_error = NULL;
     return again;
 }
@@ -211,23 +212,31 @@ static void unstage(void *opened, void *memory)
     ebb_gpu_unstage(memory);
 }
 
+static void *stream_now(const ebb_cuda_queue *q)
+{
+    return q->way != NULL ? q->way : q->stream;
+}
+
 static ebb_status fetch(void *opened, void *to, const void *from, size_t bytes)
 {
-    return ebb_gpu_copy_later(((ebb_cuda_queue *)opened)->stream, to, from, bytes, EBB_TO_HOST);
+    return ebb_gpu_copy_later(stream_now((ebb_cuda_queue *)opened), to, from, bytes, EBB_TO_HOST);
 }
 
 static ebb_status put(void *opened, void *to, const void *from, size_t bytes)
 {
-    return ebb_gpu_copy_later(((ebb_cuda_queue *)opened)->stream, to, from, bytes, EBB_TO_DEVICE);
+    return ebb_gpu_copy_later(stream_now((ebb_cuda_queue *)opened), to, from, bytes, EBB_TO_DEVICE);
 }
 
 static void go(void *context)
 {
     ebb_cuda_visit *v = (ebb_cuda_visit *)context;
-    ebb_status status =
-        v->queue->visit_error == NULL ? v->work(v->context, v->queue->number) : NULL;
+    ebb_status *error = &v->queue->visit_error, none = NULL;
+    ebb_status status = __atomic_load_n(error, __ATOMIC_ACQUIRE) == NULL
+                            ? v->work(v->context, v->queue->number)
+                            : NULL;
     if (status != NULL)
-        v->queue->visit_error = status;
+        (void)__atomic_compare_exchange_n(error, &none, status, false, __ATOMIC_ACQ_REL,
+                                          __ATOMIC_RELAXED);
 }
 
 static ebb_status visit(void *opened, ebb_status (*work)(void *, uint64_t), void *context)
@@ -237,7 +246,7 @@ static ebb_status visit(void *opened, ebb_status (*work)(void *, uint64_t), void
     while (v != NULL && (v->context != context || v->work != work))
         v = v->next;
     if (v != NULL)
-        return ebb_gpu_visit(q->stream, go, v);
+        return ebb_gpu_visit(stream_now(q), go, v);
     v = (ebb_cuda_visit *)ebb_alloc(sizeof *v);
     if (v == NULL)
         return ebb_error_memory();
@@ -246,7 +255,7 @@ static ebb_status visit(void *opened, ebb_status (*work)(void *, uint64_t), void
     v->work = work;
     v->context = context;
     q->visits = v;
-    return ebb_gpu_visit(q->stream, go, v);
+    return ebb_gpu_visit(stream_now(q), go, v);
 }
 
 static ebb_status facts(void *opened, ebb_device_facts *f)
@@ -296,6 +305,8 @@ static const ebb_device device = {
     .fetch = fetch,
     .put = put,
     .visit = visit,
+    .depart = ebb_cuda_depart,
+    .land = ebb_cuda_land,
     .facts = facts,
     .rates = rates,
     .is_host = false,

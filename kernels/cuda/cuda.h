@@ -21,7 +21,7 @@ extern "C" {
     X(matmul) X(sample) X(attention) X(linear_loss) X(codes) X(low_bit) \
     X(reduce) X(arg) X(loss) X(cross_entropy) X(taper) X(linear_codes) \
     X(resize) X(einsum) X(heads) X(grid_sample) X(roi) X(place) X(recurrent_any) X(signal) \
-    X(select) X(algebra) X(together)
+    X(select) X(algebra) X(together) X(beside)
 // clang-format on
 
 #define EBB_CUDA_DECLARE(name)                 \
@@ -58,7 +58,8 @@ typedef struct ebb_cuda_visit { /* work of the host, as a record keeps it */
     void *context;
 } ebb_cuda_visit;
 
-typedef struct ebb_cuda_started { /* work beside the step: what it makes lies at `memory` */
+/* Work beside the step: what it makes, or stores, lies at `memory`. */
+typedef struct ebb_cuda_started {
     struct ebb_cuda_started *next;
     const void *memory; /* NULL: it is waited for */
     void *mark;         /* where it is over */
@@ -78,14 +79,16 @@ typedef struct ebb_cuda_queue {
     void *cublas, *cudnn; /* handles of the libraries, made when first asked for */
     void (*free_cudnn)(void *handle);
     struct ebb_nccl
-        *nccl;    /* of processes that compute together (together.cu): NULL until one asks */
-    void *beside; /* the stream on which they do, from and to marks of that of the step */
+        *nccl;     /* of processes that compute together (together.cu): NULL until one asks */
+    void *ways[2]; /* streams beside that of the step, to the host's memory [1] and from it [0] */
+    void *way;     /* the one that copies are given now; NULL: that of the step */
+    void *beside;  /* the stream on which processes do, from and to marks of that of the step */
     void *from, *to;
-    ebb_cuda_started *started;
-    bool walked; /* this step's calls run: it is no replay */
+    ebb_cuda_started *started, *departs; /* departs: that of `way` */
+    bool walked;                         /* this step's calls run: it is no replay */
     ebb_cuda_visit *visits;
     uint64_t number;        /* of this step, for visits */
-    ebb_status visit_error; /* of this step: the first */
+    ebb_status visit_error; /* of this step: the first; streams visit side by side */
 } ebb_cuda_queue;
 
 static inline ebb_cuda_queue *ebb_cuda_queue_of(const ebb_call *c)
@@ -93,8 +96,13 @@ static inline ebb_cuda_queue *ebb_cuda_queue_of(const ebb_call *c)
     return (ebb_cuda_queue *)c->queue;
 }
 
-/* together.cu: what the step has not waited for ends with it; and behind records, all of it goes. */
+/* beside.cu. The started work of what lies at `memory`, NULL: there is none; of NULL one that is free. */
+ebb_status ebb_cuda_find_started(ebb_cuda_queue *q, const void *memory, ebb_cuda_started **found);
+ebb_status ebb_cuda_depart(void *opened, bool to_host, const void *memory); /* of ebb_device */
+ebb_status ebb_cuda_land(void *opened);
+/* What the step has not waited for ends with it; after a failure it is let go; behind records, all of it goes. */
 ebb_status ebb_cuda_beside_end(ebb_cuda_queue *q);
+void ebb_cuda_beside_abandon(ebb_cuda_queue *q);
 void ebb_cuda_beside_close(ebb_cuda_queue *q);
 
 extern bool ebb_cuda_tf32; /* may float32 products be made of TF32 ones? */

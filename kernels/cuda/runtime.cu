@@ -184,6 +184,14 @@ ebb_status ebb_gpu_open(void **stream)
     return NULL;
 }
 
+ebb_status ebb_gpu_open_another(void **stream)
+{
+    cudaStream_t made = NULL;
+    EBB_TRY(failed(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "making a stream"));
+    *stream = made;
+    return NULL;
+}
+
 void ebb_gpu_close(void *stream)
 {
     if (stream != NULL)

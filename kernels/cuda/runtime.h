@@ -20,6 +20,7 @@ typedef struct ebb_gpu_grid { /* blocks */
 
 /* EBB_DEVICE: no device, no driver, driver too old: what CUDA says and what would help. */
 ebb_status ebb_gpu_open(void **stream);
+ebb_status ebb_gpu_open_another(void **stream); /* beside one that is open */
 void ebb_gpu_close(void *stream);
 ebb_status ebb_gpu_allocate(size_t bytes, void **memory); /* EBB_RUNTIME: how many are free */
 void ebb_gpu_release(void *memory);

@@ -88,7 +88,7 @@ static ebb_status prepare(ebb_call *c)
     if (q->nccl != NULL || c->group == NULL || c->group->ranks == 1)
         return NULL;
     if (q->beside == NULL)
-        EBB_TRY(ebb_gpu_open(&q->beside));
+        EBB_TRY(ebb_gpu_open_another(&q->beside));
     return ebb_nccl_open(&q->nccl, c->group, c->node);
 }
 
@@ -111,69 +111,16 @@ static ebb_status now(const ebb_call *c)
     return ebb_gpu_follow(q->stream, q->to);
 }
 
-/* The started work that makes what lies at `memory`; NULL: one that is free. */
-static ebb_status find_started(ebb_cuda_queue *q, const void *memory, ebb_cuda_started **found)
-{
-    ebb_cuda_started *s = q->started;
-    while (s != NULL && s->memory != memory)
-        s = s->next;
-    *found = s;
-    if (s != NULL || memory != NULL)
-        return NULL;
-    s = (ebb_cuda_started *)ebb_alloc(sizeof *s);
-    if (s == NULL)
-        return ebb_error_memory();
-    memset(s, 0, sizeof *s);
-    s->next = q->started;
-    *found = q->started = s;
-    return NULL;
-}
-
 static ebb_status start(const ebb_call *c)
 {
     ebb_cuda_queue *q = ebb_cuda_queue_of(c);
     ebb_cuda_started *s;
     if (q->beside == NULL)
         return run_on(c, q->stream);
-    EBB_TRY(find_started(q, NULL, &s));
+    EBB_TRY(ebb_cuda_find_started(q, NULL, &s));
     EBB_TRY(run_beside(c, &s->mark));
     s->memory = c->out[0].data;
     return NULL;
-}
-
-static ebb_status wait_for(const ebb_call *c)
-{
-    ebb_cuda_queue *q = ebb_cuda_queue_of(c);
-    ebb_cuda_started *s;
-    EBB_TRY(find_started(q, c->in[0].data, &s));
-    if (s != NULL) {
-        s->memory = NULL;
-        EBB_TRY(ebb_gpu_follow(q->stream, s->mark));
-    }
-    return c->out[0].data == c->in[0].data ? NULL
-                                           : ebb_gpu_copy(q->stream, c->out[0].data, c->in[0].data,
-                                                          c->in[0].bytes, EBB_ON_DEVICE);
-}
-
-ebb_status ebb_cuda_beside_end(ebb_cuda_queue *q)
-{
-    if (q->beside == NULL || !q->walked)
-        return NULL;
-    EBB_TRY(ebb_gpu_mark(q->beside, &q->to));
-    return ebb_gpu_follow(q->stream, q->to);
-}
-
-void ebb_cuda_beside_close(ebb_cuda_queue *q)
-{
-    ebb_nccl_close(q->nccl);
-    ebb_gpu_unmark(q->from);
-    ebb_gpu_unmark(q->to);
-    for (ebb_cuda_started *s = q->started, *next; s != NULL; s = next) {
-        next = s->next;
-        ebb_gpu_unmark(s->mark);
-        ebb_free(s);
-    }
-    ebb_gpu_close(q->beside);
 }
 
 /* ---- who this process is ---- */
@@ -211,7 +158,6 @@ const ebb_kernel ebb_cuda_together[] = {
     {.name = "cuda.unshard",              .op = EBB_OP_UNSHARD,              .dtypes = ebb_call_any, .fits = ebb_pieces_misfit, .workspace = ebb_pieces_workspace, .prepare = prepare, .run = now},
     {.name = "cuda.shard",                .op = EBB_OP_SHARD,                .dtypes = ebb_call_any, .fits = ebb_pieces_misfit, .run = run_shard},
     {.name = "cuda.rank",                 .op = EBB_OP_RANK,                 .dtypes = ebb_call_any, .fits = ebb_pieces_misfit, .run = run_rank},
-    {.name = "cuda.wait",                 .op = EBB_OP_WAIT,                 .dtypes = ebb_call_any, .run = wait_for},
 };
 // clang-format on
 EBB_CUDA_COUNT(together)

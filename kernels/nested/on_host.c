@@ -120,8 +120,6 @@ ebb_status ebb_pick_on_host(ebb_call *c)
     if (ebb_op_has(c->op, EBB_TOGETHER))
         return ebb_error(EBB_UNSUPPORTED, "%s: several processes compute on the host alone",
                          c->node);
-    if (ebb_op_has(c->op, EBB_STARTS) || c->op == EBB_OP_WAIT) // what the host moves is not there
-        return ebb_error(EBB_UNSUPPORTED, "%s: this device moves nothing to other places", c->node);
     ebb_status status = build(&h, c);
     ebb_arena_fini(&h.arena);
     if (status == NULL)

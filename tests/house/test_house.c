@@ -33,7 +33,8 @@ static const struct {
     {"onnx/file", {"onnx/words/", "onnx/tables/", "onnx/graph/", "ebb.h"}},
     {"onnx/text", {"onnx/words/", "onnx/tables/", "onnx/graph/", "onnx/file/file.h"}},
     /* the arithmetic: of graphs it knows words, operators and what a tile is */
-    {"kernels", {"kernels/nested/", "kernels/math/philox.h", WORDS, "ebb.h"}},
+    {"kernels",
+     {"kernels/nested/", "kernels/away/beside.h", "kernels/math/philox.h", WORDS, "ebb.h"}},
     {"kernels/math", {NULL}},
     {"kernels/call", {"kernels/.", "kernels/math/", WORDS}},
     {"kernels/call/move", {"kernels/.", "kernels/call/.", "kernels/math/", WORDS}},

@@ -8,6 +8,7 @@
 #pragma once
 
 #define ebb_gpu_open ebb_host_open
+#define ebb_gpu_open_another ebb_host_open_another
 #define ebb_gpu_close ebb_host_close
 #define ebb_gpu_allocate ebb_host_allocate
 #define ebb_gpu_release ebb_host_release

@@ -69,7 +69,8 @@ enum { MOST_LOADED = 1024 };
 typedef struct stream {
     bool records;
     noted *first, **last;
-    struct stream *leader, *beside;
+    struct stream *leader, *beside; /* the first of those beside this one */
+    struct stream *next;            /* beside the same leader */
     noted *held, **held_last;
     uint64_t given, done, asked;   /* beside another: pieces of work */
     uint64_t record_count, joined; /* joined: the leader's record that it belongs to */
@@ -357,6 +358,11 @@ static ebb_status present(void)
 ebb_status ebb_gpu_open(void **opened)
 {
     EBB_TRY(present());
+    return ebb_gpu_open_another(opened);
+}
+
+ebb_status ebb_gpu_open_another(void **opened)
+{
     stream *s = ebb_alloc(sizeof *s);
     if (s == NULL)
         return ebb_error_memory();
@@ -372,8 +378,11 @@ void ebb_gpu_close(void *opened)
     if (s == NULL)
         return;
     ebb_gpu_forget(s->held);
-    if (s->leader != NULL)
-        s->leader->beside = NULL;
+    stream **at = s->leader != NULL ? &s->leader->beside : NULL;
+    while (at != NULL && *at != s)
+        at = &(*at)->next;
+    if (at != NULL)
+        *at = s->next;
     ebb_free(s);
 }
 
@@ -588,14 +597,16 @@ ebb_status ebb_gpu_recorded(void *opened, void **record)
     s->records = false;
     *record = s->first;
     s->first = NULL;
-    stream *b = s->beside;
-    if (b == NULL || b->asked == b->given)
-        return NULL;
-    ebb_gpu_forget(b->held);
-    b->held = NULL;
-    b->held_last = &b->held;
-    b->done = b->asked = b->given;
-    return ebb_error(EBB_RUNTIME, "a step that is recorded ends before what is beside it");
+    bool all = true;
+    for (stream *b = s->beside; b != NULL; b = b->next) {
+        all = all && b->asked == b->given;
+        ebb_gpu_forget(b->held);
+        b->held = NULL;
+        b->held_last = &b->held;
+        b->done = b->asked = b->given;
+    }
+    return all ? NULL
+               : ebb_error(EBB_RUNTIME, "a step that is recorded ends before what is beside it");
 }
 
 ebb_status ebb_gpu_replay(void *opened, void *record)
@@ -639,6 +650,7 @@ ebb_status ebb_gpu_follow(void *opened, void *made)
     stream *other = m->of;
     if (s->leader == NULL && other->leader == NULL) {
         s->leader = other;
+        s->next = other->beside;
         other->beside = s;
     }
     if (s->leader == other)

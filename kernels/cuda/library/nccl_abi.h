@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include <stddef.h>
+#include "onnx/words/status.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -117,18 +117,19 @@ static bool fail_at(uint64_t at, int error, bool stays, bool profile, ebb_model 
     return call != NULL;
 }
 
-static void each_call_of_the_runtime_may_fail(void **state)
+static void each_call_may_fail(const char *behind)
 {
-    (void)state;
     static const struct {
         int error;
         bool stays, profile;
     } ways[] = {{2, false, false}, {700, true, false}, {2, false, true}, {700, true, true}};
     ebb_model *model;
     training right;
+    char passes[256];
+    (void)snprintf(passes, sizeof passes,
+                   "loss:name=loss,gradient,optimizer:sgd,lr=0.1,drop-saves%s,alias", behind);
     assert_null(ebb_text_parse_model(&model, MODEL));
-    assert_null(ebb_rewrite(model, "loss:name=loss,gradient,optimizer:sgd,lr=0.1,drop-saves,alias",
-                            NULL, NULL));
+    assert_null(ebb_rewrite(model, passes, NULL, NULL));
     *fake = (ebb_fake_runtime){.capability = 90, .free_bytes = 1u << 30};
     assert_null(train(&right, model, "cuda", false));
     assert_int_equal(right.program->replayed, STEPS - 2);
@@ -140,6 +141,20 @@ static void each_call_of_the_runtime_may_fail(void **state)
         assert_true(at > 60);
     }
     ebb_close(model);
+}
+
+static void each_call_of_the_runtime_may_fail(void **state)
+{
+    (void)state;
+    each_call_may_fail("");
+}
+
+/* Streams, events and pinned memory that values in other places ask for. */
+static void each_call_beside_the_work_may_fail(void **state)
+{
+    (void)state;
+    each_call_may_fail(",offload:place=host,least=1");
+    each_call_may_fail(",offload:place=disk,least=1");
 }
 
 /* Of two diffs, all but times. */
@@ -429,6 +444,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_call_of_the_runtime_may_fail),
+        cmocka_unit_test(each_call_beside_the_work_may_fail),
         cmocka_unit_test(a_comparison_that_cannot_read_the_device_is_an_error),
         cmocka_unit_test(shared_memory_beyond_48_KiB_is_asked_for),
         cmocka_unit_test(what_cannot_be_read_is_not_told),
