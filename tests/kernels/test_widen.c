@@ -104,7 +104,8 @@ typedef struct sample {
 #define POOL "kernel_shape=2,2 strides=2,2 pads=0,0,0,0 dilations=1,1"
 
 #define OVERLAP "kernel_shape=3,3 strides=2,2 pads=1,1,1,1 dilations=1,1"
-#define LAST "kernel_shape=3,3,1 strides=2,2,1 pads=1,1,0,1,1,0 dilations=1,1,1" /* as pass layout has it */
+/* As pass layout has it. */
+#define LAST "kernel_shape=3,3,1 strides=2,2,1 pads=1,1,0,1,1,0 dilations=1,1,1"
 
 // clang-format off
 static const sample samples[] = {

@@ -77,7 +77,7 @@ static third third_of(const ebb_cuda_product *p, uint8_t dtype)
 }
 
 /* At most 32 MiB, as much as Hopper's kernels ask for, and no more than the operands take. */
-static size_t bound_of(const ebb_cuda_product *p, uint8_t dtype)
+static size_t most_workspace(const ebb_cuda_product *p, uint8_t dtype)
 {
     const uint64_t most = (uint64_t)32 << 20, element = ebb_dtype_bits((ebb_dtype)dtype) / 8;
     const uint64_t own = ebb_cuda_product_bytes(p, dtype);
@@ -92,7 +92,7 @@ static size_t bound_of(const ebb_cuda_product *p, uint8_t dtype)
 static const char *read_problem(ebb_lt_problem *problem, const ebb_cuda_product *p, uint8_t dtype)
 {
     memset(problem, 0, sizeof *problem);
-    problem->workspace_bytes = bound_of(p, dtype);
+    problem->workspace_bytes = most_workspace(p, dtype);
     problem->dtype = dtype;
     problem->align = p->align;
     problem->bias = third_of(p, dtype) == EPILOGUE;
@@ -181,7 +181,7 @@ static ebb_status choose(const ebb_call *c, const ebb_cuda_product *p, uint8_t d
     return NULL;
 }
 
-static const ebb_cuda_products products = {declines_product, bound_of, choose, run_product};
+static const ebb_cuda_products products = {declines_product, most_workspace, choose, run_product};
 const ebb_cuda_products *ebb_cuda_products_by = &products;
 
 /* ---- MatMul, FusedMatMul, Gemm, Einsum ---- */
@@ -198,7 +198,7 @@ static ebb_status workspace(const ebb_call *c, size_t *bytes)
 {
     ebb_cuda_product p;
     ebb_cuda_product_read(&p, c);
-    *bytes = bound_of(&p, c->in[0].type.dtype);
+    *bytes = most_workspace(&p, c->in[0].type.dtype);
     return NULL;
 }
 
