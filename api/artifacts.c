@@ -15,13 +15,10 @@
  */
 #include "api/artifacts.h"
 
-#include <errno.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "onnx/file/file.h"
-#include "passes/pipeline.h"
 
 static const char training_name[] = "training_model.onnx";
 
@@ -72,8 +69,7 @@ static ebb_status join_gradient(ebb_graph *g, ebb_node n)
                          "%s: '%s' is accumulated, which is not NAME_grad of a weight",
                          ebb_node_label(g, n), name);
     char *weight = ebb_arena_printf(&g->model->arena, "%.*s", (int)(length - tail), name);
-    if (weight == NULL)
-        return ebb_error_memory();
+    EBB_GOT(weight);
     ebb_value w = ebb_value_find(g, weight);
     if (has_flag(g, w, EBB_IS_INPUT) && !has_flag(g, w, EBB_IS_INITIALIZER))
         EBB_TRY(ebb_graph_keep_input(g, w, EBB_ROLE_PARAMETER));

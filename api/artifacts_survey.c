@@ -141,8 +141,7 @@ static ebb_status survey_parameter(ebb_survey *s, const ebb_graph *g, ebb_value 
     ebb_value next = ebb_graph_bound(g, w);
     if (next.i == 0) { // gradients are outputs: --optimizer none
         char *name = ebb_arena_printf(&s->arena, "%s_grad", ebb_value_name(g, w));
-        if (name == NULL)
-            return ebb_error_memory();
+        EBB_GOT(name);
         t.grad = ebb_value_find(g, name);
         if (t.grad.i == 0 || (ebb_value_of(g, t.grad)->flags & EBB_IS_OUTPUT) == 0)
             return NULL;
@@ -165,8 +164,7 @@ ebb_status ebb_survey_step(ebb_survey *s, const ebb_graph *g)
 {
     s->list = EBB_NEW(&s->arena, ebb_survey_trained, g->initializer_count + 1);
     s->frozen = EBB_NEW(&s->arena, ebb_value, g->initializer_count + 1);
-    if (s->list == NULL || s->frozen == NULL)
-        return ebb_error_memory();
+    EBB_GOT(s->list && s->frozen);
     for (size_t i = 0; i < g->initializer_count; i++)
         if (ebb_value_of(g, g->initializers[i])->role == EBB_ROLE_PARAMETER)
             EBB_TRY(survey_parameter(s, g, g->initializers[i]));

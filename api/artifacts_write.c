@@ -13,13 +13,10 @@
 #include "api/artifacts.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 
 #include "api/artifacts_survey.h"
 #include "exec/data/ort_checkpoint.h"
-#include "onnx/file/file.h"
-#include "passes/common.h"
 #include "passes/flatten/dialect/out.h"
 #include "passes/pipeline.h"
 
@@ -44,8 +41,7 @@ static ebb_status strip(ebb_model *m)
 {
     ebb_graph *g = m->graph;
     ebb_str backward = ebb_graph_intern(g, "Backward pass");
-    if (backward.i == 0)
-        return ebb_error_memory();
+    EBB_GOT(backward.i != 0);
     EBB_EACH_NODE(g, n) {
         ebb_node_info *info = ebb_node_of(g, n);
         if (info->phase == EBB_BACKWARD)
@@ -83,8 +79,7 @@ static ebb_status ask_for_weights(ebb_graph *g, ebb_survey *s, bool count_frozen
     bool *trains = EBB_NEW(&s->arena, bool, g->value_count);
     ebb_value *list = EBB_NEW(&s->arena, ebb_value, g->initializer_count + 1);
     size_t count = g->initializer_count;
-    if (trains == NULL || list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(trains && list);
     memcpy(list, g->initializers, count * sizeof *list);
     for (size_t i = 0; i < s->count; i++)
         trains[s->list[i].w.i] = true;
@@ -131,8 +126,7 @@ static ebb_status name_gradient(ebb_graph *g, const ebb_survey *s, size_t k, con
         return NULL;
     if (other.i != 0) { // a part of it, say
         ebb_str fresh = ebb_graph_fresh(g, name);
-        if (fresh.i == 0)
-            return ebb_error_memory();
+        EBB_GOT(fresh.i != 0);
         EBB_TRY(ebb_value_rename(g, other, ebb_text(g, fresh)));
     }
     return ebb_value_rename(g, t->grad, name);
@@ -150,8 +144,7 @@ static ebb_status accumulate(ebb_graph *g, ebb_survey *s, size_t k, ebb_value re
     ebb_type type = *ebb_value_of(g, t->w)->type;
     const ebb_type one = ebb_type_tensor(EBB_BOOL, 1, (const int64_t[]){1});
     ebb_node n;
-    if (grad == NULL || buffer == NULL || flag == NULL || name == NULL)
-        return ebb_error_memory();
+    EBB_GOT(grad && buffer && flag && name);
     ebb_graph_remove_output(g, t->grad);
     EBB_TRY(name_gradient(g, s, k, grad));
     in[1] = t->grad;
@@ -205,8 +198,7 @@ static ebb_status make_training(ebb_model *m, ebb_survey *s)
     ebb_binding *bindings = EBB_NEW(&s->arena, ebb_binding, count + 1);
     const ebb_type one = ebb_type_tensor(EBB_BOOL, 1, (const int64_t[]){1});
     ebb_value reset;
-    if (bindings == NULL)
-        return ebb_error_memory();
+    EBB_GOT(bindings);
     if (count > 0)
         memcpy(bindings, g->bindings, count * sizeof *bindings);
     ebb_pipeline_unmark(g);
@@ -320,8 +312,7 @@ static ebb_status list_moments(const ebb_graph *g, ebb_survey *s, ebb_ort_checkp
         return ebb_error_memory();
     for (unsigned k = 0; k < c->moment_count; k++) {
         ebb_named *list = EBB_NEW(&s->arena, ebb_named, s->count + 1);
-        if (list == NULL)
-            return ebb_error_memory();
+        EBB_GOT(list);
         for (size_t i = 0; i < s->count; i++) {
             list[i] = c->trained[i];
             list[i].data = zeros;
@@ -352,8 +343,7 @@ static ebb_status fill_checkpoint(const ebb_graph *g, ebb_survey *s, ebb_ort_che
 {
     ebb_named *w = EBB_NEW(&s->arena, ebb_named, s->count + 1);
     ebb_named *frozen = EBB_NEW(&s->arena, ebb_named, s->frozen_count + 1);
-    if (w == NULL || frozen == NULL)
-        return ebb_error_memory();
+    EBB_GOT(w && frozen);
     *c = (ebb_ort_checkpoint){.trained = w,
                               .trained_count = s->count,
                               .frozen = frozen,
@@ -417,8 +407,7 @@ static ebb_status write_files(ebb_model *const models[MODELS], const ebb_ort_che
 {
     const char *path[FILES];
     for (int i = 0; i < FILES; i++)
-        if ((path[i] = ebb_arena_printf(arena, "%s/%s", folder, file_names[i])) == NULL)
-            return ebb_error_memory();
+        EBB_GOT((path[i] = ebb_arena_printf(arena, "%s/%s", folder, file_names[i])) != NULL);
     if (mkdir(folder, 0777) != 0 && errno != EEXIST)
         return ebb_error_io(folder, "making the folder");
     for (int i = 0; i < MODELS; i++)

@@ -7,7 +7,6 @@
  * a run is given can be looked at first: the inputs upstream of a node whose outputs have no known
  * size, or of an If, Loop or Scan that is still there, are fixed to their values.
  */
-#include "api/api.h"
 
 #include "onnx/graph/graph.h"
 #include "onnx/graph/infer.h"
@@ -99,8 +98,7 @@ ebb_status ebb_bind_values(ebb_model *model, const ebb_batch *batch, size_t *cou
     ebb_arena scratch = {0};
     *count = 0;
     bool *marked = ebb_arena_zeroed(&scratch, g->value_count + 1, sizeof *marked);
-    if (marked == NULL)
-        return ebb_error_memory();
+    EBB_GOT(marked);
     mark_upstream(g, marked);
     ebb_status status = NULL;
     for (size_t i = 0; i < g->input_count && status == NULL; i++) {

@@ -5,8 +5,6 @@
 #include "kernels/plugin.h"
 #include "kernels/processor.h"
 
-#include <unistd.h>
-
 /* An error's sentence, and what would help. */
 static void set_reason(json_t *row, ebb_status why)
 {

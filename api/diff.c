@@ -13,7 +13,6 @@
  * The memory comes from a file, which may say anything: only names of passes that there are and
  * options that are options are run, no pass that reads a file, and not more than MOST of them.
  */
-#include "api/api.h"
 
 #include "exec/look/diff.h"
 #include "exec/weigh/estimate.h"
@@ -284,8 +283,7 @@ static ebb_status by_pass(json_t *root, study *s, const json_t *old, const json_
     (void)json_object_set_new(root, "by_pass", list);
     s->list = EBB_NEW(s->arena, entry, to - from + 1);
     s->before_peak = peak_of(root, "before");
-    if (s->list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(s->list);
     for (size_t i = from; i < to; i++)
         EBB_TRY(read_entry(s, &s->list[s->count++], json_array_get(new, i)));
     const char *why = !continues        ? "the file before has seen passes that the other has not"

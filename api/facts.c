@@ -1,5 +1,4 @@
 /* facts.c: what a program asks of a model, of a loss and of an array, without JSON between. */
-#include "api/api.h"
 
 #include <math.h>
 
@@ -92,8 +91,7 @@ static ebb_status fill(ebb_model_facts **facts, const ebb_graph *g, ebb_arena *s
                          .is_step = g->binding_count > 0,
                          .weight_count = g->initializer_count};
     ebb_value *inputs = EBB_NEW(scratch, ebb_value, g->input_count + 1);
-    if (inputs == NULL)
-        return ebb_error_memory();
+    EBB_GOT(inputs);
     for (size_t i = 0; i < g->input_count; i++)
         if ((ebb_value_of(g, g->inputs[i])->flags & EBB_IS_INITIALIZER) == 0)
             inputs[f.input_count++] = g->inputs[i];
@@ -111,8 +109,7 @@ static ebb_status fill(ebb_model_facts **facts, const ebb_graph *g, ebb_arena *s
     (void)take(&b, sizeof f);
     take_all(&b, &f, g, inputs);
     b = (block){.at = ebb_alloc(b.used)};
-    if (b.at == NULL)
-        return ebb_error_memory();
+    EBB_GOT(b.at);
     *facts = take(&b, sizeof f);
     take_all(&b, &f, g, inputs);
     **facts = f;
@@ -162,8 +159,7 @@ static ebb_status give_plan(ebb_plan_facts **facts, const ebb_plan *plan, const 
     (void)take(&b, sizeof f);
     take_plan(&b, &f, plan, missing);
     b = (block){.at = ebb_alloc(b.used)};
-    if (b.at == NULL)
-        return ebb_error_memory();
+    EBB_GOT(b.at);
     *facts = take(&b, sizeof f);
     take_plan(&b, *facts, plan, missing);
     return NULL;
@@ -244,8 +240,7 @@ static ebb_status fill_loss(ebb_loss_facts **facts, const char *loss, ebb_arena 
     (void)take(&b, sizeof f);
     take_loss(&b, &f, s);
     b = (block){.at = ebb_alloc(b.used)};
-    if (b.at == NULL)
-        return ebb_error_memory();
+    EBB_GOT(b.at);
     *facts = take(&b, sizeof f);
     take_loss(&b, &f, s);
     **facts = f;

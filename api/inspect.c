@@ -1,8 +1,6 @@
 /* inspect.c: what is in a model, as JSON and as text. */
 #include "api/api.h"
 
-#include <stdlib.h>
-
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
 

@@ -6,7 +6,6 @@
  */
 #include "api/api.h"
 
-#include "passes/pipeline.h"
 #include "passes/parameters/trainable.h"
 
 typedef struct verdict {
@@ -46,8 +45,7 @@ static ebb_status judge(study *s)
         return ebb_model_copy(&s->copy, s->model);
     EBB_TRY(prepare(s));
     s->list = EBB_NEW(&s->arena, ebb_weight, s->copy->graph->value_count + (size_t)1);
-    if (s->list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(s->list);
     return ebb_weights_judge(s->list, &s->source, s->copy->graph, &s->arena);
 }
 

@@ -2,7 +2,6 @@
 #define _GNU_SOURCE // execvpe
 #include "api/api.h"
 
-#include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -51,8 +50,7 @@ static ebb_status surround(surroundings *s, const launch *l, int rank)
     while (environ[count] != NULL)
         count++;
     s->list = ebb_alloc((count + 3) * sizeof *s->list);
-    if (s->list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(s->list);
     const long processors = sysconf(_SC_NPROCESSORS_ONLN);
     const long each = processors > l->o->ranks ? processors / l->o->ranks : 1;
     (void)snprintf(s->group, sizeof s->group, EBB_SHARED_VARIABLE "=%d:%d", l->descriptor, rank);

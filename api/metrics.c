@@ -61,8 +61,7 @@ static ebb_status unknown_metric(ebb_metrics *m, const char *name)
     for (; count < 32 && ebb_metric_name(count) != NULL; count++) {
         names[count] = ebb_metric_name(count);
         all = ebb_arena_printf(&m->arena, "%s%s%s", all, count > 0 ? ", " : "", names[count]);
-        if (all == NULL)
-            return ebb_error_memory();
+        EBB_GOT(all);
     }
     const char *near = ebb_nearest(name, names, count);
     ebb_status status = ebb_error(EBB_USAGE, "there is no metric '%s': %s", name, all);
@@ -80,8 +79,7 @@ static ebb_status read_names(ebb_metrics *m, const char *const *names)
     while (names != NULL && names[count] != NULL)
         count++;
     m->named = EBB_NEW(&m->arena, const ebb_metric_row *, count + 1);
-    if (m->named == NULL)
-        return ebb_error_memory();
+    EBB_GOT(m->named);
     for (size_t i = 0; i < count; i++) {
         const ebb_metric_row *row = find_row(names[i]);
         bool any = false;
@@ -112,9 +110,7 @@ static ebb_status add(ebb_metrics *m, const ebb_metric_row *row, size_t of, bool
     const char *name = row != NULL ? row->name : "loss";
     if (several)
         name = ebb_arena_printf(&m->arena, "%s/%s", name, m->parts[of].facts->target);
-    if (name == NULL ||
-        !ebb_arena_grow(&m->arena, &m->list, m->count, &m->capacity, sizeof *m->list))
-        return ebb_error_memory();
+    EBB_GOT(name && ebb_arena_grow(&m->arena, &m->list, m->count, &m->capacity, sizeof *m->list));
     m->list[m->count++] = (wanted){row, of, name};
     return NULL;
 }
@@ -169,8 +165,7 @@ static ebb_status make(ebb_metrics *m, const char *const *losses, const char *co
     while (losses != NULL && losses[count] != NULL)
         count++;
     m->parts = EBB_NEW(&m->arena, part, count + 1);
-    if (m->parts == NULL)
-        return ebb_error_memory();
+    EBB_GOT(m->parts);
     for (size_t k = 0; k < count; k++) {
         part *p = &m->parts[k];
         EBB_TRY(ebb_loss_facts_of(&p->facts, losses[k]));
@@ -197,8 +192,7 @@ ebb_status ebb_metrics_new(ebb_metrics **metrics, const char *const *losses,
     EBB_NEED(losses);
     ebb_metrics *m = ebb_alloc(sizeof *m);
     *metrics = NULL;
-    if (m == NULL)
-        return ebb_error_memory();
+    EBB_GOT(m);
     *m = (ebb_metrics){0};
     ebb_status status = make(m, losses, names);
     if (status == NULL)

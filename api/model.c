@@ -136,8 +136,7 @@ ebb_status ebb_json_text(char **text, json_t *object)
 {
     char *dumped = object != NULL ? json_dumps(object, JSON_INDENT(1)) : NULL;
     json_decref(object);
-    if (dumped == NULL)
-        return ebb_error_memory();
+    EBB_GOT(dumped);
     *text = dumped;
     return NULL;
 }
@@ -197,8 +196,7 @@ static ebb_status tell(const ebb_report *reports, size_t count, ebb_rewrite_fact
 {
     ebb_rewrite_facts own;
     bool *techniques = EBB_NEW(arena, bool, count + 1);
-    if (techniques == NULL)
-        return ebb_error_memory();
+    EBB_GOT(techniques);
     find_techniques(techniques, &own, reports, count);
     if (facts != NULL) {
         own.size = facts->size;

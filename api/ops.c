@@ -1,8 +1,6 @@
 /* ops.c: the table of operators, or what a model has of it. */
 #include "api/api.h"
 
-#include <stdlib.h>
-
 #include "kernels/kernels.h"
 #include "passes/flatten/dialect/dialect.h"
 #include "passes/gradient/reverse.h"

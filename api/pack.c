@@ -269,8 +269,7 @@ static ebb_status read_rows(table *t)
     t->intervals = EBB_NEW(&t->arena, ebb_interval, lines);
     t->fixed = EBB_NEW(&t->arena, bool, lines);
     t->lines = EBB_NEW(&t->arena, size_t, lines);
-    if (t->rows == NULL || t->intervals == NULL || t->fixed == NULL || t->lines == NULL)
-        return ebb_error_memory();
+    EBB_GOT(t->rows && t->intervals && t->fixed && t->lines);
     for (;; t->count++) {
         row *r = &t->rows[t->count];
         EBB_TRY(read_fields(t, r, fields, &count));
@@ -300,8 +299,7 @@ static ebb_status check_ids(table *t)
 {
     const row **sorted = EBB_NEW(&t->arena, const row *, t->count + 1);
     const row *again = NULL, *first = NULL;
-    if (sorted == NULL)
-        return ebb_error_memory();
+    EBB_GOT(sorted);
     for (size_t i = 0; i < t->count; i++)
         sorted[i] = &t->rows[i];
     qsort(sorted, t->count, sizeof *sorted, compare_ids);

@@ -158,8 +158,7 @@ static ebb_status add_optimizer(recipe *r)
     if (o->schedule != NULL) {
         char *text = ebb_arena_printf(r->arena, "schedule=%s", o->schedule);
         char *colon = text != NULL ? strchr(text, ':') : NULL;
-        if (text == NULL)
-            return ebb_error_memory();
+        EBB_GOT(text);
         if (colon != NULL)
             *colon = ',';
         EBB_TRY(ebb_while(ebb_stage_read(&schedule, "optimizer", text, r->arena),
@@ -255,8 +254,7 @@ static ebb_status add_budget(recipe *r)
     if (o->budget == NULL)
         return NULL;
     const char *amounts = ebb_arena_printf(r->arena, "budget=%s", o->budget);
-    if (amounts == NULL)
-        return ebb_error_memory();
+    EBB_GOT(amounts);
     EBB_TRY(add_spec(r, "fit", amounts));
     with(r, ',', "time", o->plan_time);
     with(r, ',', "allow", o->allow);

@@ -25,7 +25,6 @@
 #include <string.h>
 
 #include "api/sensitivity_met.h"
-#include "exec/json.h"
 #include "exec/run/program.h"
 #include "onnx/file/sink.h"
 #include "passes/pipeline.h"
@@ -81,8 +80,7 @@ static ebb_status add_part(study *s, ebb_value w)
 {
     ebb_graph *g = s->base->graph;
     const char *name = ebb_arena_printf(&s->arena, "%s_grad", ebb_value_name(g, w));
-    if (name == NULL)
-        return ebb_error_memory();
+    EBB_GOT(name);
     ebb_value grad = ebb_value_find(g, name);
     const ebb_value_info *info = ebb_value_of(g, grad);
     part p = {.name = name, .type = *info->type, .offset = s->bytes};
@@ -104,8 +102,7 @@ static ebb_status find_parts(study *s)
         return ebb_hint(ebb_error(EBB_USAGE, "it is no training step: nothing is kept in it"),
                         "make one with `ebb grad`, or give its --loss");
     s->parts = EBB_NEW(&s->arena, part, g->initializer_count + 1);
-    if (s->parts == NULL)
-        return ebb_error_memory();
+    EBB_GOT(s->parts);
     for (size_t i = 0; i < g->initializer_count; i++)
         if (ebb_value_of(g, g->initializers[i])->role == EBB_ROLE_PARAMETER)
             EBB_TRY(add_part(s, g->initializers[i]));
@@ -115,8 +112,7 @@ static ebb_status find_parts(study *s)
             "make it with `ebb grad`, whatever the optimizer");
     unsigned char **all[4] = {&s->exact, &s->g[0], &s->g[1], &s->g[2]};
     for (size_t i = 0; i < 4; i++)
-        if ((*all[i] = ebb_arena_zeroed(&s->arena, s->bytes + 1, 1)) == NULL)
-            return ebb_error_memory();
+        EBB_GOT((*all[i] = ebb_arena_zeroed(&s->arena, s->bytes + 1, 1)) != NULL);
     return NULL;
 }
 
@@ -127,8 +123,7 @@ static ebb_status find_tensors(study *s)
     ebb_meetings meetings = {e.g, &s->sites.reads.saves, &s->arena, NULL};
     EBB_TRY(ebb_meetings_init(&meetings));
     s->list = EBB_NEW(&s->arena, measured, s->sites.count + 1);
-    if (s->list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(s->list);
     for (size_t i = 0; i < s->sites.count; i++) {
         const ebb_code_site *site = &s->sites.list[i];
         if (site->refused != NULL) // quantise never codes it: nothing to know
@@ -136,8 +131,7 @@ static ebb_status find_tensors(study *s)
         measured *m = &s->list[s->count++];
         *m = (measured){.root = site->root, .bytes = site->bytes, .exponent = site->exponent};
         m->name = ebb_arena_strdup(&s->arena, ebb_value_name(e.g, site->root));
-        if (m->name == NULL)
-            return ebb_error_memory();
+        EBB_GOT(m->name);
         EBB_TRY(ebb_met_find(&m->met, &meetings, site, m->name));
         if (m->met.count == 0)
             m->skipped = "no gradient meets it in the backward";
@@ -310,8 +304,7 @@ static ebb_status name_to_code(ebb_graph *g, const char *name, const char **patt
     if ((ebb_value_of(g, v)->flags & EBB_IS_INPUT) != 0)
         return NULL;
     ebb_str fresh = ebb_graph_fresh(g, "ebb.coded");
-    if (fresh.i == 0)
-        return ebb_error_memory();
+    EBB_GOT(fresh.i != 0);
     EBB_TRY(ebb_value_rename(g, v, ebb_text(g, fresh)));
     *pattern = ebb_value_name(g, v);
     return NULL;

@@ -11,8 +11,7 @@ static ebb_status is_named_gradient(ebb_meetings *s, ebb_value v, bool *is)
     const ebb_graph *g = s->g;
     char *name = ebb_arena_strdup(s->arena, ebb_value_name(g, v));
     *is = false;
-    if (name == NULL)
-        return ebb_error_memory();
+    EBB_GOT(name);
     size_t length = strlen(name), end = length;
     while (end > 0 && isdigit((unsigned char)name[end - 1]))
         end--;
@@ -31,8 +30,7 @@ ebb_status ebb_meetings_init(ebb_meetings *s)
 {
     const ebb_graph *g = s->g;
     bool *is = s->gradient = EBB_NEW(s->arena, bool, g->value_count);
-    if (is == NULL)
-        return ebb_error_memory();
+    EBB_GOT(is);
     EBB_EACH_NODE(g, n) {
         const ebb_node_info *info = ebb_node_of(g, n);
         bool of_one = false;
@@ -60,8 +58,7 @@ static ebb_status meet(ebb_meetings *s, ebb_met *m, ebb_value v)
     for (size_t i = 0; i < m->count; i++)
         if (ebb_same_value(m->list[i], v))
             return NULL;
-    if (!ebb_arena_grow(s->arena, &m->list, m->count, &m->capacity, sizeof *m->list))
-        return ebb_error_memory();
+    EBB_GOT(ebb_arena_grow(s->arena, &m->list, m->count, &m->capacity, sizeof *m->list));
     m->list[m->count++] = v;
     return NULL;
 }
@@ -127,14 +124,12 @@ ebb_status ebb_met_find(ebb_met *m, ebb_meetings *s, const ebb_code_site *site, 
     ebb_sign_question q;
     walk w = {.seen = EBB_NEW(s->arena, bool, g->node_count),
               .stack = EBB_NEW(s->arena, ebb_node, g->node_count)};
-    if (w.seen == NULL || w.stack == NULL)
-        return ebb_error_memory();
+    EBB_GOT(w.seen && w.stack);
     for (uint32_t i = 0; i < site->count; i++)
         if (!ebb_asks_sign(g, site->reads[i], &q)) // that is answered by a mask, exactly
             push(&w, g, site->reads[i].node);
     m->own = ebb_arena_printf(s->arena, "%s_grad", name);
-    if (m->own == NULL)
-        return ebb_error_memory();
+    EBB_GOT(m->own);
     EBB_TRY(follow(s, m, &w));
     ebb_value v = ebb_value_find(g, m->own);
     if (m->count == 0 && v.i != 0)

@@ -162,8 +162,7 @@ static ebb_status make(ebb_model **model, const family *f, int size, bool offers
     const ebb_pass *const *roll = ebb_passes(&count);
     const char *text = fill_in(f, size, scratch);
     const char **passes = EBB_NEW(scratch, const char *, count + 1);
-    if (text == NULL || passes == NULL)
-        return ebb_error_memory();
+    EBB_GOT(text && passes);
     for (size_t i = 0; offers && i < count; i++)
         if (runs_alone(roll[i]))
             passes[taken++] = roll[i]->name;

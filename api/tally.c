@@ -24,8 +24,7 @@ static ebb_status widen(ebb_tally *t, int64_t width, int rank)
     if ((uint64_t)width > SIZE_MAX / size)
         return ebb_error_memory();
     void *entries = ebb_alloc((size_t)width * size + 1);
-    if (entries == NULL)
-        return ebb_error_memory();
+    EBB_GOT(entries);
     memset(entries, 0, (size_t)width * size);
     t->columns = numbers ? entries : NULL;
     t->classes = numbers ? NULL : entries;

@@ -75,8 +75,7 @@ ebb_status ebb_tally_lists(ebb_tally *t, const ebb_tensor *scores, const ebb_ten
     const int64_t most = l->dims[1];
     int64_t *labels =
         most < INT64_MAX / 32 ? ebb_alloc((2 * (size_t)most + 1) * sizeof *labels) : NULL;
-    if (labels == NULL)
-        return ebb_error_memory();
+    EBB_GOT(labels);
     for (int64_t n = 0; n < s->dims[rows]; n++) {
         const reading r = {.scores = scores,
                            .at = n * (rows == 0 ? s->dims[1] * s->dims[2] : s->dims[2]),

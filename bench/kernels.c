@@ -13,7 +13,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "kernels/call/geometry.h"
 #include "kernels/fast/onednn/onednn.h"
 #include "kernels/parallel.h"
 

@@ -12,7 +12,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
 #include "passes/budget/planners/search.h"
 #include "passes/budget/trial.h"

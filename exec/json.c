@@ -10,8 +10,7 @@ ebb_status ebb_json_dump(const json_t *root, char **text)
     if (size == 0)
         return ebb_error_memory();
     char *out = ebb_alloc(size + 1);
-    if (out == NULL)
-        return ebb_error_memory();
+    EBB_GOT(out);
     if (json_dumpb(root, out, size, flags) != size) {
         ebb_free(out);
         return ebb_error_memory();

@@ -17,10 +17,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef enum ebb_fault_kind {
     EBB_FAULT_RANGE, /* it read `value`, an index or a count, where low <= value < high is right */
     EBB_FAULT_DIVISOR, /* among integers, its divisor at position `value` is zero */
@@ -105,7 +101,3 @@ typedef struct ebb_device {
 } ebb_device;
 
 extern const ebb_device ebb_device_host; /* device.c */
-
-#ifdef __cplusplus
-}
-#endif

@@ -12,9 +12,7 @@
 
 #include "kernels/kernels.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 typedef struct ebb_draws {
     uint64_t seed, step;
@@ -34,6 +32,4 @@ ebb_draws ebb_draws_of(const ebb_call *c, const ebb_operand *key, int64_t n);
 /* The words of elements first .. first + count - 1. */
 void ebb_draw(uint32_t *words, const ebb_draws *d, int64_t first, int64_t count);
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

@@ -20,9 +20,7 @@
 #include "kernels/device.h"
 #include "onnx/tables/op.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 typedef struct ebb_operand {
     ebb_type type; /* all dims known */
@@ -177,6 +175,4 @@ ebb_status ebb_pick(ebb_call *call, const ebb_backend *const *backends);
 ebb_status ebb_call_error(const ebb_call *call, const char *format, ...)
     EBB_PRINTF(2, 3) EBB_NEVER_NULL;
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

@@ -3,9 +3,7 @@
 
 #include "kernels/kernels.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 /* Bytes of one element; 0 for dtypes that are packed below a byte or have no size. */
 static inline size_t ebb_element_bytes(const ebb_type *t)
@@ -54,6 +52,4 @@ const char *ebb_call_any_bits(const ebb_call *c);
 /* All float operands are of this dtype. */
 const char *ebb_call_one_float(const ebb_call *c, uint8_t dtype);
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

@@ -12,9 +12,7 @@
 
 #include "kernels/kernels.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 /* Raise it when ebb_call, ebb_kernel, ebb_backend or ebb_device change, or ops.def: the object must
  * be built from the same tree. EBB_OP_COUNT is compared too. */
@@ -51,6 +49,4 @@ ebb_status ebb_plugin_open(const ebb_plugin **plugin, size_t i);
  * until the next call. */
 ebb_status ebb_plugin_backends(const ebb_backend *const **list, const char *name);
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

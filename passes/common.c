@@ -58,8 +58,7 @@ ebb_status ebb_draw_also(ebb_model *model, ebb_str state, ebb_value drawn)
 {
     size_t count = model->init_binding_count;
     struct ebb_init_binding *longer = EBB_NEW(&model->arena, struct ebb_init_binding, count + 1);
-    if (longer == NULL)
-        return ebb_error_memory();
+    EBB_GOT(longer);
     if (count > 0)
         memcpy(longer, model->init_bindings, count * sizeof *longer);
     longer[count] = (struct ebb_init_binding){state, drawn};
@@ -94,8 +93,7 @@ ebb_status ebb_saves_find(ebb_saves *s, const ebb_graph *g, ebb_arena *scratch)
     s->reads = EBB_NEW(scratch, uint32_t, g->value_count);
     s->kept = EBB_NEW(scratch, bool, g->value_count);
     s->forward = EBB_NEW(scratch, bool, g->value_count);
-    if (s->root == NULL || s->reads == NULL || s->kept == NULL || s->forward == NULL)
-        return ebb_error_memory();
+    EBB_GOT(s->root && s->reads && s->kept && s->forward);
     EBB_EACH_VALUE(g, v) {
         s->root[v.i] = v;
         ebb_node maker = ebb_value_of(g, v)->producer;

@@ -1,7 +1,7 @@
 /* common.h: what several passes ask of a graph. */
 #pragma once
 
-#include "rewrite/rewrite.h"
+#include "passes/passes.h"
 
 /* How values of a second model in the graph are called: "teacher/logits". */
 #define EBB_TEACHER "teacher"

@@ -152,8 +152,7 @@ ebb_status ebb_pipeline_one(ebb_graph *g, const ebb_pass *pass,
     for (; options != NULL && options[s.option_count].name != NULL; s.option_count++)
         ;
     struct ebb_option_value *list = EBB_NEW(keep, struct ebb_option_value, s.option_count + 1);
-    if (list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(list);
     if (s.option_count > 0)
         memcpy(list, options, s.option_count * sizeof *list);
     s.options = list;
@@ -313,8 +312,7 @@ static ebb_status remember(ebb_model *model, const ebb_stages *p, const ebb_repo
     }
     char *text = complete ? json_dumps(list, JSON_COMPACT) : NULL;
     json_decref(list);
-    if (text == NULL)
-        return ebb_error_memory();
+    EBB_GOT(text);
     ebb_status status = ebb_props_set(model->graph, &model->props, "ebb.passes", text);
     free(text);
     return status;
@@ -338,8 +336,7 @@ static ebb_status hear(ebb_contest *contest, const ebb_graph *g, const ebb_stage
     ebb_model *copy;
     const ebb_pass **entrants =
         (const ebb_pass **)ebb_arena_zeroed(keep, count + 1, sizeof *entrants);
-    if (entrants == NULL)
-        return ebb_error_memory();
+    EBB_GOT(entrants);
     for (size_t i = 0; i < count; i++)
         entrants[i] = stages[i].pass;
     EBB_TRY(ebb_contest_init(contest, g, entrants, count, keep));
@@ -363,8 +360,7 @@ static ebb_status run_contest(ebb_graph *g, const ebb_stage *stages, size_t coun
 {
     ebb_contest contest;
     size_t *refused = EBB_NEW(keep, size_t, count + 1);
-    if (refused == NULL)
-        return ebb_error_memory();
+    EBB_GOT(refused);
     EBB_TRY(hear(&contest, g, stages, count, keep));
     for (size_t i = 0; i < count; i++) {
         contest.now = i;

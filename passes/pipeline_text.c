@@ -112,9 +112,8 @@ static ebb_status add_option(ebb_stages *p, ebb_stage *s, const char *name, cons
         return ebb_hint(status, "`ebb help passes %s` lists its options", s->pass->name);
     }
     EBB_TRY(check_value(s->pass, found, value));
-    if (!ebb_arena_grow(p->arena, &s->options, s->option_count, &s->option_capacity,
-                        sizeof *s->options))
-        return ebb_error_memory();
+    EBB_GOT(ebb_arena_grow(p->arena, &s->options, s->option_count, &s->option_capacity,
+                           sizeof *s->options));
     s->options[s->option_count++] = (struct ebb_option_value){found->name, value};
     return NULL;
 }
@@ -136,8 +135,7 @@ static ebb_status add_stage(ebb_stages *p, const char *name)
     const ebb_pass *pass = ebb_pass_find(name);
     if (pass == NULL)
         return unknown_pass(name);
-    if (!ebb_arena_grow(p->arena, &p->list, p->count, &p->capacity, sizeof *p->list))
-        return ebb_error_memory();
+    EBB_GOT(ebb_arena_grow(p->arena, &p->list, p->count, &p->capacity, sizeof *p->list));
     p->list[p->count++] = (ebb_stage){.pass = pass, .preset = p->preset};
     return NULL;
 }
@@ -238,8 +236,7 @@ static ebb_status parse_word(ebb_stages *p, char *word)
 static ebb_status parse(ebb_stages *p, const char *text)
 {
     char *words = text != NULL ? ebb_arena_strdup(p->arena, text) : NULL;
-    if (words == NULL)
-        return ebb_error_memory();
+    EBB_GOT(words);
     for (bool more = true; more;) {
         char *end = end_of_word(words);
         more = *end == ',';
@@ -260,8 +257,7 @@ ebb_status ebb_stage_read(ebb_stage *stage, const char *pass, const char *spec, 
 {
     char *text = ebb_arena_printf(arena, "%s:%s", pass, spec);
     ebb_stages stages;
-    if (text == NULL)
-        return ebb_error_memory();
+    EBB_GOT(text);
     char *colon = text + strlen(pass) + 1;
     colon += strcspn(colon, ":=\"");
     if (*colon == ':')

@@ -16,8 +16,7 @@ static ebb_status step_aside(ebb_graph *g, ebb_value v)
     char name[512];
     (void)snprintf(name, sizeof name, "%.480s_before", ebb_value_name(g, v));
     ebb_str fresh = ebb_graph_fresh(g, name);
-    if (fresh.i == 0)
-        return ebb_error_memory();
+    EBB_GOT(fresh.i != 0);
     return ebb_value_rename(g, v, ebb_text(g, fresh));
 }
 

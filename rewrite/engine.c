@@ -29,8 +29,7 @@ static ebb_status compile(engine *s)
     ebb_arena *arena = s->e->scratch;
     s->patterns = EBB_NEW(arena, ebb_pattern, s->count);
     s->replacements = EBB_NEW(arena, ebb_pattern, s->count);
-    if (s->patterns == NULL || s->replacements == NULL)
-        return ebb_error_memory();
+    EBB_GOT(s->patterns && s->replacements);
     for (size_t i = 0; i < s->count; i++) {
         const ebb_rule *rule = &s->rules[i];
         ebb_status status = ebb_pattern_read(&s->patterns[i], rule->pattern, arena);
@@ -188,11 +187,9 @@ ebb_status ebb_rules_apply(ebb_edit *e, const ebb_rule *rules, size_t count)
     engine s = {.e = e, .rules = rules, .count = count, .told_nodes = e->g->node_count};
     size_t fuel, room;
     EBB_TRY(compile(&s));
-    if (!ebb_size_mul(&fuel, e->g->node_count, count) || !ebb_size_add(&room, fuel, 1))
-        return ebb_error_memory();
+    EBB_GOT(ebb_size_mul(&fuel, e->g->node_count, count) && ebb_size_add(&room, fuel, 1));
     s.told = EBB_SCRATCH(e, bool, room);
-    if (s.told == NULL)
-        return ebb_error_memory();
+    EBB_GOT(s.told);
     for (bool any = true; any && fuel > 0;) {
         any = false;
         EBB_EACH_NODE(e->g, n)

@@ -34,8 +34,7 @@ static ebb_status index_operands(ebb_pattern *p, uint8_t **list, const ebb_text_
                                  size_t count, ebb_arena *arena)
 {
     *list = EBB_NEW(arena, uint8_t, count);
-    if (*list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(*list);
     for (size_t i = 0; i < count; i++)
         EBB_TRY(name_index(p, &operands[i], &(*list)[i]));
     return NULL;

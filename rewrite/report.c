@@ -36,16 +36,14 @@ ebb_status ebb_skipped(ebb_edit *e, ebb_node n, const char *reason)
 {
     enum { NAMED = 8 };
     ebb_skip *skip = skip_of(e, reason);
-    if (skip == NULL)
-        return ebb_error_memory();
+    EBB_GOT(skip);
     skip->count++;
     if (n.i == 0 || skip->node_count == NAMED)
         return NULL;
     if (skip->nodes == NULL)
         skip->nodes = EBB_NEW(e->keep, char *, NAMED);
     char *label = ebb_arena_strdup(e->keep, ebb_node_label(e->g, n));
-    if (skip->nodes == NULL || label == NULL)
-        return ebb_error_memory();
+    EBB_GOT(skip->nodes && label);
     skip->nodes[skip->node_count++] = label;
     return NULL;
 }
@@ -71,11 +69,9 @@ ebb_status ebb_note(ebb_edit *e, const char *format, ...)
     va_start(args, format);
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    if (!ebb_arena_grow(e->keep, &r->notes, r->note_count, &r->note_capacity, sizeof *r->notes))
-        return ebb_error_memory();
+    EBB_GOT(ebb_arena_grow(e->keep, &r->notes, r->note_count, &r->note_capacity, sizeof *r->notes));
     char *copy = ebb_arena_strdup(e->keep, text);
-    if (copy == NULL)
-        return ebb_error_memory();
+    EBB_GOT(copy);
     r->notes[r->note_count++] = copy;
     return NULL;
 }

@@ -80,20 +80,17 @@ ebb_status ebb_doctor_buffers(ebb_doctor *d, const ebb_graph *g, const bool *tra
             continue;
         const char *quoted = ebb_arena_printf(&d->arena, "'%.200s'", name);
         const char *pattern = of_norm ? "" : pattern_of(d, name, by_name);
-        if (quoted == NULL || pattern == NULL)
-            return ebb_error_memory();
+        EBB_GOT(quoted && pattern);
         if (count++ < NAMES_SHOWN)
             names = with(d, names, quoted, ", ");
         if (pattern[0] != '\0')
             patterns = with(d, patterns, pattern, ";");
-        if (names == NULL || patterns == NULL)
-            return ebb_error_memory();
+        EBB_GOT(names && patterns);
     }
     if (count == 0)
         return NULL;
     ebb_finding *f = ebb_doctor_add(d, EBB_WARNING, "buffers");
-    if (f == NULL)
-        return ebb_error_memory();
+    EBB_GOT(f);
     f->count = count;
     f->what = ebb_arena_printf(&d->arena,
                                "the file does not say that they are buffers, which PyTorch does "

@@ -93,8 +93,7 @@ static ebb_status move_before(ebb_doctor *d, size_t place, size_t later)
 {
     size_t count = d->count - later;
     ebb_finding *moved = EBB_NEW(&d->arena, ebb_finding, count);
-    if (moved == NULL)
-        return ebb_error_memory();
+    EBB_GOT(moved);
     if (count == 0)
         return NULL;
     memcpy(moved, d->list + later, count * sizeof *moved);

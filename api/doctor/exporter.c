@@ -28,8 +28,7 @@ ebb_status ebb_doctor_pass(ebb_doctor *d, ebb_model *model, const char *pass, eb
     if (status == NULL || ebb_status_code(status) == EBB_RUNTIME)
         return status;
     ebb_finding *f = ebb_doctor_add(d, EBB_PROBLEM, "pass");
-    if (f == NULL)
-        return ebb_error_memory();
+    EBB_GOT(f);
     const char *sentence = ebb_doctor_sentence(d, status);
     f->code = ebb_status_code(status);
     f->pass = pass;
@@ -52,8 +51,7 @@ ebb_status ebb_doctor_tidy(ebb_doctor *d)
     ebb_release(text);
     EBB_TRY(status);
     d->reports = EBB_NEW(&d->arena, ebb_report, stages.count);
-    if (d->reports == NULL)
-        return ebb_error_memory();
+    EBB_GOT(d->reports);
     for (size_t i = 0; stages.list[i].pass != &ebb_pass_gradient; i++) { // as a step begins
         EBB_TRY(ebb_doctor_pass(d, d->tidy, stages.list[i].pass->name, &d->reports[i]));
         d->report_count++;
@@ -102,8 +100,7 @@ static ebb_status look_for(ebb_doctor *d, const ebb_habit *row)
     bool handled = row->pass != NULL && d->tidy != NULL && after.count == 0;
     ebb_finding *f =
         ebb_doctor_add(d, handled || row->harmless ? EBB_REMARK : EBB_WARNING, row->kind);
-    if (f == NULL)
-        return ebb_error_memory();
+    EBB_GOT(f);
     census named = {.d = d, .row = row, .f = f};
     EBB_TRY(ebb_visit_nodes(d->raw, take_down, &named));
     f->what = row->what;
@@ -125,8 +122,7 @@ static ebb_status count_sites(ebb_doctor *d, const char *kind, const ebb_report 
     if (r->applied == 0)
         return NULL;
     ebb_finding *f = ebb_doctor_add(d, EBB_REMARK, kind);
-    if (f == NULL)
-        return ebb_error_memory();
+    EBB_GOT(f);
     f->count = r->applied;
     f->what = what;
     f->help = help;
@@ -165,8 +161,7 @@ static ebb_status tell_losses_of(ebb_doctor *d, const ebb_graph *g)
     for (size_t i = 0; i < count; i++) {
         const bool trains = lost[i].kind == EBB_LOST_NAME; // all the same
         ebb_finding *f = ebb_doctor_add(d, trains ? EBB_REMARK : EBB_WARNING, kinds[lost[i].kind]);
-        if (f == NULL)
-            return ebb_error_memory();
+        EBB_GOT(f);
         f->what = lost[i].sentence;
         f->help = ebb_lost_help(lost[i].kind);
         if (lost[i].node.i != 0)
@@ -203,8 +198,7 @@ static ebb_status tell_mended(ebb_doctor *d, const ebb_graph *g, const struct me
     if (count == 0)
         return NULL;
     ebb_finding *f = ebb_doctor_add(d, EBB_REMARK, row->kind);
-    if (f == NULL)
-        return ebb_error_memory();
+    EBB_GOT(f);
     f->count = count;
     f->pass = "train-mode";
     f->what = row->what;

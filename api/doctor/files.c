@@ -21,8 +21,7 @@ static bool said_before(const ebb_graph *g, size_t input, int dim, ebb_str symbo
 static ebb_status open_dim(ebb_doctor *d, const char *input, int dim, const char *symbol)
 {
     ebb_finding *f = ebb_doctor_add(d, EBB_REMARK, "dim");
-    if (f == NULL)
-        return ebb_error_memory();
+    EBB_GOT(f);
     f->count = 1;
     if (dim < 0) {
         f->what = ebb_arena_printf(&d->arena, "the shape of input '%s' is not known", input);
@@ -83,8 +82,7 @@ static ebb_status missing_from(ebb_doctor *d, const char *location)
         bytes += (double)t->bytes;
     }
     ebb_finding *f = ebb_doctor_add(d, drawn == count ? EBB_REMARK : EBB_PROBLEM, "external-data");
-    if (f == NULL)
-        return ebb_error_memory();
+    EBB_GOT(f);
     f->code = drawn == count ? EBB_OK : EBB_IO;
     f->count = count;
     f->what = ebb_arena_printf(
@@ -122,8 +120,7 @@ static ebb_status find_missing_weights(ebb_doctor *d)
     if (external <= 2147483648.0)
         return NULL;
     ebb_finding *f = ebb_doctor_add(d, EBB_REMARK, "large-file");
-    if (f == NULL)
-        return ebb_error_memory();
+    EBB_GOT(f);
     f->what = ebb_arena_printf(&d->arena,
                                "%.2f GB of weights lie in files beside the model, which above 2 "
                                "GiB they must; they are mapped, and so are those that ebb writes",
@@ -139,8 +136,7 @@ static ebb_status find_opset(ebb_doctor *d)
     if (opset >= OLDEST_TRIED && opset <= NEWEST_OPSET)
         return NULL;
     ebb_finding *f = ebb_doctor_add(d, opset > NEWEST_OPSET ? EBB_WARNING : EBB_REMARK, "opset");
-    if (f == NULL)
-        return ebb_error_memory();
+    EBB_GOT(f);
     f->opset = opset;
     f->what = opset == 0 ? "the file names no opset of ai.onnx"
               : opset > NEWEST_OPSET
@@ -164,8 +160,7 @@ static ebb_status find_parameters(ebb_doctor *d)
     bool *trains = EBB_NEW(&d->arena, bool, g->value_count);
     ebb_trainable_source source;
     size_t count = 0, shared = 0;
-    if (trains == NULL)
-        return ebb_error_memory();
+    EBB_GOT(trains);
     EBB_TRY(ebb_trainable_find(trains, &source, g));
     for (size_t i = 0; i < g->initializer_count; i++) {
         const ebb_value_info *info = ebb_value_of(g, g->initializers[i]);
@@ -173,23 +168,20 @@ static ebb_status find_parameters(ebb_doctor *d)
         shared += trains[g->initializers[i].i] && info->type->rank > 1 && info->use_count > 1;
     }
     ebb_finding *f = ebb_doctor_add(d, count > 0 ? EBB_REMARK : EBB_WARNING, "parameters");
-    if (f == NULL)
-        return ebb_error_memory();
+    EBB_GOT(f);
     f->count = count;
     f->what = count > 0 ? ebb_arena_printf(&d->arena, "%zu initializers would be trained, %s",
                                            count, ebb_trainable_words(source))
                         : "nothing in the file looks like a weight that can be trained";
     f->help = count > 0 ? "--train 'PATTERN' and --freeze 'PATTERN' choose others"
                         : "name the weights with --train 'PATTERN'";
-    if (f->what == NULL)
-        return ebb_error_memory();
+    EBB_GOT(f->what);
     if (source == EBB_TRAINABLE_SLOTS) // else somebody has told
         EBB_TRY(ebb_doctor_buffers(d, g, trains));
     if (shared == 0)
         return NULL;
     f = ebb_doctor_add(d, EBB_REMARK, "shared-weight");
-    if (f == NULL)
-        return ebb_error_memory();
+    EBB_GOT(f);
     f->count = shared;
     f->what = "weights that several operators read: each is trained once, by the sum of its "
               "gradients";

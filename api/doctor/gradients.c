@@ -39,8 +39,7 @@ static ebb_value sum_of_outputs(ebb_build *b)
 static ebb_status tell(ebb_doctor *d, const ebb_graph *g, const ebb_no_gradient *gap)
 {
     ebb_finding *f = ebb_doctor_about(d, EBB_PROBLEM, "gradient", g, gap->node);
-    if (f == NULL)
-        return ebb_error_memory();
+    EBB_GOT(f);
     if (f->count == 0) {
         bool row = ebb_op_has_grad(ebb_node_of(g, gap->node)->op);
         f->code = EBB_UNSUPPORTED;
@@ -51,8 +50,7 @@ static ebb_status tell(ebb_doctor *d, const ebb_graph *g, const ebb_no_gradient 
                                    "%s has no gradient, and what is trained lies before it", f->op);
         f->help = "train only what lies behind it: --train 'PATTERN' or --freeze 'PATTERN'; or "
                   "name a loss that does not depend on it";
-        if (f->what == NULL)
-            return ebb_error_memory();
+        EBB_GOT(f->what);
     }
     return ebb_doctor_node(d, f, g, gap->node);
 }
@@ -91,8 +89,7 @@ static ebb_status differentiate(ebb_doctor *d, ebb_reverse *r, size_t nodes)
     bool unsized = ebb_status_code(status) == EBB_UNSUPPORTED && r->unsupported_count == 0;
     if (unsized && !ebb_doctor_found(d, "sizes")) {
         ebb_finding *f = ebb_doctor_add(d, EBB_PROBLEM, "sizes");
-        if (f == NULL)
-            return ebb_error_memory();
+        EBB_GOT(f);
         f->code = EBB_UNSUPPORTED;
         f->what = ebb_doctor_sentence(d, status);
         f->help = ebb_help_of_sizes(r->g, EBB_NO_NODE);
@@ -109,8 +106,7 @@ static ebb_status find_steps(ebb_doctor *d, const ebb_reverse *r)
         if (!ebb_op_has(info->op, EBB_STEPS) || info->in_count == 0 || !r->wants[info->in[0].i])
             continue;
         ebb_finding *f = ebb_doctor_about(d, EBB_WARNING, "step", r->g, r->order[k]);
-        if (f == NULL)
-            return ebb_error_memory();
+        EBB_GOT(f);
         f->what = "its derivative is 0, so that what is trained before it learns nothing by it";
         f->help = "--straight-through lets the gradient pass";
         EBB_TRY(ebb_doctor_node(d, f, r->g, r->order[k]));

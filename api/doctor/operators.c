@@ -89,16 +89,14 @@ static ebb_status look_at(void *context, const ebb_graph *g, ebb_node n)
     if (!is_for_passes(g, n) && g->model == d->tidy)
         return NULL; // told
     ebb_finding *f = ebb_doctor_about(d, EBB_PROBLEM, "operator", g, n);
-    if (f == NULL)
-        return ebb_error_memory();
+    EBB_GOT(f);
     if (f->count == 0) {
         f->code = EBB_UNSUPPORTED;
         f->what =
             ebb_arena_printf(&d->arena, "%s of domain %s, opset %lld, is not known to ebb", f->op,
                              f->domain[0] != '\0' ? f->domain : "ai.onnx", (long long)f->opset);
         f->help = help_for(d, g, n, f);
-        if (f->what == NULL || f->help == NULL)
-            return ebb_error_memory();
+        EBB_GOT(f->what && f->help);
     }
     return ebb_doctor_node(d, f, g, n);
 }
@@ -158,8 +156,7 @@ ebb_status ebb_doctor_operators(ebb_doctor *d)
         if (why == NULL)
             continue;
         ebb_finding *f = ebb_doctor_about(d, EBB_PROBLEM, "kernel", g, n);
-        if (f == NULL)
-            return ebb_error_memory();
+        EBB_GOT(f);
         if (f->count == 0) {
             f->code = EBB_UNSUPPORTED;
             f->what = why;

@@ -76,8 +76,7 @@ ebb_status ebb_doctor_sizes(ebb_doctor *d)
         if (!ebb_node_gives_no_size(g, n))
             continue;
         ebb_finding *f = ebb_doctor_about(d, EBB_PROBLEM, "sizes", g, n);
-        if (f == NULL)
-            return ebb_error_memory();
+        EBB_GOT(f);
         f->code = EBB_UNSUPPORTED;
         f->what = "how large its output is hangs on values, and a step has all its sizes before "
                   "it runs";

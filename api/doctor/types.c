@@ -9,13 +9,11 @@ static ebb_status contradicted(void *context, ebb_node n, ebb_status why)
     const ebb_graph *g = d->raw->graph;
     const ebb_node_info *info = ebb_node_of(g, n);
     ebb_finding *f = ebb_doctor_add(d, EBB_PROBLEM, "types");
-    if (f == NULL)
-        return ebb_error_memory();
+    EBB_GOT(f);
     f->code = EBB_REJECTED;
     f->op = ebb_arena_strdup(&d->arena, ebb_text(g, info->op_name));
     f->domain = ebb_arena_strdup(&d->arena, ebb_text(g, info->domain));
-    if (f->op == NULL || f->domain == NULL)
-        return ebb_error_memory();
+    EBB_GOT(f->op && f->domain);
     f->opset = ebb_model_opset(d->raw, f->domain);
     f->help = "correct the model, or the sizes given with --dim and --shape; `ebb inspect MODEL "
               "--node NAME` shows the node's operands";
@@ -31,8 +29,7 @@ ebb_status ebb_doctor_types(ebb_doctor *d)
     if (broken == NULL)
         return NULL;
     ebb_finding *f = ebb_doctor_add(d, EBB_PROBLEM, "graph");
-    if (f == NULL)
-        return ebb_error_memory();
+    EBB_GOT(f);
     f->code = ebb_status_code(broken) == EBB_VERIFY ? EBB_REJECTED : ebb_status_code(broken);
     f->what = ebb_doctor_sentence(d, broken);
     f->help = "the file breaks a rule of ONNX: write it again with its exporter";

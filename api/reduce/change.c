@@ -127,8 +127,7 @@ static ebb_status stand_in(ebb_graph *g, ebb_value v)
         !ebb_type_bytes(&type, &bytes))
         return NULL;
     float *ones = EBB_NEW(&g->model->arena, float, (size_t)count + 1);
-    if (ones == NULL)
-        return ebb_error_memory();
+    EBB_GOT(ones);
     for (int64_t i = 0; i < count; i++)
         ones[i] = 1;
     EBB_TRY(ebb_graph_add_initializer(g, &made, ebb_value_name(g, v), &type, ones, EBB_ROLE_NONE));
@@ -140,8 +139,7 @@ ebb_status ebb_less_before_weights(ebb_model *copy, size_t at, size_t size, bool
     ebb_graph *g = copy->graph;
     size_t values = g->value_count;
     bool *gone = EBB_NEW(&copy->arena, bool, values);
-    if (gone == NULL)
-        return ebb_error_memory();
+    EBB_GOT(gone);
     ebb_node n = node_at(g, at);
     for (size_t k = 0; k < size && n.i != 0; k++, n = ebb_next(g, n))
         for (uint32_t i = 0; i < ebb_node_of(g, n)->out_count; i++)

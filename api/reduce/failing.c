@@ -5,7 +5,6 @@
 
 #include <ctype.h>
 #include <math.h>
-#include <stdlib.h>
 
 #include "exec/run/program.h"
 #include "exec/data/sample.h"

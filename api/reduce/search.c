@@ -52,8 +52,7 @@ static ebb_status change_and_tie(ebb_reducer *r, ebb_model *copy, ebb_change cha
     ebb_graph *g = copy->graph;
     size_t count = g->value_count;
     bool *had_readers = EBB_NEW(&copy->arena, bool, count);
-    if (had_readers == NULL)
-        return ebb_error_memory();
+    EBB_GOT(had_readers);
     EBB_EACH_VALUE(g, v)
         had_readers[v.i] = ebb_value_of(g, v)->use_count > 0;
     EBB_TRY(change(copy, at, size, worth));

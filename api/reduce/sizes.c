@@ -68,8 +68,7 @@ static ebb_status shrink_tensor(ebb_graph *g, ebb_value v, int64_t from, int64_t
         return ebb_error(EBB_REJECTED, "initializer '%s' has no size", ebb_value_name(g, v));
     if (info->tensor->data != NULL && made.bytes > 0) {
         unsigned char *bytes = ebb_arena_alloc(&g->model->arena, made.bytes);
-        if (bytes == NULL)
-            return ebb_error_memory();
+        EBB_GOT(bytes);
         take_corner(bytes, info->tensor->data, &type, strides, element, 0);
         made.data = bytes;
     }
@@ -95,8 +94,7 @@ static ebb_status shrink_numbers(ebb_graph *g, ebb_value v, int64_t from, int64_
     if (!any)
         return NULL;
     int64_t *bytes = EBB_NEW(&g->model->arena, int64_t, (size_t)count);
-    if (bytes == NULL)
-        return ebb_error_memory();
+    EBB_GOT(bytes);
     memcpy(bytes, numbers, (size_t)count * sizeof *bytes);
     const ebb_tensor made = {.type = *info->type, .data = bytes, .bytes = t->bytes};
     return ebb_value_set_tensor(g, v, &made);

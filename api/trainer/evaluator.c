@@ -129,8 +129,7 @@ static ebb_status keep(ebb_evaluator *e)
 {
     const size_t count = ebb_metrics_count(e->metrics);
     ebb_metric *list = ebb_alloc((count + 1) * sizeof *list);
-    if (list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(list);
     for (size_t i = 0; i < count; i++)
         list[i] = ebb_metrics_at(e->metrics, i);
     ebb_free(e->kept.list);
@@ -173,8 +172,7 @@ static ebb_status list_rows(ebb_evaluator *e)
                                                      "any input of the model: name them in a map");
     e->row_count = e->o.rows != NULL ? e->o.row_count : rows;
     e->rows = ebb_alloc((size_t)e->row_count * sizeof *e->rows);
-    if (e->rows == NULL)
-        return ebb_error_memory();
+    EBB_GOT(e->rows);
     for (int64_t i = 0; i < e->row_count; i++)
         e->rows[i] = e->o.rows != NULL ? e->o.rows[i] : i;
     return NULL;
@@ -193,8 +191,7 @@ ebb_status ebb_evaluator_new(ebb_evaluator **evaluator, const ebb_model *exporte
     EBB_NEED_COUNT(own.row_count);
     EBB_NEED_COUNT(own.batch);
     ebb_evaluator *e = ebb_alloc(sizeof *e);
-    if (e == NULL)
-        return ebb_error_memory();
+    EBB_GOT(e);
     *e = (ebb_evaluator){.o = own, .exported = exported};
     e->batch = own.batch > 0 ? own.batch : EBB_USUAL_BATCH;
     ebb_status status = ebb_data_beside(&e->data, data);

@@ -63,8 +63,7 @@ static ebb_status fill_values(Events__Summary *s, ebb_arena *scratch, const ebb_
 {
     Events__Value *list = EBB_NEW(scratch, Events__Value, count + 1);
     s->value = EBB_NEW(scratch, Events__Value *, count + 1);
-    if (list == NULL || s->value == NULL)
-        return ebb_error_memory();
+    EBB_GOT(list && s->value);
     for (size_t i = 0; i < count; i++) {
         events__value__init(&list[i]);
         list[i].tag = (char *)(uintptr_t)tags[i].name;

@@ -20,8 +20,7 @@ ebb_status ebb_feeds_of(const char ***feeds, const ebb_model *model, ebb_data *d
     *feeds = NULL;
     EBB_TRY(ebb_data_bind(data, model, map));
     *feeds = ebb_alloc((2 * g->input_count + 1) * sizeof **feeds);
-    if (*feeds == NULL)
-        return ebb_error_memory();
+    EBB_GOT(*feeds);
     for (size_t i = 0; i < g->input_count; i++) {
         const char *input = ebb_value_name(g, g->inputs[i]);
         const ebb_named *array = ebb_data_find(data, array_for(map, input));

@@ -99,8 +99,7 @@ static ebb_status add_json(log_file *l, const ebb_record *r)
     set_number(o, "time", now());
     char *text = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(15));
     json_decref(o);
-    if (text == NULL)
-        return ebb_error_memory();
+    EBB_GOT(text);
     const size_t length = strlen(text);
     text[length] = '\n'; // in the place of its end
     ebb_status status = append(l, text, length + 1);
@@ -339,8 +338,7 @@ ebb_status ebb_logs_open(ebb_logs **logs, const char *const *paths, const ebb_ev
     while (paths != NULL && paths[count] != NULL)
         count++;
     *logs = ebb_alloc(sizeof **logs);
-    if (*logs == NULL)
-        return ebb_error_memory();
+    EBB_GOT(*logs);
     **logs = (ebb_logs){ebb_alloc(count * sizeof *(*logs)->list), 0};
     if ((*logs)->list == NULL)
         status = ebb_error_memory();

@@ -243,8 +243,7 @@ static ebb_status save_as(ebb_trainer *t, const char *path)
     if (path == NULL)
         return t->gives ? ebb_checkpoint_give(t->program) : NULL;
     char *text = position(t);
-    if (text == NULL)
-        return ebb_error_memory();
+    EBB_GOT(text);
     ebb_status status = ebb_checkpoint_save(t->program, path, text);
     free(text);
     return status;

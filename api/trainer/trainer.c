@@ -458,8 +458,7 @@ ebb_status ebb_trainer_new(ebb_trainer **trainer, ebb_program *program, ebb_data
     EBB_NEED_COUNT(own.every);
     EBB_NEED_COUNT(own.log_every);
     ebb_trainer *t = ebb_alloc(sizeof *t);
-    if (t == NULL)
-        return ebb_error_memory();
+    EBB_GOT(t);
     *t = (ebb_trainer){.o = own, .program = program, .data = data, .seed = own.seed};
     t->batch = own.batch > 0 ? own.batch : EBB_USUAL_BATCH;
     t->group = program->group;

@@ -1,8 +1,6 @@
 /* few_bit.c: `ebb few-bit`: the table of a derivative in a few levels. */
 #include "cli/cli.h"
 
-#include <stdlib.h>
-
 static void show(const json_t *o)
 {
     const json_t *borders = json_object_get(o, "borders"), *levels = json_object_get(o, "levels");

@@ -9,8 +9,6 @@
  */
 #include "cli/cli.h"
 
-#include <stdlib.h>
-
 enum { COLUMNS = 60, ROWS = 10 };
 
 static json_t *find(const json_t *o, const char *key)

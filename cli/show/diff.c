@@ -1,8 +1,6 @@
 /* diff.c: two plans side by side: bytes, categories, curves, who saved what, who pins the peaks. */
 #include "cli/cli.h"
 
-#include <stdlib.h>
-
 static const char *bytes_of(const json_t *o, const char *key)
 {
     static char ring[8][32];

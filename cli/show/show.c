@@ -1,8 +1,6 @@
 /* show.c: JSON objects as tables. */
 #include "cli/cli.h"
 
-#include <stdlib.h>
-
 const char *cli_text(const json_t *object, const char *key)
 {
     const char *text = json_string_value(json_object_get(object, key));

@@ -4,7 +4,6 @@
 #include "cli/cli.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 /* Sizes that no array gives. Those that one gave are taken, which is no error here. */
 static void bind_sizes(void *context, ebb_model *model)

@@ -71,8 +71,7 @@ ebb_status ebb_adapter_copy(ebb_program *program, ebb_value v, const ebb_graph *
     EBB_TRY(ebb_average_get(program, v, to, t));
     if (ebb_type_bytes(ebb_value_of(program->plan.g, v)->type, &bytes))
         *copy = malloc(bytes + 1);
-    if (*copy == NULL)
-        return ebb_error_memory();
+    EBB_GOT(*copy);
     t->data = memcpy(*copy, t->data, bytes);
     return NULL;
 }
@@ -190,8 +189,7 @@ static ebb_status add(saving *s, ebb_value v, bool prefixed)
     void *copy = ebb_type_bytes(ebb_value_of(g, v)->type, &bytes)
                      ? ebb_arena_alloc(&s->arena, bytes + 1)
                      : NULL;
-    if (name == NULL || copy == NULL)
-        return ebb_error_memory();
+    EBB_GOT(name && copy);
     t.data = memcpy(copy, t.data, bytes);
     t.name = name;
     s->list[s->count++] = t;
@@ -217,8 +215,7 @@ static ebb_status add_adapter(saving *s, const ebb_adapter *adapter)
     facts->by_root = adapter->by_root;
     facts->has_lengths = adapter->length.i != 0;
     facts->picks = adapter->picks;
-    if (facts->module == NULL)
-        return ebb_error_memory();
+    EBB_GOT(facts->module);
     EBB_TRY(add(s, adapter->a, true));
     if (facts->has_lengths)
         EBB_TRY(add(s, adapter->length, true));
@@ -230,8 +227,7 @@ static ebb_status add_whole(saving *s, const char *name)
 {
     const char *module = without(&s->arena, name, ".weight");
     module = module != NULL ? without(&s->arena, module, ".bias") : NULL;
-    if (module == NULL)
-        return ebb_error_memory();
+    EBB_GOT(module);
     for (size_t i = 0; i < s->whole_count; i++)
         if (strcmp(s->whole[i], module) == 0)
             return NULL;
@@ -247,8 +243,7 @@ static ebb_status collect(saving *s)
     s->list = EBB_NEW(&s->arena, ebb_named, all);
     s->adapters = EBB_NEW(&s->arena, ebb_adapter_facts, all);
     s->whole = EBB_NEW(&s->arena, const char *, all);
-    if (part == NULL || s->list == NULL || s->adapters == NULL || s->whole == NULL)
-        return ebb_error_memory();
+    EBB_GOT(part && s->list && s->adapters && s->whole);
     for (size_t i = 0; i < g->initializer_count; i++) {
         ebb_adapter adapter;
         if (!ebb_adapter_of(g, g->initializers[i], &adapter))
@@ -283,8 +278,7 @@ static ebb_status save(saving *s, const char *path)
     const char *metadata = metadata_of(s);
     const char *file =
         s->folder ? ebb_arena_printf(&s->arena, "%s/adapter_model.safetensors", path) : path;
-    if (metadata == NULL || file == NULL)
-        return ebb_error_memory();
+    EBB_GOT(metadata && file);
     if (s->folder)
         EBB_TRY(ebb_adapters_write_config(path, s->adapters, s->adapter_count, s->whole,
                                           s->whole_count));

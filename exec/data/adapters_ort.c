@@ -66,8 +66,7 @@ static ebb_status collect(saving *s)
     const ebb_graph *g = s->program->plan.g;
     bool *part = ebb_arena_zeroed(&s->arena, g->value_count + 1, sizeof *part);
     s->list = EBB_NEW(&s->arena, ebb_named, g->initializer_count + 1);
-    if (part == NULL || s->list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(part && s->list);
     for (size_t i = 0; i < g->initializer_count; i++) {
         ebb_adapter a;
         if (!ebb_adapter_of(g, g->initializers[i], &a))

@@ -96,16 +96,14 @@ static ebb_status put(ebb_graph *g, const layer *l, const char *codes, const flo
     const ebb_type type = ebb_type_tensor(EBB_F32, 2, (int64_t[]){l->rows, l->blocks});
     ebb_value v = ebb_in(g, l->node, ZEROS);
     size_t bytes;
-    if (!ebb_type_bytes(&type, &bytes))
-        return ebb_error_memory();
+    EBB_GOT(ebb_type_bytes(&type, &bytes));
     if (v.i != 0 && l->zeros->type.dtype == EBB_F32 && ebb_value_of(g, v)->use_count == 1)
         return ebb_weights_give(g, v, zeros, bytes);
     char *name = ebb_arena_printf(&g->model->arena, "%s_zero_points", codes);
     while (name != NULL && ebb_value_find(g, name).i != 0)
         name = ebb_arena_printf(&g->model->arena, "%s_", name);
     void *copy = ebb_arena_alloc(&g->model->arena, bytes + 1);
-    if (name == NULL || copy == NULL)
-        return ebb_error_memory();
+    EBB_GOT(name && copy);
     memcpy(copy, zeros, bytes);
     EBB_TRY(ebb_graph_add_initializer(g, &v, name, &type, copy, EBB_ROLE_FROZEN));
     return ebb_node_set_input(g, l->node, ZEROS, v);
@@ -121,8 +119,7 @@ static ebb_status change(ebb_graph *to, ebb_node n, const ebb_adapter *adapter, 
     if (why != NULL)
         return ebb_error(EBB_REJECTED, "%s %s", ebb_node_label(to, n), why);
     float *zeros = malloc((size_t)l.rows * (size_t)l.blocks * sizeof *zeros);
-    if (zeros == NULL)
-        return ebb_error_memory();
+    EBB_GOT(zeros);
     ebb_status status = ebb_at(add(&l, adapter, a, b, zeros), ebb_node_label(to, n));
     if (status == NULL)
         status = put(to, &l, adapter->codes, zeros);

@@ -15,7 +15,6 @@
 #include "exec/run/program.h"
 #include "onnx/file/sink.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -174,8 +173,7 @@ static ebb_status list_states(ebb_program *p, ebb_arena *scratch, ebb_named **li
     const ebb_graph *g = p->plan.g;
     *count = 0;
     *list = EBB_NEW(scratch, ebb_named, g->initializer_count + 1);
-    if (*list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(*list);
     for (size_t i = 0; i < g->initializer_count; i++) {
         const ebb_value v = g->initializers[i];
         if (!ebb_program_is_state(p, v))
@@ -263,8 +261,7 @@ static ebb_status compare(const ebb_data *data, const ebb_named *list, size_t co
 {
     differences d = {scratch, "", 0};
     bool *known = EBB_NEW(scratch, bool, data->count + 1);
-    if (known == NULL)
-        return ebb_error_memory();
+    EBB_GOT(known);
     for (size_t i = 0; i < count; i++) {
         const ebb_named *there = ebb_data_find(data, list[i].name);
         if (there != NULL)
@@ -274,8 +271,7 @@ static ebb_status compare(const ebb_data *data, const ebb_named *list, size_t co
     for (size_t k = 0; k < data->count; k++)
         if (!known[k])
             add_difference(&d, data->list[k].name, "is not in the program");
-    if (d.text == NULL)
-        return ebb_error_memory();
+    EBB_GOT(d.text);
     if (d.found == 0)
         return NULL;
     return ebb_hint(ebb_error(EBB_REJECTED,
@@ -364,8 +360,7 @@ static ebb_status give(char **to, const char *text)
 {
     if (to == NULL)
         return NULL;
-    if ((*to = ebb_alloc(strlen(text) + 1)) == NULL)
-        return ebb_error_memory();
+    EBB_GOT((*to = ebb_alloc(strlen(text) + 1)) != NULL);
     (void)strcpy(*to, text);
     return NULL;
 }
@@ -381,8 +376,7 @@ static ebb_status load(ebb_program *p, ebb_data *data, const char *path, char **
     size_t count = 0;
     const char *note;
     told t = {0, NULL, NULL};
-    if (list == NULL || keeps == NULL || types == NULL)
-        return ebb_error_memory();
+    EBB_GOT(list && keeps && types);
     for (size_t i = 0; i < g->initializer_count; i++) {
         const ebb_value v = g->initializers[i];
         if (!ebb_program_is_state(p, v))

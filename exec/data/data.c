@@ -114,8 +114,7 @@ static ebb_status join(ebb_data *data, size_t at, ebb_dtype dtype, int rank, con
                          ebb_type_print(have, sizeof have, &a, NULL), data->path);
     }
     int64_t *shape = EBB_NEW(&data->arena, int64_t, (size_t)rank);
-    if (shape == NULL)
-        return ebb_error_memory();
+    EBB_GOT(shape);
     memcpy(shape, named->dims, (size_t)rank * sizeof *shape);
     if (__builtin_add_overflow(shape[0], dims[0], &shape[0]))
         return ebb_error(EBB_REJECTED, "array '%s' has too many rows", named->name);
@@ -132,9 +131,8 @@ static ebb_status add_part(ebb_data *data, size_t at, int64_t rows, const unsign
                                                       array->parts[array->part_count - 1].rows;
     const size_t file = file_of(data, bytes);
     const bool mapped = file != EBB_IN_MEMORY;
-    if (!ebb_arena_grow(&data->arena, &array->parts, array->part_count, &array->part_capacity,
-                        sizeof *array->parts))
-        return ebb_error_memory();
+    EBB_GOT(ebb_arena_grow(&data->arena, &array->parts, array->part_count, &array->part_capacity,
+                           sizeof *array->parts));
     array->parts[array->part_count++] =
         (ebb_part){.from = from,
                    .rows = rows,
@@ -152,12 +150,11 @@ static ebb_status begin(ebb_data *data, const char *name, size_t name_length, eb
 {
     ebb_str id = ebb_names_intern(&data->names, name, name_length);
     int64_t *shape = EBB_NEW(&data->arena, int64_t, (size_t)rank + 1);
-    if (id.i == 0 || shape == NULL ||
-        !ebb_arena_grow(&data->arena, &data->list, data->count, &data->capacity,
-                        sizeof *data->list) ||
-        !ebb_arena_grow(&data->arena, &data->arrays, data->count, &data->array_capacity,
-                        sizeof *data->arrays))
-        return ebb_error_memory();
+    EBB_GOT(id.i != 0 && shape &&
+            ebb_arena_grow(&data->arena, &data->list, data->count, &data->capacity,
+                           sizeof *data->list) &&
+            ebb_arena_grow(&data->arena, &data->arrays, data->count, &data->array_capacity,
+                           sizeof *data->arrays));
     if (rank > 0)
         memcpy(shape, dims, (size_t)rank * sizeof *dims);
     data->list[data->count] =
@@ -191,8 +188,7 @@ ebb_status ebb_data_add(ebb_data *data, const char *name, size_t name_length, eb
     }
     size_t known = data->names.count;
     ebb_str id = ebb_names_intern(&data->names, name, name_length);
-    if (id.i == 0)
-        return ebb_error_memory();
+    EBB_GOT(id.i != 0);
     const bool joins = id.i < known;
     const size_t at = joins ? id.i - 1 : data->count;
     if (joins && data->arrays[at].opened == data->opened)
@@ -208,8 +204,7 @@ ebb_status ebb_data_add(ebb_data *data, const char *name, size_t name_length, eb
     const bool mapped = part->file != EBB_IN_MEMORY;
     if (unaligned && (!mapped || size <= SMALL_BYTES)) {
         void *aligned = ebb_arena_alloc(&data->arena, size + 1);
-        if (aligned == NULL)
-            return ebb_error_memory();
+        EBB_GOT(aligned);
         memcpy(aligned, bytes, size);
         part->bytes = bytes = aligned;
     }
@@ -246,8 +241,7 @@ static ebb_status take_in(ebb_data *data, ebb_part *part, size_t row_bytes)
 {
     const size_t bytes = (size_t)part->rows * row_bytes;
     unsigned char *own = ebb_arena_alloc(&data->arena, bytes + 1);
-    if (own == NULL)
-        return ebb_error_memory();
+    EBB_GOT(own);
     part->bytes = own;
     return read_file(&data->files[part->file], part->offset, own, bytes);
 }
@@ -333,8 +327,7 @@ ebb_status ebb_data_init(ebb_data *data, const char *path)
 {
     *data = (ebb_data){0};
     data->path = ebb_arena_strdup(&data->arena, path);
-    if (data->path == NULL || !ebb_names_init(&data->names, &data->arena))
-        return ebb_error_memory();
+    EBB_GOT(data->path && ebb_names_init(&data->names, &data->arena));
     return NULL;
 }
 
@@ -380,9 +373,8 @@ ebb_status ebb_data_add_note(ebb_data *data, const char *format, ...)
         if (strcmp(data->notes[i], text) == 0)
             return NULL;
     const char *kept = ebb_arena_strdup(&data->arena, text);
-    if (kept == NULL || !ebb_arena_grow(&data->arena, &data->notes, data->note_count,
-                                        &data->note_capacity, sizeof *data->notes))
-        return ebb_error_memory();
+    EBB_GOT(kept && ebb_arena_grow(&data->arena, &data->notes, data->note_count,
+                                   &data->note_capacity, sizeof *data->notes));
     data->notes[data->note_count++] = kept;
     return NULL;
 }

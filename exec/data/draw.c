@@ -35,8 +35,7 @@ static ebb_status reseed(ebb_program *p, uint64_t seed)
         if (ebb_attr_find(&call->attrs, "seed") == NULL)
             continue;
         ebb_attr *list = EBB_NEW(&p->arena, ebb_attr, call->attrs.count);
-        if (list == NULL)
-            return ebb_error_memory();
+        EBB_GOT(list);
         memcpy(list, call->attrs.list, call->attrs.count * sizeof *list);
         for (uint32_t a = 0; a < call->attrs.count; a++) {
             if (strcmp(list[a].name, "seed") != 0)
@@ -98,8 +97,7 @@ static ebb_status draw_with(const drawing *d, ebb_model *copy, size_t first, siz
     const ebb_compile_options options = {.backend = "cpu", .seed = d->seed};
     ebb_graph *g = copy->initialization;
     bool *gone = EBB_NEW(&copy->arena, bool, g->value_count + (size_t)1);
-    if (gone == NULL)
-        return ebb_error_memory();
+    EBB_GOT(gone);
     memset(gone, true, g->value_count + (size_t)1);
     ebb_graph_remove_outputs(g, gone); // those of the file need not be what is bound
     for (size_t i = first; i < last; i++)
@@ -154,8 +152,7 @@ static ebb_status draw(drawing *d, ebb_arena *scratch)
     const size_t count = d->model->init_binding_count;
     uint64_t *bytes = EBB_NEW(scratch, uint64_t, count + 1), together = 0;
     d->at = EBB_NEW(scratch, uint64_t, count + 1);
-    if (bytes == NULL || d->at == NULL)
-        return ebb_error_memory();
+    EBB_GOT(bytes && d->at);
     for (size_t i = 0; i < count; i++) {
         const ebb_value v = drawn_of(d->model, i);
         size_t size = 0;

@@ -178,8 +178,7 @@ static ebb_status outlying(reader *r, const table *t, const ebb_type *type, cons
     int64_t offset = signed_number(number(r, at, 8));
     if (r->outside == NULL) // the mapping keeps its name
         r->outside = ebb_arena_printf(&r->data->arena, "%s.data", r->name);
-    if (r->outside == NULL)
-        return ebb_error_memory();
+    EBB_GOT(r->outside);
     EBB_TRY(ebb_external_open(&r->data->mappings, &mapping, r->folder, r->outside));
     if (mapping->absent)
         return ebb_error(EBB_IO, "its bytes are in %s, which is not there", r->outside);
@@ -261,8 +260,7 @@ static ebb_status add_state(reader *r, const table *state)
         EBB_TRY(open_child(r, &list, i, &t));
         char *full = ebb_arena_printf(&r->data->arena, "%.*s%s", (int)name.count,
                                       (const char *)r->bytes + name.at, suffix[i]);
-        if (full == NULL)
-            return ebb_error_memory();
+        EBB_GOT(full);
         EBB_TRY(add_tensor(r, &t, full, strlen(full)));
     }
     return NULL;
@@ -276,8 +274,7 @@ static ebb_status add_scalar(reader *r, const table *group, unsigned which, cons
     unsigned bytes = (unsigned)ebb_dtype_bits(dtype) / 8;
     EBB_TRY(field(r, group, which, bytes, &at));
     const void *value = at != 0 ? r->bytes + at : ebb_arena_zeroed(&r->data->arena, bytes, 1);
-    if (value == NULL)
-        return ebb_error_memory();
+    EBB_GOT(value);
     return ebb_data_add(r->data, name, strlen(name), dtype, 0, NULL, value, bytes);
 }
 
@@ -342,8 +339,7 @@ ebb_status ebb_ort_checkpoint_read(ebb_data *data, const char *path, size_t *tra
                    : slash == path
                        ? ebb_arena_printf(&data->arena, "/")
                        : ebb_arena_printf(&data->arena, "%.*s", (int)(slash - path), path);
-    if (folder == NULL)
-        return ebb_error_memory();
+    EBB_GOT(folder);
     EBB_TRY(ebb_mapping_open(&data->mappings, path));
     const ebb_mapping *file = data->mappings;
     ebb_status status = ebb_ort_checkpoint_parse(data, file->data, file->bytes, folder,

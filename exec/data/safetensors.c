@@ -124,8 +124,7 @@ static ebb_status read_header(ebb_data *data, json_t *root, const unsigned char 
     void *at = json_object_iter(root);
     size_t count = 0;
     span *spans = EBB_NEW(&data->arena, span, json_object_size(root) + 1);
-    if (spans == NULL)
-        return ebb_error_memory();
+    EBB_GOT(spans);
     for (; at != NULL; at = json_object_iter_next(root, at)) {
         const char *name = json_object_iter_key(at);
         if (strcmp(name, "__metadata__") != 0)

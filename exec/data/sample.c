@@ -53,8 +53,7 @@ ebb_status ebb_sample_batch(ebb_batch *batch, const ebb_graph *g, uint64_t seed,
 {
     *batch = (ebb_batch){0};
     ebb_named *list = EBB_NEW(arena, ebb_named, g->input_count + 1);
-    if (list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(list);
     size_t count = 0;
     for (size_t i = 0; i < g->input_count; i++) {
         const ebb_value_info *info = ebb_value_of(g, g->inputs[i]);
@@ -67,8 +66,7 @@ ebb_status ebb_sample_batch(ebb_batch *batch, const ebb_graph *g, uint64_t seed,
         if (!ebb_type_bytes(info->type, &bytes) || !ebb_type_elements(info->type, &elements))
             return ebb_error(EBB_REJECTED, "input '%s' has no known size", name);
         unsigned char *data = ebb_arena_zeroed(arena, bytes + 1, 1);
-        if (data == NULL)
-            return ebb_error_memory();
+        EBB_GOT(data);
         for (int64_t k = 0; unit != 0 && k < elements; k++) {
             ebb_philox draw = ebb_philox_block(seed, 0, stream_of(name), (uint64_t)k);
             draw_element(data + (size_t)k * unit, dtype, &draw);

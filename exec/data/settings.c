@@ -1,7 +1,6 @@
 /* settings.c: the rates and the schedule of a step's file beside those of a checkpoint. */
 #include "exec/data/settings.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "exec/json.h"

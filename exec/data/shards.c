@@ -48,16 +48,14 @@ ebb_status ebb_shards_gather(ebb_named *t, ebb_program *p, ebb_value v, bool all
     int64_t n;
     if (!ebb_is_shard(p, v))
         return NULL;
-    if (type == NULL)
-        return ebb_error_memory();
+    EBB_GOT(type);
     EBB_TRY(ebb_whole_type(type, p, v));
     const int ranks = ebb_group_ranks(p->group);
     const int64_t part = t->dims[0];
     const size_t size = ebb_dtype_bits((ebb_dtype)t->dtype) / 8;
     const int64_t most = EBB_GROUP_PIECE / ranks / (int64_t)size;
     char *piece = ebb_arena_alloc(scratch, (size_t)most * size * (size_t)ranks), *whole = NULL;
-    if (!ebb_type_bytes(type, &bytes) || !ebb_type_elements(type, &n) || piece == NULL)
-        return ebb_error_memory();
+    EBB_GOT(ebb_type_bytes(type, &bytes) && ebb_type_elements(type, &n) && piece);
     if ((all || ebb_group_rank(p->group) == 0) && (whole = ebb_arena_alloc(scratch, bytes)) == NULL)
         return ebb_error_memory();
     for (int64_t at = 0, count; at < part; at += count) {
@@ -81,12 +79,10 @@ ebb_status ebb_shards_set(ebb_program *p, ebb_value v, const ebb_named *t, ebb_a
     if (!ebb_is_shard(p, v))
         return ebb_program_set(p, t);
     EBB_TRY(ebb_whole_type(&type, p, v));
-    if (!ebb_type_bytes(part, &bytes) || !ebb_type_bytes(&type, &all))
-        return ebb_error_memory();
+    EBB_GOT(ebb_type_bytes(part, &bytes) && ebb_type_bytes(&type, &all));
     const size_t from = bytes * (size_t)ebb_group_rank(p->group);
     char *own = ebb_arena_zeroed(scratch, bytes + 1, 1);
-    if (own == NULL)
-        return ebb_error_memory();
+    EBB_GOT(own);
     if (from < all)
         memcpy(own, (const char *)t->data + from, all - from < bytes ? all - from : bytes);
     const ebb_named named = {t->name, part->dtype, 1, part->dims, own};

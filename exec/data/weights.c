@@ -17,8 +17,7 @@
 ebb_status ebb_weights_give(ebb_graph *g, ebb_value v, const void *data, size_t bytes)
 {
     void *copy = ebb_arena_alloc(&g->model->arena, bytes + 1);
-    if (copy == NULL)
-        return ebb_error_memory();
+    EBB_GOT(copy);
     if (bytes != 0)
         memcpy(copy, data, bytes);
     return ebb_value_point(g, v, copy);

@@ -114,8 +114,7 @@ static ebb_status time_program(ebb_costs *costs, ebb_timed *timed, ebb_program *
     t.node = ebb_arena_zeroed(scratch, (p->plan.count + (size_t)1) * t.most, sizeof *t.node);
     t.seen = EBB_NEW(scratch, int64_t, p->plan.count + (size_t)1);
     t.step = EBB_NEW(scratch, double, t.most);
-    if (t.node == NULL || t.seen == NULL || t.step == NULL)
-        return ebb_error_memory();
+    EBB_GOT(t.node && t.seen && t.step);
     EBB_TRY(run_steps(&t, p, &batch));
     return add_nodes(costs, timed, &t, p, o->sweep);
 }

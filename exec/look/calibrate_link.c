@@ -71,11 +71,9 @@ ebb_status ebb_link_time(ebb_link *link, double *error, ebb_group *group, ebb_ar
     ebb_cost_sample samples[2 * SIZES];
     ebb_cost_rate rate;
     char *memory = ebb_arena_zeroed(scratch, 2, EBB_GROUP_PIECE);
-    if (memory == NULL)
-        return ebb_error_memory();
+    EBB_GOT(memory);
     EBB_TRY(sample(samples, group, memory));
-    if (!ebb_rate_fit(&rate, samples, 2 * SIZES))
-        return ebb_error_memory();
+    EBB_GOT(ebb_rate_fit(&rate, samples, 2 * SIZES));
     /* Where bytes cost nothing that can be seen, as fast as is ever said. */
     *link = (ebb_link){rate.fixed_ns, rate.ns_per_byte > 1e-9 ? rate.ns_per_byte : 1e-9};
     *error = rate.error;

@@ -18,7 +18,6 @@
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
-#include <stdlib.h>
 #include <time.h>
 
 enum { SPOTS = 16, MOST_SPOTS = 128, SPOT_BYTES = 4 << 20, WAYS = 2 };
@@ -161,8 +160,7 @@ static ebb_status open_and_time(timer *t, const char *folder, int rounds, ebb_ar
                                  .spots = spots,
                                  .spot_count = t->spots};
     t->memory = ebb_arena_zeroed(scratch, SPOTS, SPOT_BYTES);
-    if (t->memory == NULL)
-        return ebb_error_memory();
+    EBB_GOT(t->memory);
     EBB_TRY(ebb_sample_batch(&t->batch, t->program->plan.g, 0, scratch));
     EBB_TRY(ebb_mover_open(&t->mover, &plan));
     ebb_status status = run_rounds(t, rounds);
@@ -179,8 +177,7 @@ ebb_status ebb_costs_time_moves(ebb_costs *costs, ebb_model *model, const ebb_ti
                                          .spill = options->spill};
     ebb_arena scratch = {0};
     timer *t = EBB_NEW(&scratch, timer, 1);
-    if (t == NULL)
-        return ebb_error_memory();
+    EBB_GOT(t);
     ebb_status status = ebb_program_compile(&t->program, model, &compile);
     if (status == NULL && t->program->device->is_host) {
         if (options->sweep)

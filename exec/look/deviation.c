@@ -117,8 +117,7 @@ ebb_status ebb_keep_states(ebb_kept_states *kept, ebb_program *program, ebb_aren
 {
     const ebb_graph *g = program->plan.g;
     kept->bytes = (const void **)ebb_arena_zeroed(arena, g->value_count + 1, sizeof *kept->bytes);
-    if (kept->bytes == NULL)
-        return ebb_error_memory();
+    EBB_GOT(kept->bytes);
     for (uint32_t i = 1; i < g->value_count; i++) {
         const ebb_value_info *info = ebb_value_of(g, (ebb_value){i});
         size_t bytes = 0;
@@ -129,8 +128,7 @@ ebb_status ebb_keep_states(ebb_kept_states *kept, ebb_program *program, ebb_aren
             continue;
         EBB_TRY(ebb_program_get(program, ebb_value_name(g, (ebb_value){i}), &now));
         void *copy = ebb_arena_alloc(arena, bytes);
-        if (copy == NULL)
-            return ebb_error_memory();
+        EBB_GOT(copy);
         kept->bytes[i] = memcpy(copy, now.data, bytes);
     }
     return NULL;
@@ -163,8 +161,7 @@ static ebb_status collect(gradients *out, size_t trace, ebb_program *before, ebb
     const ebb_graph *g = before->plan.g;
     out->count = 0;
     out->list = EBB_NEW(scratch, gradient, g->initializer_count + 1);
-    if (out->list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(out->list);
     for (size_t i = 0; i < g->initializer_count; i++) {
         ebb_value w = g->initializers[i];
         const ebb_value_info *info = ebb_value_of(g, w);
@@ -172,8 +169,7 @@ static ebb_status collect(gradients *out, size_t trace, ebb_program *before, ebb
             continue;
         const char *name = ebb_value_name(g, w);
         const char *there = ebb_arena_printf(scratch, "%s%s", name, traces[trace].suffix);
-        if (there == NULL)
-            return ebb_error_memory();
+        EBB_GOT(there);
         ebb_value v = ebb_value_find(g, there);
         ebb_named a, b;
         bool both;
@@ -307,8 +303,7 @@ ebb_status ebb_deviation_json(json_t *root, ebb_program *before, ebb_program *af
     ebb_value *list = EBB_NEW(scratch, ebb_value, g->value_count + (size_t)1);
     (void)json_object_set_new(root, "values", values);
     (void)json_object_set_new(root, "cosine", cosine);
-    if (all == NULL || list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(all && list);
     for (uint32_t i = 1; i < g->value_count; i++) {
         ebb_value v = {i};
         const ebb_value_info *info = ebb_value_of(g, v);

@@ -169,8 +169,7 @@ static ebb_status group_of(json_t **group, const ebb_plan *plan, ebb_arena *scra
     *group = json_pack("{s:I, s:I, s:I, s:I}", "ranks", (json_int_t)t.ranks, "nodes",
                        (json_int_t)t.nodes, "exchanges", (json_int_t)t.exchanges, "sent_bytes",
                        (json_int_t)t.sent_bytes);
-    if (*group == NULL)
-        return ebb_error_memory();
+    EBB_GOT(*group);
     if (!ebb_link_of(&link, plan->g))
         return NULL;
     EBB_TRY(ebb_waits_of(&waits, plan->setting.backends[0]->device->rates(), plan->g, scratch));
@@ -367,8 +366,7 @@ static ebb_status time_both(ebb_program *p, ebb_program *q, const ebb_plan_optio
     ebb_program *programs[2] = {p, q};
     static const char *const sides[2] = {"before", "after"};
     for (int k = 0; k < 2; k++)
-        if ((times[k] = EBB_NEW(scratch, double, (size_t)o->steps)) == NULL)
-            return ebb_error_memory();
+        EBB_GOT((times[k] = EBB_NEW(scratch, double, (size_t)o->steps)) != NULL);
     for (int i = 0; i < o->steps; i++) {
         for (int k = 0; k < 2; k++) {
             int side = (k + i) % 2;

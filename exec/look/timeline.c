@@ -1,8 +1,6 @@
 /* timeline.c: see timeline.h. */
 #include "exec/look/timeline.h"
 
-#include <stdlib.h>
-
 static void set_int(json_t *object, const char *key, uint64_t value)
 {
     (void)json_object_set_new(object, key, json_integer((json_int_t)value));

@@ -132,8 +132,7 @@ static ebb_status group_calls(ebb_program *p, const ebb_backend *backend, ebb_ar
 {
     const ebb_graph *g = p->plan.g;
     uint32_t *at = EBB_NEW(scratch, uint32_t, g->node_count + 1);
-    if (at == NULL)
-        return ebb_error_memory();
+    EBB_GOT(at);
     for (uint32_t k = 0; k < p->plan.count; k++)
         at[p->plan.order[k].i] = k;
     for (uint32_t k = 0; k < p->plan.count; k++) {
@@ -156,8 +155,7 @@ static ebb_status order_carries(ebb_program *p, const ebb_binding *const *bindin
     size_t count = p->carry_count, done = 0, head = 0;
     struct ebb_carry *sorted = EBB_NEW(&p->arena, struct ebb_carry, count + 1);
     size_t *queue = EBB_NEW(scratch, size_t, count + 1);
-    if (sorted == NULL || queue == NULL)
-        return ebb_error_memory();
+    EBB_GOT(sorted && queue);
     for (size_t k = 0; k < count; k++)
         if (waits[k] == 0)
             queue[done++] = k;
@@ -186,8 +184,7 @@ static ebb_status make_carries(ebb_program *p, ebb_arena *scratch)
     uint32_t *writer = EBB_NEW(scratch, uint32_t, m->tensor_count + 1);
     uint32_t *before = EBB_NEW(scratch, uint32_t, most), *waits = EBB_NEW(scratch, uint32_t, most);
     p->carries = EBB_NEW(&p->arena, struct ebb_carry, most);
-    if (bindings == NULL || writer == NULL || before == NULL || waits == NULL || p->carries == NULL)
-        return ebb_error_memory();
+    EBB_GOT(bindings && writer && before && waits && p->carries);
     for (size_t i = 0; i < g->binding_count; i++) {
         const ebb_binding *b = &g->bindings[i];
         const ebb_type *state = ebb_value_of(g, b->state)->type;
@@ -262,8 +259,7 @@ static ebb_status open_mover(ebb_program *p, const ebb_compile_options *o, ebb_a
     if (!starts)
         return NULL;
     ebb_spot *spots = EBB_NEW(scratch, ebb_spot, m->away_count);
-    if (spots == NULL)
-        return ebb_error_memory();
+    EBB_GOT(spots);
     for (size_t i = 0; i < m->away_count; i++)
         spots[i] = (ebb_spot){m->away[i].place == EBB_PLACE_DISK, p->plan.away[i].offset};
     const ebb_mover_plan plan = {.folder = ebb_spill_folder(o->spill),
@@ -322,14 +318,12 @@ static ebb_status compile(ebb_program *p, const ebb_graph *g, const ebb_compile_
     p->filled = EBB_NEW(&p->arena, bool, g->value_count + 1);
     p->mapped = EBB_NEW(&p->arena, bool, g->value_count + 1);
     p->seen = EBB_NEW(&p->arena, void *, g->value_count + 1);
-    if (p->filled == NULL || p->mapped == NULL || p->seen == NULL)
-        return ebb_error_memory();
+    EBB_GOT(p->filled && p->mapped && p->seen);
     for (size_t i = 0; i < p->plan.memory.mapped_count; i++)
         p->mapped[p->plan.memory.mapped[i].i] = true;
     if (o->profile) {
         p->node_ns = EBB_NEW(&p->arena, int64_t, p->plan.count + (size_t)1);
-        if (p->node_ns == NULL)
-            return ebb_error_memory();
+        EBB_GOT(p->node_ns);
     }
     ebb_arena scratch = {0};
     ebb_status status = open_mover(p, o, &scratch);
@@ -349,8 +343,7 @@ ebb_status ebb_program_compile_graph(ebb_program **program, ebb_model *model, co
     static const ebb_compile_options defaults = {0};
     *program = NULL;
     ebb_program *p = ebb_alloc(sizeof *p);
-    if (p == NULL)
-        return ebb_error_memory();
+    EBB_GOT(p);
     *p = (ebb_program){.model = model};
     ebb_status status = compile(p, g, options != NULL ? options : &defaults);
     if (status != NULL) {

@@ -15,8 +15,7 @@ static ebb_status give_input(ebb_operand *operand, ebb_call *call, uint32_t i, e
         return ebb_call_error(call, "input %u has %zu bytes, its type needs %zu", i,
                               operand->constant->bytes, operand->bytes);
     void *copy = ebb_arena_alloc(scratch, operand->bytes + 1);
-    if (copy == NULL)
-        return ebb_error_memory();
+    EBB_GOT(copy);
     if (operand->bytes != 0)
         memcpy(copy, operand->constant->data, operand->bytes);
     operand->data = copy;
@@ -58,12 +57,10 @@ static ebb_status evaluate(const ebb_graph *g, ebb_node n, ebb_tensor *out, uint
         if (call.out[i].type.dtype == EBB_NONE)
             continue;
         call.out[i].data = ebb_arena_zeroed(arena, call.out[i].bytes + 1, 1);
-        if (call.out[i].data == NULL)
-            return ebb_error_memory();
+        EBB_GOT(call.out[i].data);
     }
     void *workspace = ebb_alloc_aligned(64, call.workspace_bytes);
-    if (workspace == NULL)
-        return ebb_error_memory();
+    EBB_GOT(workspace);
     call.workspace = workspace;
     ebb_status status = compute(&call);
     if (call.kernel->release != NULL && call.state != NULL)

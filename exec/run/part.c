@@ -33,8 +33,7 @@ ebb_status ebb_part_at_start(const void **part, const ebb_program *p, ebb_value 
     if (from < whole->bytes && whole->bytes - from >= bytes)
         return *part = (const char *)whole->data + from, NULL;
     char *own = ebb_arena_zeroed(scratch, bytes, 1); // the last, filled up
-    if (own == NULL)
-        return ebb_error_memory();
+    EBB_GOT(own);
     if (from < whole->bytes)
         memcpy(own, (const char *)whole->data + from, whole->bytes - from);
     *part = own;

@@ -50,8 +50,7 @@ static cost cost_of(const ebb_program *p, uint32_t k)
 static ebb_status profile(const ebb_program *p, ebb_arena *scratch, json_t **root)
 {
     cost *list = EBB_NEW(scratch, cost, p->plan.count + (size_t)1);
-    if (list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(list);
     size_t count = 0;
     json_t *nodes = json_array(), *operators = json_array();
     int64_t total = 0;

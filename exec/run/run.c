@@ -323,12 +323,10 @@ EBB_API ebb_status ebb_program_step(ebb_program *program, const ebb_batch *batch
 static ebb_status show(ebb_program *p, ebb_value v, void **data)
 {
     size_t bytes = 0;
-    if (!ebb_type_bytes(ebb_value_of(p->plan.g, v)->type, &bytes))
-        return ebb_error_memory();
+    EBB_GOT(ebb_type_bytes(ebb_value_of(p->plan.g, v)->type, &bytes));
     if (p->seen[v.i] == NULL)
         p->seen[v.i] = ebb_arena_alloc(&p->arena, bytes + 1);
-    if (p->seen[v.i] == NULL)
-        return ebb_error_memory();
+    EBB_GOT(p->seen[v.i]);
     EBB_TRY(ebb_while(p->device->read(p->queue, p->seen[v.i], *data, bytes),
                       "reading '%s' from the device", ebb_value_name(p->plan.g, v)));
     *data = p->seen[v.i];

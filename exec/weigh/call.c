@@ -39,8 +39,7 @@ ebb_status ebb_call_make(ebb_call *call, ebb_arena *arena, const ebb_graph *g, e
     call->output_count = node->out_count;
     call->in = EBB_NEW(arena, ebb_operand, node->in_count + (size_t)1);
     call->out = EBB_NEW(arena, ebb_operand, node->out_count + (size_t)1);
-    if (call->node == NULL || call->in == NULL || call->out == NULL)
-        return ebb_error_memory();
+    EBB_GOT(call->node && call->in && call->out);
     const char *name = ebb_text(g, node->name);
     for (uint32_t k = 0; name[0] == '\0' && k < node->out_count; k++)
         name = ebb_value_name(g, node->out[k]);

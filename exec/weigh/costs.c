@@ -9,7 +9,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 static const char schema[] = "ebb.costs/1";
@@ -186,11 +185,9 @@ const char *ebb_processor_name(char at[128])
 static ebb_status make(ebb_costs **costs)
 {
     ebb_costs *c = *costs = ebb_alloc(sizeof *c);
-    if (c == NULL)
-        return ebb_error_memory();
+    EBB_GOT(c);
     *c = (ebb_costs){.processor = "unknown", .backend = "cpu"};
-    if (!ebb_names_init(&c->signatures, &c->arena) || !ebb_names_init(&c->families, &c->arena))
-        return ebb_error_memory();
+    EBB_GOT(ebb_names_init(&c->signatures, &c->arena) && ebb_names_init(&c->families, &c->arena));
     return NULL;
 }
 
@@ -238,18 +235,15 @@ static ebb_cost_entry *find_entry(const ebb_costs *c, const char *signature)
 
 static ebb_status add_entry(ebb_costs *c, const ebb_cost_entry *e)
 {
-    if (!ebb_arena_grow(&c->arena, &c->entries, c->entry_count, &c->entry_capacity,
-                        sizeof *c->entries))
-        return ebb_error_memory();
+    EBB_GOT(ebb_arena_grow(&c->arena, &c->entries, c->entry_count, &c->entry_capacity,
+                           sizeof *c->entries));
     ebb_cost_entry *to = &c->entries[c->entry_count];
     *to = *e;
     to->signature = ebb_arena_strdup(&c->arena, e->signature);
     to->family = ebb_arena_strdup(&c->arena, e->family);
-    if (to->signature == NULL || to->family == NULL)
-        return ebb_error_memory();
+    EBB_GOT(to->signature && to->family);
     ebb_str id = ebb_names_intern(&c->signatures, e->signature, strlen(e->signature));
-    if (id.i == 0)
-        return ebb_error_memory();
+    EBB_GOT(id.i != 0);
     c->entry_count++;
     return NULL;
 }
@@ -375,8 +369,7 @@ static ebb_status read_rate(ebb_costs *c, const json_t *o, size_t i)
     if (ebb_names_find(&c->families, r.family).i != 0)
         return ebb_error(EBB_REJECTED, "rate %zu: '%.80s' is there twice", i, r.family);
     ebb_str id = ebb_names_intern(&c->families, r.family, strlen(r.family));
-    if (id.i == 0)
-        return ebb_error_memory();
+    EBB_GOT(id.i != 0);
     r.family = ebb_names_text(&c->families, id);
     c->rates[c->rate_count++] = r;
     return NULL;
@@ -415,8 +408,7 @@ static ebb_status read_root(ebb_costs *c, const json_t *root)
     for (size_t i = 0; i < json_array_size(entries); i++)
         EBB_TRY(read_entry(c, json_array_get(entries, i), i));
     c->rates = EBB_NEW(&c->arena, ebb_cost_rate, json_array_size(rates) + 1);
-    if (c->rates == NULL)
-        return ebb_error_memory();
+    EBB_GOT(c->rates);
     for (size_t i = 0; i < json_array_size(rates); i++)
         EBB_TRY(read_rate(c, json_array_get(rates, i), i));
     return NULL;

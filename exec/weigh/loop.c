@@ -53,8 +53,7 @@ static ebb_status place_fixed(layout *l)
 {
     ebb_loop *loop = l->loop;
     loop->fixed = EBB_NEW(l->arena, struct ebb_loop_fixed, l->body->value_count + 1);
-    if (loop->fixed == NULL)
-        return ebb_error_memory();
+    EBB_GOT(loop->fixed);
     EBB_EACH_VALUE(l->body, v) {
         const ebb_value_info *info = ebb_value_of(l->body, v);
         struct ebb_loop_fixed *f = &loop->fixed[loop->fixed_count];
@@ -74,8 +73,7 @@ static ebb_status place_fixed(layout *l)
             if (!ebb_type_bytes(info->type, &bytes) || bytes != info->tensor->bytes)
                 return refuse(l, "its body has an initializer of another size than its type says");
             own = ebb_arena_alloc(l->arena, bytes + EBB_ALIGN);
-            if (own == NULL)
-                return ebb_error_memory();
+            EBB_GOT(own);
             own += (EBB_ALIGN - (uintptr_t)own % EBB_ALIGN) % EBB_ALIGN;
             memcpy(own, info->tensor->data, bytes);
             f->data = own;
@@ -105,8 +103,7 @@ static ebb_status place_states(layout *l)
 {
     ebb_loop *loop = l->loop;
     loop->states = EBB_NEW(l->arena, struct ebb_loop_state, loop->scan.states + (size_t)1);
-    if (loop->states == NULL)
-        return ebb_error_memory();
+    EBB_GOT(loop->states);
     for (uint32_t i = 0; i < loop->scan.states; i++) {
         struct ebb_loop_state *s = &loop->states[i];
         ebb_value old = l->body->inputs[i], new = l->body->outputs[i],
@@ -130,8 +127,7 @@ static ebb_status place_slices(layout *l, bool output, struct ebb_loop_slices **
     ebb_loop *loop = l->loop;
     const uint32_t count = output ? loop->scan.outputs : loop->scan.inputs;
     *list = EBB_NEW(l->arena, struct ebb_loop_slices, count + (size_t)1);
-    if (*list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(*list);
     for (uint32_t k = 0; k < count; k++) {
         struct ebb_loop_slices *s = &(*list)[k];
         s->inner = (output ? l->body->outputs : l->body->inputs)[loop->scan.states + k];
@@ -158,8 +154,7 @@ static ebb_status share(layout *l)
 {
     struct ebb_loop_spot *spots = l->loop->spots;
     uint32_t *group = EBB_NEW(l->scratch, uint32_t, l->body->value_count + 1);
-    if (group == NULL)
-        return ebb_error_memory();
+    EBB_GOT(group);
     EBB_EACH_VALUE(l->body, v)
         group[v.i] = v.i;
     EBB_EACH_NODE(l->body, n) { // those before a node have their root already
@@ -236,8 +231,7 @@ static ebb_status list_draws(layout *l)
         name = ebb_value_name(l->g, info->out[k]);
     loop->name = ebb_arena_strdup(l->arena, name);
     loop->draws = EBB_NEW(l->arena, struct ebb_loop_draw, loop->plan.count + (size_t)1);
-    if (loop->name == NULL || loop->draws == NULL)
-        return ebb_error_memory();
+    EBB_GOT(loop->name && loop->draws);
     for (uint32_t p = 0; p < loop->plan.count; p++) {
         const ebb_node_info *node = ebb_node_of(l->body, loop->plan.order[p]);
         const ebb_loop *within = ebb_loop_of(&loop->plan.calls[p]);
@@ -248,8 +242,7 @@ static ebb_status list_draws(layout *l)
             name = ebb_value_name(l->body, node->out[k]);
         struct ebb_loop_draw *d = &loop->draws[loop->draw_count++];
         *d = (struct ebb_loop_draw){&loop->plan.calls[p], ebb_arena_strdup(l->arena, name)};
-        if (d->name == NULL)
-            return ebb_error_memory();
+        EBB_GOT(d->name);
     }
     return NULL;
 }
@@ -272,8 +265,7 @@ static ebb_status lay_out(layout *l, const ebb_setting *setting)
         return refuse(l, why);
     loop->spots = EBB_NEW(l->arena, struct ebb_loop_spot, l->body->value_count + 1);
     l->elsewhere = EBB_NEW(l->arena, bool, l->body->value_count + 1);
-    if (loop->spots == NULL || l->elsewhere == NULL)
-        return ebb_error_memory();
+    EBB_GOT(loop->spots && l->elsewhere);
     EBB_TRY(place_fixed(l));
     EBB_TRY(place_states(l));
     EBB_TRY(place_slices(l, false, &loop->read));
@@ -296,8 +288,7 @@ ebb_status ebb_loop_plan(ebb_call *call, ebb_arena *arena, const ebb_graph *g, e
     ebb_arena scratch = {0};
     layout l = {.arena = arena, .scratch = &scratch, .g = g, .n = n};
     l.loop = EBB_NEW(arena, ebb_loop, 1);
-    if (l.loop == NULL)
-        return ebb_error_memory();
+    EBB_GOT(l.loop);
     l.loop->before = EBB_STREAM_OF_NO_NAME;
     ebb_status status = lay_out(&l, setting);
     ebb_arena_fini(&scratch);

@@ -115,8 +115,7 @@ static ebb_status find_mapped(ruler *r, ebb_memory *m, ebb_arena *arena, ebb_are
     const ebb_graph *g = r->g;
     bool *shares = EBB_NEW(scratch, bool, g->value_count + (size_t)1);
     m->mapped = EBB_NEW(arena, ebb_value, g->initializer_count + 1);
-    if (shares == NULL || m->mapped == NULL)
-        return ebb_error_memory();
+    EBB_GOT(shares && m->mapped);
     for (uint32_t v = 1; v < g->value_count; v++)
         if (root_of(r, v) != v)
             shares[root_of(r, v)] = true;
@@ -140,8 +139,7 @@ static ebb_status weigh_mapped(const ruler *r, ebb_memory *m, ebb_arena *arena)
     if (all == 0)
         return NULL;
     uint64_t *live = EBB_NEW(arena, uint64_t, (size_t)r->last + 2);
-    if (live == NULL)
-        return ebb_error_memory();
+    EBB_GOT(live);
     for (uint32_t p = 0; p <= r->last; p++)
         live[p] = all;
     m->places[EBB_PLACE_MAPPED].live = live;
@@ -362,13 +360,11 @@ static ebb_status list_tensors(ruler *r, ebb_memory *m, ebb_arena *arena,
     m->tensors = EBB_NEW(arena, ebb_memory_tensor, most + 1);
     m->tensor_of = EBB_NEW(arena, uint32_t, g->value_count + (size_t)1);
     m->workspace_of = EBB_NEW(arena, uint32_t, g->node_count + (size_t)1);
-    if (m->tensors == NULL || m->tensor_of == NULL || m->workspace_of == NULL)
-        return ebb_error_memory();
+    EBB_GOT(m->tensors && m->tensor_of && m->workspace_of);
     if (r->away_count > 0) {
         m->away = EBB_NEW(arena, ebb_memory_away, r->away_count);
         m->away_of = EBB_NEW(arena, uint32_t, g->value_count + (size_t)1);
-        if (m->away == NULL || m->away_of == NULL)
-            return ebb_error_memory();
+        EBB_GOT(m->away && m->away_of);
     }
     EBB_TRY(take_groups(r, m));
     for (uint32_t v = 1; v < g->value_count; v++)
@@ -444,10 +440,8 @@ static ebb_status weigh(ebb_memory *m, ebb_arena *arena, const ebb_graph *g,
     r.seen_value = EBB_NEW(scratch, bool, values);
     r.seen_root = EBB_NEW(scratch, bool, values);
     r.elsewhere = EBB_NEW(scratch, bool, values);
-    if (m->live == NULL || r.parent == NULL || r.birth == NULL || r.death == NULL ||
-        r.bytes == NULL || r.holds == NULL || r.first == NULL || r.seen_value == NULL ||
-        r.seen_root == NULL || r.elsewhere == NULL)
-        return ebb_error_memory();
+    EBB_GOT(m->live && r.parent && r.birth && r.death && r.bytes && r.holds && r.first &&
+            r.seen_value && r.seen_root && r.elsewhere);
 
     for (uint32_t v = 0; v < values; v++)
         r.parent[v] = v;

@@ -4,7 +4,6 @@
 #include "exec/weigh/traffic.h"
 #include "kernels/kernels.h"
 #include "onnx/graph/infer.h"
-#include "onnx/graph/place.h"
 #include "onnx/graph/scan.h"
 
 #include <stdlib.h>

@@ -99,8 +99,7 @@ static ebb_status sort_out(packer *p)
 {
     uint64_t alignment = p->options.alignment;
     p->pieces = EBB_NEW(p->scratch, ebb_piece, p->count + 1);
-    if (p->pieces == NULL)
-        return ebb_error_memory();
+    EBB_GOT(p->pieces);
     for (size_t i = 0; i < p->count; i++) {
         ebb_interval *v = &p->intervals[i];
         uint64_t size = (v->size + alignment - 1) / alignment * alignment;
@@ -147,8 +146,7 @@ static ebb_status find_bound(packer *p)
 {
     event *events = EBB_NEW(p->scratch, event, 2 * (size_t)p->piece_count + 1);
     uint64_t live = 0, most = 0, padding = 0, end = 0;
-    if (events == NULL)
-        return ebb_error_memory();
+    EBB_GOT(events);
     for (uint32_t i = 0; i < p->piece_count; i++) {
         const ebb_piece *z = &p->pieces[i];
         events[2 * (size_t)i] = (event){z->lower, i, true};
@@ -181,8 +179,7 @@ static ebb_status check_fixed(const packer *p)
 {
     ebb_piece *list = EBB_NEW(p->scratch, ebb_piece, p->piece_count + 1);
     size_t count = 0;
-    if (list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(list);
     for (uint32_t i = 0; i < p->piece_count; i++)
         if (p->pieces[i].fixed)
             list[count++] = p->pieces[i];
@@ -208,8 +205,7 @@ static ebb_status ask(packer *p, uint64_t capacity, double share, ebb_verdict *v
 {
     ebb_budget part = ebb_budget_part(&p->budget, share);
     uint64_t *offsets = EBB_NEW(p->scratch, uint64_t, p->piece_count);
-    if (offsets == NULL)
-        return ebb_error_memory();
+    EBB_GOT(offsets);
     EBB_TRY(ebb_pack_exact(verdict, offsets, p->pieces, p->piece_count, p->options.alignment,
                            capacity, &part));
     p->budget.steps = part.steps;
@@ -333,16 +329,14 @@ static ebb_status pack(ebb_packing *packing, packer *p)
     if (p->piece_count > 0) {
         uint64_t enough = find_enough(p);
         p->greedy = ebb_greedy_new(p->pieces, p->piece_count, p->scratch);
-        if (p->greedy == NULL)
-            return ebb_error_memory();
+        EBB_GOT(p->greedy);
         p->budget = (ebb_budget){.most = order_steps};
         if (p->options.time_ns != 0)
             p->budget = (ebb_budget){UINT64_C(0), UINT64_MAX, ebb_now_ns() + p->options.time_ns};
         uint64_t stop = p->options.capacity != 0 && enough > p->bound ? enough : p->bound;
         ebb_greedy_orders(p->greedy, stop, &p->budget);
         take_greedy(p);
-        if (p->offsets == NULL)
-            return ebb_error_memory();
+        EBB_GOT(p->offsets);
         EBB_TRY(improve(p, enough));
     }
     for (uint32_t i = 0; i < p->piece_count; i++)

@@ -39,8 +39,7 @@ static ebb_status note_gap(gaps *all, ebb_arena *scratch, const ebb_graph *g, eb
         if (strcmp(all->list[i].op, op) == 0)
             found = &all->list[i];
     if (found == NULL) {
-        if (!ebb_arena_grow(scratch, &all->list, all->count, &all->capacity, sizeof *all->list))
-            return ebb_error_memory();
+        EBB_GOT(ebb_arena_grow(scratch, &all->list, all->count, &all->capacity, sizeof *all->list));
         found = &all->list[all->count];
         *found = (gap){.op = op};
         /* The sentence without its trail, and without the label that we show anyway. */
@@ -51,8 +50,7 @@ static ebb_status note_gap(gaps *all, ebb_arena *scratch, const ebb_graph *g, eb
             text += length + 1 + strspn(text + length + 1, " ");
         found->reason = ebb_arena_printf(scratch, "%.*s%s%s", (int)strcspn(text, "\n"), text,
                                          domain[0] != '\0' ? "; domain " : "", domain);
-        if (found->reason == NULL)
-            return ebb_error_memory();
+        EBB_GOT(found->reason);
         all->count++;
     }
     if (found->count < SHOWN_LABELS)
@@ -157,8 +155,7 @@ static ebb_status make_calls(ebb_plan *plan, ebb_arena *arena, ebb_arena *passin
     const ebb_rates *rates = backends[0]->device->rates();
     const ebb_allowance allowance = ebb_allowance_of(plan->g->model);
     uint32_t *at = EBB_NEW(scratch, uint32_t, plan->g->node_count + 1);
-    if (at == NULL)
-        return ebb_error_memory();
+    EBB_GOT(at);
     EBB_EACH_NODE(plan->g, n) {
         ebb_call *call = &plan->calls[plan->count];
         bool goes = passing != NULL && ebb_node_of(plan->g, n)->tile_rows == 0;
@@ -194,8 +191,7 @@ static ebb_status pack_tensors(ebb_plan *plan, ebb_arena *arena, ebb_arena *scra
 {
     const ebb_memory *m = &plan->memory;
     plan->intervals = EBB_NEW(arena, ebb_interval, m->tensor_count + 1);
-    if (plan->intervals == NULL)
-        return ebb_error_memory();
+    EBB_GOT(plan->intervals);
     for (size_t i = 0; i < m->tensor_count; i++) {
         const ebb_memory_tensor *t = &m->tensors[i];
         plan->intervals[i] = (ebb_interval){t->birth, t->death + 1, t->bytes, 0};
@@ -215,8 +211,7 @@ static ebb_status pack_away(ebb_plan *plan, ebb_arena *arena, ebb_arena *scratch
         return NULL;
     plan->away = EBB_NEW(arena, ebb_interval, m->away_count);
     ebb_interval *list = EBB_NEW(scratch, ebb_interval, m->away_count);
-    if (plan->away == NULL || list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(plan->away && list);
     for (int place = 0; place < EBB_PLACE_COUNT; place++) {
         const uint64_t peak = m->places[place].peak_bytes;
         const ebb_pack_options options = {.alignment = place == EBB_PLACE_DISK ? EBB_DISK_ALIGN
@@ -253,8 +248,7 @@ static ebb_status drop_calls(ebb_plan *plan, ebb_arena *arena)
 {
     const ebb_call *calls = plan->calls;
     plan->kernels = EBB_NEW(arena, const ebb_kernel *, plan->count + (size_t)1);
-    if (plan->kernels == NULL)
-        return ebb_error_memory();
+    EBB_GOT(plan->kernels);
     for (uint32_t p = 0; p < plan->count; p++)
         plan->kernels[p] = calls[p].kernel;
     release_calls(plan);
@@ -272,14 +266,12 @@ static ebb_status estimate(ebb_plan *plan, ebb_arena *arena, ebb_arena *passing,
     plan->order = EBB_NEW(arena, ebb_node, nodes + 1);
     plan->calls = EBB_NEW(arena, ebb_call, nodes + 1);
     plan->workspace_bytes = EBB_NEW(arena, size_t, g->node_count + 1);
-    if (plan->order == NULL || plan->calls == NULL || plan->workspace_bytes == NULL)
-        return ebb_error_memory();
+    EBB_GOT(plan->order && plan->calls && plan->workspace_bytes);
     gaps without = {0};
     EBB_TRY(make_calls(plan, arena, passing, scratch, &without));
     if (without.nodes != 0) {
         *missing = describe_gaps(&without, arena);
-        if (*missing == NULL)
-            return ebb_error_memory();
+        EBB_GOT(*missing);
     }
     if (passing != NULL)
         EBB_TRY(drop_calls(plan, arena));

@@ -44,8 +44,7 @@ static ebb_status prepare(ebb_call *c)
     if (count <= UINT32_MAX && ebb_size_mul(&size, count, sizeof b->pieces[0]) &&
         ebb_size_add(&size, size, sizeof *b))
         b = ebb_alloc(size);
-    if (b == NULL)
-        return ebb_error_memory();
+    EBB_GOT(b);
     b->count = (uint32_t)count;
     for (size_t i = 0; i < count; i++) {
         const size_t at = i * EBB_MOVER_PIECE, left = bytes - at;

@@ -39,8 +39,7 @@ EBB_API ebb_status ebb_group_join(ebb_group **group)
     if (where == NULL && !ebb_mpi_is_here())
         return NULL;
     ebb_group *g = ebb_alloc(sizeof *g);
-    if (g == NULL)
-        return ebb_error_memory();
+    EBB_GOT(g);
     ebb_status status = where != NULL ? ebb_shared_join(g, where) : ebb_mpi_join(g);
     if (status == NULL) {
         choose_gpu(where != NULL ? g->rank : ebb_mpi_place());

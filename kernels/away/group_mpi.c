@@ -151,8 +151,7 @@ ebb_status ebb_mpi_join(ebb_group *group)
     const ebb_mpi *mpi;
     EBB_TRY(open_object(&mpi, l));
     side *s = ebb_alloc(sizeof *s);
-    if (s == NULL)
-        return ebb_error_memory();
+    EBB_GOT(s);
     const char *why = mpi->join(&rank, &ranks);
     ebb_status status =
         why != NULL ? ebb_error(EBB_USAGE, "%s: %s", l->title, why) : check(l, ranks);

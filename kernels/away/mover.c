@@ -16,7 +16,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -375,8 +374,7 @@ static ebb_status open_all(ebb_mover *m, const ebb_mover_plan *plan)
     m->sums = ebb_alloc((plan->spot_count + 1) * sizeof *m->sums);
     const size_t length = strlen(plan->folder) + 1;
     m->folder = ebb_alloc(length);
-    if (m->spots == NULL || m->sums == NULL || m->folder == NULL)
-        return ebb_error_memory();
+    EBB_GOT(m->spots && m->sums && m->folder);
     memcpy(m->folder, plan->folder, length);
     m->unchecked = plan->unchecked;
     if (plan->spot_count > 0)
@@ -403,8 +401,7 @@ ebb_status ebb_mover_open(ebb_mover **mover, const ebb_mover_plan *plan)
 {
     *mover = NULL;
     ebb_mover *m = ebb_alloc(sizeof *m);
-    if (m == NULL)
-        return ebb_error_memory();
+    EBB_GOT(m);
     *m = (ebb_mover){.file = -1};
     (void)pthread_mutex_init(&m->lock, NULL);
     (void)pthread_cond_init(&m->changed, NULL);

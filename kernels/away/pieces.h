@@ -17,9 +17,7 @@
 #include "kernels/away/group.h"
 #include "kernels/kernels.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 typedef struct ebb_hands ebb_hands;
 struct ebb_hands {
@@ -41,6 +39,4 @@ ebb_status ebb_pieces_workspace(const ebb_call *c, size_t *bytes);
 /* Whatever of it the call is; EBB_RUNTIME where the group has another number of processes. */
 ebb_status ebb_pieces_run(const ebb_call *c, const ebb_hands *h);
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

@@ -7,9 +7,7 @@
 #include "kernels/math/philox.h"
 #include "onnx/words/einsum.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 /* Fills *e by the call's equation and inputs; NULL where these and the output fit each other, else
  * why not. */
@@ -75,6 +73,4 @@ EBB_BOTH uint32_t ebb_sketch_word(const ebb_sketch *s, int64_t row, int64_t i)
     return ebb_philox_block(s->seed, s->step, s->stream, at / 4).word[at % 4];
 }
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

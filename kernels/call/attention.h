@@ -11,9 +11,7 @@
 
 #include "kernels/kernels.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 typedef struct ebb_attention_mask { /* broadcast over [heads..., s, t] */
     int64_t stride[EBB_MAX_RANK];   /* elements; 0 along what it is broadcast over */
@@ -52,6 +50,4 @@ int64_t ebb_attention_row(const ebb_attention *a, const ebb_attention_mask *m, i
 void ebb_attention_kept(uint8_t *kept, const ebb_attention *a, const int64_t *key, int64_t first,
                         int64_t count);
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

@@ -12,9 +12,7 @@
 
 #include "kernels/kernels.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 typedef struct ebb_groups {
     int64_t rows, inner, group, groups, row_bytes;
@@ -68,6 +66,4 @@ ebb_low_bit ebb_low_bit_of(const ebb_call *call);
  * same as those of gradient, scales and maps. Operands are row-major and static already. */
 const char *ebb_low_bit_misfit(const ebb_call *call);
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

@@ -7,9 +7,7 @@
 
 #include "kernels/kernels.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 enum { EBB_AXES = 3 };
 
@@ -84,6 +82,4 @@ static inline int64_t ebb_place_of_tap(const ebb_geometry *w, const int64_t at[E
     return (i0 * w->wide[1] + i1) * w->wide[2] + i2;
 }
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

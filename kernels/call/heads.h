@@ -9,9 +9,7 @@
 #include "kernels/math/words.h"
 #include "kernels/kernels.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 /* ---- Attention ---- */
 
@@ -123,6 +121,4 @@ const char *ebb_rotation_misfit(const ebb_call *c);
 /* The misfit of any operator of this file, by the call's. */
 const char *ebb_any_heads_misfit(const ebb_call *c);
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

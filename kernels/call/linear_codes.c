@@ -1,8 +1,6 @@
 /* linear_codes.c: the operands of quantisation with a scale, checked for all back ends. */
 #include "kernels/call/linear_codes.h"
 
-#include <string.h>
-
 #include "kernels/operand.h"
 
 /* ---- which scale ---- */

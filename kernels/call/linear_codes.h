@@ -18,9 +18,7 @@
 #include "kernels/kernels.h"
 #include "onnx/words/frozen.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 /* Which scale an element has. */
 typedef enum ebb_scale_kind {
@@ -87,6 +85,4 @@ static inline int64_t ebb_experts_next(const int64_t *of, int64_t rows, int64_t 
     return row;
 }
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

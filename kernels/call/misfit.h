@@ -7,9 +7,7 @@
 
 #include "kernels/operand.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 /* Losses of one input or two. */
 const char *ebb_loss_misfit(const ebb_call *c);
@@ -49,6 +47,4 @@ const char *ebb_few_bit_misfit(const ebb_call *c);
 const char *ebb_reverse_sequence_misfit(const ebb_call *c);
 const char *ebb_lrn_misfit(const ebb_call *c);
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

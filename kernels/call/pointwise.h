@@ -3,9 +3,7 @@
 
 #include "kernels/kernels.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 typedef enum ebb_formula {
 #define POINTWISE(op, ...) EBB_FORMULA_##op,
@@ -25,7 +23,6 @@ typedef enum ebb_formula_kind {
 enum { EBB_ANY, EBB_REALS, EBB_WHOLES, EBB_NUMBERS, EBB_FLAGS, EBB_ALL = 7 };
 enum { EBB_FORMULA_INPUTS = 4 }; /* at most, of a formula */
 
-// clang-format off
 /* X(...) where a row's dtypes have floats, integers or bools among them, else nothing. */
 #define EBB_REALS_OF_REALS(X, ...) X(__VA_ARGS__)
 #define EBB_REALS_OF_NUMBERS(X, ...) X(__VA_ARGS__)
@@ -45,7 +42,6 @@ enum { EBB_FORMULA_INPUTS = 4 }; /* at most, of a formula */
 #define EBB_FLAGS_OF_WHOLES(X, ...)
 #define EBB_FLAGS_OF_NUMBERS(X, ...)
 #define EBB_FLAGS_OF_ANY(X, ...)
-// clang-format on
 
 typedef struct ebb_formula_row {
     ebb_formula_kind kind;
@@ -71,6 +67,4 @@ const char *ebb_formula_misfit(const ebb_call *c, bool halves);
 /* Are the scalars behind the tensors of a ONE or a PAIR scalars? */
 ebb_status ebb_formula_check(const ebb_call *c, ebb_formula formula);
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

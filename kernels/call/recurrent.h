@@ -8,9 +8,7 @@
 #include "kernels/kernels.h"
 #include "kernels/math/recurrent_cell.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 /* Of RNN, GRU, LSTM, LSTMTraining and their gradients. Returns NULL, or why this is none that we
  * can run: operands that contradict each other are found here, so loops may trust the result. */
@@ -40,6 +38,4 @@ EBB_BOTH int64_t ebb_recurrent_state(const ebb_recurrent *s, int64_t d, int64_t 
     return s->batch_first ? b * s->directions + d : d * s->batch + b;
 }
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

@@ -7,9 +7,7 @@
 #include "kernels/math/words.h"
 #include "kernels/kernels.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 typedef struct ebb_transforms { /* of many lines, by their places in X and Y */
     int64_t n, bins;            /* length of a transform; coefficients that are wanted of it */
@@ -80,6 +78,4 @@ EBB_BOTH double ebb_mel_weight(int64_t j, int64_t left, int64_t middle, int64_t 
     return 0;
 }
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

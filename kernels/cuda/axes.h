@@ -10,10 +10,6 @@
 
 #include "kernels/cuda/cuda.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct ebb_cuda_axes { /* merged, innermost first */
     int32_t rank;
     uint32_t narrow; /* indices fit in 32 bits: divisions are cheap */
@@ -81,7 +77,3 @@ static inline bool ebb_cuda_axes_split(const ebb_type *x, const bool *goes, ebb_
     }
     return along;
 }
-
-#ifdef __cplusplus
-}
-#endif

@@ -44,8 +44,7 @@ static ebb_status open_queue(void **opened)
 {
     *opened = NULL;
     ebb_cuda_queue *q = (ebb_cuda_queue *)ebb_alloc(sizeof *q);
-    if (q == NULL)
-        return ebb_error_memory();
+    EBB_GOT(q);
     memset(q, 0, sizeof *q);
     ebb_status status = ebb_gpu_open(&q->stream);
     void *step = NULL;
@@ -180,8 +179,7 @@ static ebb_status mark(void *opened)
     if (q->mark_count == q->mark_capacity) {
         uint32_t capacity = q->mark_capacity > 0 ? 2 * q->mark_capacity : 256;
         void **more = (void **)ebb_alloc(capacity * sizeof *more);
-        if (more == NULL)
-            return ebb_error_memory();
+        EBB_GOT(more);
         memset(more, 0, capacity * sizeof *more);
         if (q->mark_capacity > 0)
             memcpy(more, q->marks, q->mark_capacity * sizeof *more);
@@ -248,8 +246,7 @@ static ebb_status visit(void *opened, ebb_status (*work)(void *, uint64_t), void
     if (v != NULL)
         return ebb_gpu_visit(stream_now(q), go, v);
     v = (ebb_cuda_visit *)ebb_alloc(sizeof *v);
-    if (v == NULL)
-        return ebb_error_memory();
+    EBB_GOT(v);
     v->next = q->visits;
     v->queue = q;
     v->work = work;
@@ -395,13 +392,9 @@ void ebb_cuda_walk_make(ebb_cuda_walk *w, const ebb_type *out, const ebb_type *c
     X(cudnn_conv) X(cudnn_norm) X(cudnn_pool) X(cudnn_attention) X(cudnn_heads)
 #define DESCRIBED ebb_cudnn_described_names
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 LIBRARY_FAMILIES(EBB_CUDA_DECLARE)
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END
 
 static ebb_status describe(const char *name)
 {
@@ -467,14 +460,10 @@ static void libraries(char *text, size_t size)
 static const ebb_family families[] = {LIBRARY_FAMILIES(FAMILY) EBB_CUDA_LIBRARIES(FAMILY)
                                           EBB_CUDA_FAMILIES(FAMILY){NULL, NULL}};
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 extern const ebb_backend ebb_backend_cuda;
 extern const ebb_plugin ebb_plugin_table;
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END
 
 static const ebb_tile_parts parts = {ebb_cuda_add_tile, ebb_cuda_batch_norm_rows};
 

@@ -18,8 +18,7 @@ ebb_status ebb_cuda_find_started(ebb_cuda_queue *q, const void *memory, ebb_cuda
     if (s != NULL || memory != NULL)
         return NULL;
     s = (ebb_cuda_started *)ebb_alloc(sizeof *s);
-    if (s == NULL)
-        return ebb_error_memory();
+    EBB_GOT(s);
     memset(s, 0, sizeof *s);
     s->next = q->started;
     *found = q->started = s;
@@ -99,9 +98,7 @@ void ebb_cuda_beside_close(ebb_cuda_queue *q)
         ebb_gpu_close(q->ways[way]);
 }
 
-// clang-format off
 const ebb_kernel ebb_cuda_beside[] = {
     {.name = "cuda.wait", .op = EBB_OP_WAIT, .dtypes = ebb_call_any_bits, .run = wait_for},
 };
-// clang-format on
 EBB_CUDA_COUNT(beside)

@@ -10,9 +10,7 @@
 #include "kernels/cuda/runtime.h"
 #include "kernels/operand.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 // clang-format off
 #define EBB_CUDA_FAMILIES(X) X(pointwise) X(conv) X(pool) X(recurrent) X(move) X(move_shape) \
@@ -254,6 +252,4 @@ EBB_GPU_INLINE bool ebb_cuda_inside(ebb_cuda_step *step, uint32_t position, int6
     return false;
 }
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

@@ -339,8 +339,7 @@ static ebb_status prepare(ebb_call *c)
         return NULL;
     read_operands(c, &a);
     prepared *state = (prepared *)ebb_alloc(sizeof *state);
-    if (state == NULL)
-        return ebb_error_memory();
+    EBB_GOT(state);
     memset(state, 0, sizeof *state);
     c->state = state;
     const uint64_t step = (uint64_t)(a.block * a.inner) * ebb_element_bytes(&c->in[X].type);

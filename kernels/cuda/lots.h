@@ -7,10 +7,6 @@
 
 #include "kernels/cuda/gpu.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { EBB_LOT = 8 };
 
 /* Lanes that share a group of so many elements: 1, 2, 4 .. 32. */
@@ -52,7 +48,3 @@ EBB_GPU_INLINE uint64_t ebb_lot_get(const uint8_t *from, uint32_t bits, int64_t 
         lot |= (uint64_t)from[b] << 8 * b;
     return lot;
 }
-
-#ifdef __cplusplus
-}
-#endif

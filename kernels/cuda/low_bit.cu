@@ -39,11 +39,7 @@ typedef struct low_bit_many {
     uint32_t end[PARTS], count;
 } low_bit_many;
 
-#if defined(__cplusplus)
 static_assert(sizeof(low_bit_many) <= EBB_MANY_PARAMETERS, "more than a kernel's parameters");
-#else
-_Static_assert(sizeof(low_bit_many) <= EBB_MANY_PARAMETERS, "more than a kernel's parameters");
-#endif
 
 enum { TABLE = 2 * EBB_LOW_BIT_CODES }; /* levels, then boundaries, of a state */
 

@@ -9,6 +9,8 @@
  */
 #pragma once
 
+#include <assert.h>
+
 #include "kernels/cuda/cuda.h"
 
 enum { EBB_MANY_PARAMETERS = 4096 };

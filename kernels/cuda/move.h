@@ -13,9 +13,7 @@
 
 #include "kernels/cuda/cuda.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 /* 16 bytes that are moved at once. */
 typedef struct ebb_cuda_wide {
@@ -124,6 +122,4 @@ EBB_GPU_INLINE int64_t ebb_cuda_index(const ebb_cuda_indices *x, int64_t i, int6
 ebb_status ebb_cuda_take(const ebb_call *c, void *y, const void *x, const ebb_span *s,
                          const ebb_cuda_indices *index, int64_t count, size_t size);
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

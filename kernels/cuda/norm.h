@@ -74,9 +74,7 @@ static inline bool ebb_cuda_batch_norm_trains(const ebb_call *c)
 }
 
 /* ebb_tile_parts of the back end. */
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 ebb_status ebb_cuda_add_tile(const ebb_call *call, ebb_dtype dtype, int64_t n, void *to,
                              const void *from);
 ebb_status ebb_cuda_batch_norm_rows(const ebb_call *tile, const ebb_call *whole, void *dx);
@@ -84,6 +82,4 @@ ebb_status ebb_cuda_batch_norm_rows(const ebb_call *tile, const ebb_call *whole,
 /* Where a library has normalised in training: the running and the saved statistics that the call
  * wants, of the batch's mean and 1 / sqrt(variance + epsilon), float32 a channel. */
 ebb_status ebb_cuda_batch_norm_finish(const ebb_call *c, const float *mean, const float *inv_std);
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

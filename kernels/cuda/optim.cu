@@ -36,11 +36,7 @@ typedef struct optim_args {
     optim_tensor tensor[TENSORS];
 } optim_args;
 
-#if defined(__cplusplus)
 static_assert(sizeof(optim_args) <= EBB_MANY_PARAMETERS, "more than a kernel's parameters");
-#else
-_Static_assert(sizeof(optim_args) <= EBB_MANY_PARAMETERS, "more than a kernel's parameters");
-#endif
 
 typedef struct optim_share { /* of a thread: every EBB_THREADS-th from first on */
     const optim_tensor *t;

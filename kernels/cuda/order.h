@@ -11,9 +11,7 @@
 
 #include "kernels/cuda/cuda.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 typedef struct ebb_cuda_order {
     const uint32_t *key, *position;
@@ -50,6 +48,4 @@ EBB_GPU_INLINE uint32_t ebb_block_before(uint32_t v, uint32_t *shared, uint32_t 
     return before;
 }
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

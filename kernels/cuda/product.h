@@ -14,9 +14,7 @@
 
 #include "kernels/cuda/fuse/group.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 typedef struct ebb_cuda_product {
     void *y; /* [batches, m, n], dense but for y_row */
@@ -82,6 +80,4 @@ static inline uint32_t ebb_cuda_align_of(uint64_t n)
     return align;
 }
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

@@ -22,9 +22,7 @@
 #include "kernels/cuda/product.h"
 #include "kernels/call/recurrent.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 typedef struct ebb_recurrent_args { /* of a launch, in one direction of one call */
     ebb_recurrent s;
@@ -186,6 +184,4 @@ EBB_GPU_INLINE int64_t ebb_recurrent_fed_column(const ebb_recurrent *s)
     return 2 * s->hidden;
 }
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

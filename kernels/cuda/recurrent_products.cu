@@ -666,8 +666,7 @@ ebb_status ebb_cuda_recurrent_prepare(ebb_call *c, ebb_recurrent_work work)
     if (ebb_cuda_products_by == NULL || c->in[0].data == NULL)
         return NULL;
     ebb_recurrent_chosen *chosen = (ebb_recurrent_chosen *)ebb_alloc(sizeof *chosen);
-    if (chosen == NULL)
-        return ebb_error_memory();
+    EBB_GOT(chosen);
     memset(chosen, 0, sizeof *chosen);
     c->state = chosen;
     read_call(&r, c, EBB_RECURRENT_CHOOSES);

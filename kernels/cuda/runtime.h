@@ -8,9 +8,7 @@
 
 #include "kernels/device.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 typedef enum ebb_gpu_way { EBB_TO_DEVICE, EBB_TO_HOST, EBB_ON_DEVICE } ebb_gpu_way;
 
@@ -67,6 +65,4 @@ ebb_status ebb_gpu_follow(void *stream, void *mark);
 
 ebb_status ebb_gpu_facts(ebb_device_facts *facts); /* allocated_bytes is left alone */
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

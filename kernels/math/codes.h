@@ -10,10 +10,6 @@
 
 #include "kernels/math/words.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { EBB_CODES_WHOLE = 8 }; /* a multiple of so many codes ends with a byte */
 
 /* The first code of a byte clears the rest of it. */
@@ -38,7 +34,3 @@ EBB_BOTH uint32_t ebb_code_get(const uint8_t *codes, unsigned bits, int64_t i)
     int64_t first = i * (int64_t)bits;
     return (uint32_t)codes[first / 8] >> (first % 8) & ((1u << bits) - 1u);
 }
-
-#ifdef __cplusplus
-}
-#endif

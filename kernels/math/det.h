@@ -8,10 +8,6 @@
 
 #include "kernels/math/words.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Gauss's elimination with the largest pivot of each column. */
 EBB_BOTH double ebb_determinant(double *m, int64_t n)
 {
@@ -155,7 +151,3 @@ EBB_BOTH void ebb_adjugate_whole(const ebb_factors *f, double *a)
             for (int64_t k = j + 1; k < n; k++)
                 a[i * n + j] -= a[i * n + k] * f->m[k * n + j];
 }
-
-#ifdef __cplusplus
-}
-#endif

@@ -10,10 +10,6 @@
 
 #include "kernels/math/words.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef enum ebb_cell { EBB_CELL_RNN, EBB_CELL_GRU, EBB_CELL_LSTM } ebb_cell;
 
 typedef enum ebb_squash { /* the activations that the standard names, in the order of its list */
@@ -157,7 +153,3 @@ EBB_BOTH void ebb_lstm_element_back(double da[4], const ebb_recurrent *s, const 
     da[3] = c * e->in.y * e->fresh.d;
     *gc = c * e->forget.y + da[0] * peep[0] + da[2] * peep[2];
 }
-
-#ifdef __cplusplus
-}
-#endif

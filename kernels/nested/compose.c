@@ -224,8 +224,7 @@ static void release(ebb_call *c)
 static ebb_status prepare(ebb_call *c)
 {
     composed *k = ebb_alloc(sizeof *k);
-    if (k == NULL)
-        return ebb_error_memory();
+    EBB_GOT(k);
     memset(k, 0, sizeof *k);
     c->state = k;
     EBB_TRY(build(k, c));

@@ -16,8 +16,7 @@ ebb_status ebb_nested_copy(ebb_call *call, const ebb_call *from, ebb_arena *aren
     *call = ebb_nested_make(from);
     call->in = EBB_NEW(arena, ebb_operand, from->input_count + (size_t)1);
     call->out = EBB_NEW(arena, ebb_operand, from->output_count + (size_t)1);
-    if (call->in == NULL || call->out == NULL)
-        return ebb_error_memory();
+    EBB_GOT(call->in && call->out);
     memcpy(call->in, from->in, from->input_count * sizeof *call->in);
     memcpy(call->out, from->out, from->output_count * sizeof *call->out);
     return NULL;

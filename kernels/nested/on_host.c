@@ -35,8 +35,7 @@ static ebb_status build(on_host *h, const ebb_call *c)
     h->call.queue = NULL;
     h->in_at = EBB_NEW(&h->arena, size_t, c->input_count + (size_t)1);
     h->out_at = EBB_NEW(&h->arena, size_t, c->output_count + (size_t)1);
-    if (h->in_at == NULL || h->out_at == NULL)
-        return ebb_error_memory();
+    EBB_GOT(h->in_at && h->out_at);
     EBB_TRY(ebb_nested_room(&h->call, host, &room));
     for (uint32_t i = 0; i < c->input_count; i++)
         fits =
@@ -73,8 +72,7 @@ static void point(on_host *h)
 static ebb_status prepare(ebb_call *c)
 {
     on_host *h = ebb_alloc(sizeof *h);
-    if (h == NULL)
-        return ebb_error_memory();
+    EBB_GOT(h);
     *h = (on_host){.queue = c->queue, .device = (*c->backends)->device};
     c->state = h;
     EBB_TRY(build(h, c));

@@ -221,8 +221,7 @@ static ebb_status build(stream *s, const ebb_call *c)
 static ebb_status workspace(const ebb_call *c, size_t *bytes)
 {
     stream *s = ebb_alloc(sizeof *s);
-    if (s == NULL)
-        return ebb_error_memory();
+    EBB_GOT(s);
     *s = (stream){0};
     ebb_status status = build(s, c);
     *bytes = s->bytes;
@@ -260,8 +259,7 @@ static ebb_status prepare_piece(const stream *s, piece *p, const ebb_call *c)
 static ebb_status prepare(ebb_call *c)
 {
     stream *s = ebb_alloc(sizeof *s);
-    if (s == NULL)
-        return ebb_error_memory();
+    EBB_GOT(s);
     *s = (stream){0};
     c->state = s;
     EBB_TRY(build(s, c));

@@ -75,8 +75,7 @@ static ebb_status widen_constant(widened *w, ebb_operand *o)
         return NULL;
     ebb_tensor *wide = EBB_NEW(&w->arena, ebb_tensor, 1);
     float *data = EBB_NEW(&w->arena, float, (size_t)n + 1);
-    if (wide == NULL || data == NULL)
-        return ebb_error_memory();
+    EBB_GOT(wide && data);
     for (int64_t i = 0; i < n; i++) // the file's bytes lie where they happen to
         data[i] = (float)ebb_tensor_double(t, i);
     *wide = (ebb_tensor){.type = o->type, .data = data, .bytes = (size_t)n * sizeof(float)};
@@ -95,8 +94,7 @@ static ebb_status cut_operand(widened *w, ebb_operand *o, int64_t units)
     if (o->constant == NULL || ebb_is_narrow(&o->type))
         return NULL;
     ebb_tensor *same = EBB_NEW(&w->arena, ebb_tensor, 1);
-    if (same == NULL)
-        return ebb_error_memory();
+    EBB_GOT(same);
     *same = *o->constant;
     same->type = o->type;
     o->constant = same;
@@ -139,8 +137,7 @@ static ebb_status lay_out(widened *w, const ebb_call *c)
     w->bytes = 0;
     w->in_at = EBB_NEW(&w->arena, size_t, c->input_count + (size_t)1);
     w->out_at = EBB_NEW(&w->arena, size_t, c->output_count + (size_t)1);
-    if (w->in_at == NULL || w->out_at == NULL)
-        return ebb_error_memory();
+    EBB_GOT(w->in_at && w->out_at);
     for (uint32_t i = 0; i < c->input_count; i++)
         if (widens_in(c, i))
             fits = fits && ebb_size_room(&w->in_at[i], &w->bytes, w->slot->most.in[i].bytes, align);
@@ -173,8 +170,7 @@ static ebb_status build(widened *w, const ebb_call *c)
 {
     w->cut = ebb_cut_find(c);
     w->slot = EBB_NEW(&w->arena, calls, w->cut.slots);
-    if (w->slot == NULL)
-        return ebb_error_memory();
+    EBB_GOT(w->slot);
     memset(w->slot, 0, w->cut.slots * sizeof *w->slot);
     const ebb_threads_before before = enter(w);
     ebb_status status = make_slots(w, c);
@@ -356,8 +352,7 @@ static ebb_status prepare_slots(widened *w, ebb_call *c)
 static ebb_status prepare(ebb_call *c)
 {
     widened *w = ebb_alloc(sizeof *w);
-    if (w == NULL)
-        return ebb_error_memory();
+    EBB_GOT(w);
     *w = (widened){0};
     c->state = w;
     size_t bytes = 0;

@@ -15,7 +15,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -104,8 +103,7 @@ static int open_beneath(int folder, const char *location)
 static ebb_status add_absent(ebb_mapping **list)
 {
     ebb_mapping *m = ebb_alloc(sizeof *m);
-    if (m == NULL)
-        return ebb_error_memory();
+    EBB_GOT(m);
     *m = (ebb_mapping){.older = *list, .absent = true};
     *list = m;
     return NULL;

@@ -42,8 +42,7 @@ static ebb_status read_shape(ebb_type *type, ebb_names *names, const Onnx__Tenso
         } else if (dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM &&
                    dim->dim_param[0] != '\0') {
             type->symbols[i] = ebb_names_intern(names, dim->dim_param, strlen(dim->dim_param));
-            if (type->symbols[i].i == 0)
-                return ebb_error_memory();
+            EBB_GOT(type->symbols[i].i != 0);
         }
     }
     return NULL;
@@ -132,8 +131,7 @@ static ebb_status read_typed(ebb_tensor *tensor, ebb_arena *arena, const Onnx__T
         return ebb_error(EBB_REJECTED, "has %zu numbers where its shape wants %zu", list.count,
                          wanted);
     unsigned char *made = ebb_arena_alloc(arena, tensor->bytes);
-    if (made == NULL)
-        return ebb_error_memory();
+    EBB_GOT(made);
     const unsigned char *from = list.data;
     for (size_t i = 0; i < list.count; i++) // little-endian hosts alone: tensor.h reads so, too
         memcpy(made + i * list.made_bytes, from + i * list.entry_bytes, list.made_bytes);
@@ -184,8 +182,7 @@ static ebb_status read_external(ebb_tensor *tensor, ebb_arena *arena, const ebb_
     if (location == NULL)
         return ebb_error(EBB_REJECTED, "is external but names no file");
     tensor->location = kept_name(arena, files, location);
-    if (tensor->location == NULL)
-        return ebb_error_memory();
+    EBB_GOT(tensor->location);
     EBB_TRY(read_number(&tensor->offset, entry_of(proto, "offset"), "offset"));
     EBB_TRY(read_number(&tensor->length, entry_of(proto, "length"), "length"));
     if (entry_of(proto, "length") != NULL && tensor->length != tensor->bytes)
@@ -271,8 +268,7 @@ static ebb_status read_tensor(ebb_tensor *tensor, const char **name, ebb_arena *
     if (tensor->data == NULL)
         return NULL;
     void *copy = ebb_arena_alloc(arena, tensor->bytes); // the mapping goes, the bytes stay
-    if (copy == NULL)
-        return ebb_error_memory();
+    EBB_GOT(copy);
     tensor->data = memcpy(copy, tensor->data, tensor->bytes);
     return NULL;
 }

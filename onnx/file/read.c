@@ -9,8 +9,7 @@ static ebb_status read_imports(ebb_reader *r, ebb_import **list, size_t *list_co
                                Onnx__OperatorSetIdProto *const *protos, size_t count)
 {
     *list = EBB_NEW(r->arena, ebb_import, count);
-    if (*list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(*list);
     for (size_t i = 0; i < count; i++) {
         EBB_TRY(ebb_reader_name(r, &(*list)[i].domain, protos[i]->domain));
         (*list)[i].version = protos[i]->version;
@@ -71,8 +70,7 @@ static ebb_status read_function(ebb_reader *r, ebb_function *f, const void *part
     EBB_TRY(
         read_imports(r, &f->imports, &f->import_count, proto->opset_import, proto->n_opset_import));
     f->attrs = EBB_NEW(r->arena, ebb_str, proto->n_attribute);
-    if (f->attrs == NULL)
-        return ebb_error_memory();
+    EBB_GOT(f->attrs);
     for (size_t i = 0; i < proto->n_attribute; i++)
         EBB_TRY(ebb_reader_name(r, &f->attrs[i], proto->attribute[i]));
     f->attr_count = proto->n_attribute;
@@ -101,8 +99,7 @@ static ebb_status read_functions(ebb_reader *r, ebb_encoded whole)
     ebb_model *m = r->model;
     m->function_capacity = ebb_wire_count(whole, EBB_MODEL_FUNCTIONS);
     m->functions = EBB_NEW(r->arena, ebb_function, m->function_capacity);
-    if (m->functions == NULL)
-        return ebb_error_memory();
+    EBB_GOT(m->functions);
     return ebb_reader_parts(r, m->graph, whole, EBB_MODEL_FUNCTIONS,
                             &onnx__function_proto__descriptor,
                             EBB_FIELD(EBB_FUNCTION_NODE) | EBB_FIELD(EBB_FUNCTION_DEFAULT) |
@@ -125,8 +122,7 @@ static ebb_status read_initialization(ebb_reader *r, ebb_encoded whole,
                       "reading training_info[0].initialization"));
     size_t count = info->n_initialization_binding;
     m->init_bindings = EBB_NEW(r->arena, struct ebb_init_binding, count);
-    if (m->init_bindings == NULL)
-        return ebb_error_memory();
+    EBB_GOT(m->init_bindings);
     for (size_t i = 0; i < count; i++) {
         const Onnx__StringStringEntryProto *entry = info->initialization_binding[i];
         struct ebb_init_binding *b = &m->init_bindings[i];
@@ -263,8 +259,7 @@ static ebb_status read_file(ebb_model *m, const char *path)
     m->folder = slash == NULL   ? "."
                 : slash == path ? "/"
                                 : ebb_arena_printf(&m->arena, "%.*s", (int)(slash - path), path);
-    if (m->path == NULL || m->folder == NULL)
-        return ebb_error_memory();
+    EBB_GOT(m->path && m->folder);
     EBB_TRY(ebb_mapping_open(&m->mappings, path));
     const ebb_mapping *file = m->mappings;
     ebb_status status = read_bytes(m, file->data, file->bytes);

@@ -198,8 +198,7 @@ static ebb_status read_initializer(ebb_reader *r, ebb_graph *g, const void *part
     const Onnx__TensorProto *t = (const Onnx__TensorProto *)(const void *)message;
     ebb_tensor *tensor = EBB_NEW(r->arena, ebb_tensor, 1);
     ebb_value v;
-    if (tensor == NULL)
-        return ebb_error_memory();
+    EBB_GOT(tensor);
     ebb_status status = ebb_proto_tensor(tensor, r->arena, &r->files, t, part);
     if (status != NULL)
         return ebb_reader_placed(status, "initializer", t->name);
@@ -219,8 +218,7 @@ static ebb_status read_sparse(ebb_reader *r, ebb_graph *g, const Onnx__GraphProt
         if (s->values == NULL || is_blank(s->values->name))
             return ebb_error(EBB_REJECTED, "sparse initializer %zu has no name", i);
         ebb_tensor *t = EBB_NEW(r->arena, ebb_tensor, 1);
-        if (t == NULL)
-            return ebb_error_memory();
+        EBB_GOT(t);
         if (s->n_dims > EBB_MAX_RANK)
             return ebb_error(EBB_REJECTED, "sparse initializer '%.100s': rank %zu is above %d",
                              s->values->name, s->n_dims, EBB_MAX_RANK);
@@ -273,11 +271,9 @@ static char *terminated(ebb_reader *r, const ProtobufCBinaryData *bytes)
 static ebb_status read_strings(ebb_reader *r, ebb_attr *attr, const Onnx__AttributeProto *proto)
 {
     const char **list = EBB_NEW(r->arena, const char *, proto->n_strings);
-    if (list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(list);
     for (size_t i = 0; i < proto->n_strings; i++)
-        if ((list[i] = terminated(r, &proto->strings[i])) == NULL)
-            return ebb_error_memory();
+        EBB_GOT((list[i] = terminated(r, &proto->strings[i])) != NULL);
     attr->strings = list;
     attr->count = (uint32_t)proto->n_strings;
     return NULL;
@@ -290,8 +286,7 @@ static ebb_status read_graphs(ebb_reader *r, ebb_graph *g, ebb_attr *attr, ebb_e
     uint32_t i = 0;
     attr->count = (uint32_t)ebb_wire_count(whole, field);
     ebb_graph **list = EBB_NEW(r->arena, ebb_graph *, attr->count);
-    if (list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(list);
     for (const void *part; (part = ebb_wire_next(whole, field, &at)) != NULL; i++) {
         EBB_TRY(ebb_graph_new(&list[i], r->model, g));
         EBB_TRY(ebb_reader_graph(r, list[i], part));
@@ -329,8 +324,7 @@ static ebb_status read_attr_value(ebb_reader *r, ebb_graph *g, ebb_attr *attr, e
         if (proto->t == NULL)
             return ebb_error(EBB_REJECTED, "holds no tensor");
         ebb_tensor *tensor = EBB_NEW(r->arena, ebb_tensor, 1);
-        if (tensor == NULL)
-            return ebb_error_memory();
+        EBB_GOT(tensor);
         attr->tensor = tensor;
         return ebb_proto_tensor(tensor, r->arena, &r->files, proto->t,
                                 first_part(whole, EBB_ATTRIBUTE_TENSOR));
@@ -504,8 +498,7 @@ static ebb_status read_node_props(ebb_reader *r, ebb_graph *g, ebb_node n,
 static ebb_status find_slots(ebb_reader *r, ebb_graph *g, const Onnx__NodeProto *node)
 {
     size_t count = node->n_input + node->n_output;
-    if (!ebb_arena_grow(&r->scratch, &r->slots, count, &r->slot_capacity, sizeof *r->slots))
-        return ebb_error_memory();
+    EBB_GOT(ebb_arena_grow(&r->scratch, &r->slots, count, &r->slot_capacity, sizeof *r->slots));
     for (size_t i = 0; i < count; i++) {
         const char *name = i < node->n_input ? node->input[i] : node->output[i - node->n_input];
         r->slots[i] = EBB_NO_VALUE;
@@ -581,8 +574,7 @@ static ebb_status check_captures(const ebb_graph *g, const uint8_t *made, ebb_no
 static ebb_status check_all_captures(ebb_reader *r, const ebb_graph *g)
 {
     uint8_t *made = EBB_NEW(&r->scratch, uint8_t, g->node_count);
-    if (made == NULL)
-        return ebb_error_memory();
+    EBB_GOT(made);
     EBB_EACH_NODE(g, n) {
         const ebb_node_info *info = ebb_node_of(g, n);
         for (uint32_t a = 0; a < info->attr_count; a++)

@@ -161,8 +161,7 @@ static ebb_status find_target(ebb_sink *s)
         return NULL;
     }
     s->target = joined(s->path, strlen(s->path), "");
-    if (s->target == NULL)
-        return ebb_error_memory();
+    EBB_GOT(s->target);
     for (int links = 0; follow(&s->target);)
         if (++links > MOST_LINKS) {
             errno = ELOOP;
@@ -249,14 +248,12 @@ static ebb_status open_file(ebb_sink *s)
     char tail[sizeof mark + sizeof drawn];
     EBB_TRY(find_target(s));
     s->buffer = ebb_alloc(BUFFER_BYTES);
-    if (s->buffer == NULL)
-        return ebb_error_memory();
+    EBB_GOT(s->buffer);
     if (s->is_stream)
         return open_stream(s);
     (void)snprintf(tail, sizeof tail, "%s%s", mark, drawn);
     s->temporary = joined(s->target, strlen(s->target), tail);
-    if (s->temporary == NULL)
-        return ebb_error_memory();
+    EBB_GOT(s->temporary);
     remove_dead(s->target);
     if (make_temporary(s) && fchmod(s->fd, mode_for(s->target)) == 0)
         return NULL;

@@ -77,17 +77,14 @@ static ebb_status refuse(const walk *w, size_t at, const char *what)
 static ebb_status reserve(walk *w, size_t bytes)
 {
     size_t least;
-    if (!ebb_size_add(&least, w->slim_bytes, bytes))
-        return ebb_error_memory();
+    EBB_GOT(ebb_size_add(&least, w->slim_bytes, bytes));
     if (least <= w->slim_capacity)
         return NULL;
     size_t capacity = w->slim_capacity > 0 ? w->slim_capacity : 4096;
     while (capacity < least)
-        if (!ebb_size_mul(&capacity, capacity, 2))
-            return ebb_error_memory();
+        EBB_GOT(ebb_size_mul(&capacity, capacity, 2));
     uint8_t *slim = ebb_realloc(w->slim, capacity);
-    if (slim == NULL)
-        return ebb_error_memory();
+    EBB_GOT(slim);
     w->slim = slim;
     w->slim_capacity = capacity;
     return NULL;
@@ -411,8 +408,7 @@ static void restore_fields(ProtobufCMessage *m, const uint8_t *bytes)
 static ebb_status make_walk(walk **w, const void *bytes, size_t size)
 {
     *w = ebb_alloc(sizeof **w);
-    if (*w == NULL)
-        return ebb_error_memory();
+    EBB_GOT(*w);
     memset(*w, 0, offsetof(walk, stack));
     (*w)->bytes = bytes;
     (*w)->size = size;

@@ -164,12 +164,10 @@ static ebb_status add_bodies(ebb_writer *w, ebb_model *host, Onnx__FunctionProto
             if (has_function(w->model, ebb_op_row_of((ebb_op)op)))
                 continue;
             ebb_function *f = EBB_NEW(&host->arena, ebb_function, 1);
-            if (f == NULL)
-                return ebb_error_memory();
+            EBB_GOT(f);
             EBB_TRY(read_body(w, host, (ebb_op)op, f));
             list[*count] = make_function(w, f);
-            if (list[(*count)++] == NULL)
-                return ebb_error_memory();
+            EBB_GOT(list[(*count)++]);
         }
     }
     return NULL;
@@ -181,11 +179,9 @@ static ebb_status set_functions(ebb_writer *w, Onnx__ModelProto *proto, ebb_mode
     size_t count = 0;
     Onnx__FunctionProto **list =
         EBB_WRITER_NEW(w, Onnx__FunctionProto *, m->function_count + EBB_OP_COUNT);
-    if (list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(list);
     for (size_t i = 0; i < m->function_count; i++)
-        if ((list[count++] = make_function(w, &m->functions[i])) == NULL)
-            return ebb_error_memory();
+        EBB_GOT((list[count++] = make_function(w, &m->functions[i])) != NULL);
     EBB_TRY(add_bodies(w, host, list, &count));
     proto->functions = list;
     proto->n_functions = count;
@@ -310,8 +306,7 @@ static ebb_status make_model(ebb_writer *w, Onnx__ModelProto **model, ebb_model 
     const ebb_model *m = w->model;
     Onnx__ModelProto *proto = EBB_WRITER_MESSAGE(w, Onnx__ModelProto, model_proto, NULL, 0);
     ProtobufCMessage *was;
-    if (proto == NULL)
-        return ebb_error_memory();
+    EBB_GOT(proto);
     if (m->origin != NULL) {
         EBB_TRY(ebb_wire_part(&was, &w->kept, &onnx__model_proto__descriptor, file_of(w),
                               EBB_MODEL_PARTS));
@@ -319,8 +314,7 @@ static ebb_status make_model(ebb_writer *w, Onnx__ModelProto **model, ebb_model 
         *proto = *w->was;
     }
     proto->graph = ebb_writer_frame(w, m->graph);
-    if (proto->graph == NULL)
-        return ebb_error_memory();
+    EBB_GOT(proto->graph);
     ebb_arena_take(&w->kept, &w->arena);
     ebb_writer_count(w, proto->graph);
     set_training(w, proto); // whose graph has operators with bodies, too
@@ -398,8 +392,7 @@ static ebb_status look_around(ebb_writer *w, const char *path, const char **data
                              : ebb_arena_printf(&w->kept, "%.*s", (int)(slash - path), path);
     const char *data_name = ebb_arena_printf(&w->kept, "%s.data", base);
     w->absent_name = ebb_arena_printf(&w->kept, "%s.absent", base);
-    if (folder == NULL || data_name == NULL || w->absent_name == NULL)
-        return ebb_error_memory();
+    EBB_GOT(folder && data_name && w->absent_name);
     w->keeps_external = same_folder(folder, w->model->folder);
     w->data_name = ebb_writer_free_name(w, data_name);
     *data_path = w->data_name == NULL
@@ -466,8 +459,7 @@ static ebb_status write_model(const ebb_model *model, const char *path, const eb
 {
     ebb_writer *w = ebb_alloc(sizeof *w);
     ebb_model *host = NULL;
-    if (w == NULL)
-        return ebb_error_memory();
+    EBB_GOT(w);
     *w = (ebb_writer){.model = model, .changed = ebb_writer_changed(model->graph)};
     ebb_status status = ebb_model_new(&host, 0);
     if (status == NULL)

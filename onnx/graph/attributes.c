@@ -6,8 +6,7 @@
 static ebb_status set_attr(ebb_graph *g, ebb_node n, ebb_attr attr)
 {
     ebb_str name = ebb_graph_intern(g, attr.name);
-    if (name.i == 0)
-        return ebb_error_memory();
+    EBB_GOT(name.i != 0);
     attr.name = ebb_text(g, name);
     return ebb_node_set_attr(g, n, &attr);
 }
@@ -29,8 +28,7 @@ ebb_status ebb_node_set_attr(ebb_graph *g, ebb_node n, const ebb_attr *attr)
         at++;
     const bool is_new = at == info->attr_count;
     ebb_attr *list = copy_attrs(g, info, is_new);
-    if (list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(list);
     list[at] = *attr;
     info->attr = list;
     info->attr_count += is_new;
@@ -50,8 +48,7 @@ ebb_status ebb_node_set_float(ebb_graph *g, ebb_node n, const char *name, double
 ebb_status ebb_node_set_string(ebb_graph *g, ebb_node n, const char *name, const char *s)
 {
     char *copy = ebb_arena_strdup(&g->model->arena, s);
-    if (copy == NULL)
-        return ebb_error_memory();
+    EBB_GOT(copy);
     return set_attr(
         g, n, (ebb_attr){.name = name, .type = EBB_ATTR_STRING, .s = copy, .s_bytes = strlen(s)});
 }
@@ -60,8 +57,7 @@ ebb_status ebb_node_set_ints(ebb_graph *g, ebb_node n, const char *name, const i
                              uint32_t count)
 {
     int64_t *copy = EBB_NEW(&g->model->arena, int64_t, count);
-    if (copy == NULL)
-        return ebb_error_memory();
+    EBB_GOT(copy);
     if (count > 0)
         memcpy(copy, list, count * sizeof *list);
     return set_attr(g, n,
@@ -73,8 +69,7 @@ ebb_status ebb_node_drop_attr(ebb_graph *g, ebb_node n, const char *name)
     ebb_node_info *info = ebb_node_of(g, n);
     ebb_attr *list = copy_attrs(g, info, 0);
     uint32_t kept = 0;
-    if (list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(list);
     for (uint32_t i = 0; i < info->attr_count; i++)
         if (strcmp(info->attr[i].name, name) != 0)
             list[kept++] = info->attr[i];
@@ -114,8 +109,7 @@ ebb_status ebb_node_set_attrs(ebb_graph *g, ebb_node n, const ebb_attr *list, ui
     if (!equal_attrs(shared, list, count)) {
         const ebb_node_info given = {.attr = list, .attr_count = count};
         const ebb_attr *copy = copy_attrs(g, &given, 0);
-        if (copy == NULL)
-            return ebb_error_memory();
+        EBB_GOT(copy);
         *shared = (ebb_attrs){copy, count};
     }
     info->attr = shared->list;
@@ -135,8 +129,7 @@ const char *ebb_props_get(const ebb_graph *g, const ebb_props *props, const char
 
 ebb_status ebb_props_add(ebb_graph *g, ebb_props *props, ebb_prop prop)
 {
-    if (!ebb_grow_list(g, &props->list, props->count, &props->capacity, sizeof *props->list))
-        return ebb_error_memory();
+    EBB_GOT(ebb_grow_list(g, &props->list, props->count, &props->capacity, sizeof *props->list));
     props->list[props->count++] = prop;
     return NULL;
 }
@@ -144,8 +137,7 @@ ebb_status ebb_props_add(ebb_graph *g, ebb_props *props, ebb_prop prop)
 ebb_status ebb_props_set(ebb_graph *g, ebb_props *props, const char *key, const char *value)
 {
     ebb_prop p = {ebb_graph_intern(g, key), ebb_graph_intern(g, value)};
-    if (p.key.i == 0 || p.value.i == 0)
-        return ebb_error_memory();
+    EBB_GOT(p.key.i != 0 && p.value.i != 0);
     for (size_t i = 0; i < props->count; i++) {
         if (props->list[i].key.i != p.key.i)
             continue;

@@ -152,12 +152,10 @@ static ebb_status stamp(ebb_build *b, ebb_node n, const char *op_name)
     ebb_node_info *info = ebb_node_of(b->g, n);
     info->phase = (uint8_t)b->phase;
     info->name = node_name(b, n, op_name);
-    if (info->name.i == 0)
-        return ebb_error_memory();
+    EBB_GOT(info->name.i != 0);
     if (b->phase == EBB_BACKWARD) { // the mark by which ONNX Runtime's tools tell backward nodes
         info->doc = ebb_graph_intern(b->g, "Backward pass");
-        if (info->doc.i == 0)
-            return ebb_error_memory();
+        EBB_GOT(info->doc.i != 0);
     }
     if (b->pass != NULL)
         return ebb_props_set(b->g, &info->props, "ebb.pass", b->pass);

@@ -23,8 +23,7 @@ ebb_status ebb_captures_move(ebb_graph *body, const char *from, const char *to)
         return ebb_value_rename(body, old, to);
     if ((ebb_value_of(body, taken)->flags & EBB_IS_OUTER) == 0) {
         ebb_str fresh = ebb_graph_fresh(body, to);
-        if (fresh.i == 0)
-            return ebb_error_memory();
+        EBB_GOT(fresh.i != 0);
         EBB_TRY(ebb_value_rename(body, taken, ebb_text(body, fresh)));
         return ebb_value_rename(body, old, to);
     }
@@ -111,8 +110,7 @@ ebb_status ebb_bodies_own(ebb_graph *g, ebb_node n)
         if (!is_body(&attr))
             continue;
         ebb_graph **list = EBB_NEW(&g->model->arena, ebb_graph *, attr.count);
-        if (list == NULL)
-            return ebb_error_memory();
+        EBB_GOT(list);
         for (uint32_t k = 0; k < attr.count; k++)
             EBB_TRY(ebb_graph_copy(&list[k], g, attr.graphs[k]));
         attr.graphs = list;

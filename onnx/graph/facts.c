@@ -90,8 +90,7 @@ static ebb_status keep(ebb_facts *facts, ebb_value v, const learned *l)
         return NULL;
     ebb_fact *fact = EBB_NEW(facts->arena, ebb_fact, 1);
     ebb_fact_item *items = EBB_NEW(facts->arena, ebb_fact_item, (size_t)l->count + 1);
-    if (fact == NULL || items == NULL)
-        return ebb_error_memory();
+    EBB_GOT(fact && items);
     memcpy(items, l->items, (size_t)l->count * sizeof *items);
     *fact = (ebb_fact){.items = items,
                        .count = l->count,
@@ -103,13 +102,11 @@ static ebb_status keep(ebb_facts *facts, ebb_value v, const learned *l)
             return NULL;
     int64_t dims[1] = {l->count};
     ebb_tensor *t = EBB_NEW(facts->arena, ebb_tensor, 1);
-    if (t == NULL)
-        return ebb_error_memory();
+    EBB_GOT(t);
     t->type = ebb_type_tensor((ebb_dtype)type->dtype, type->rank, dims);
     t->bytes = (size_t)l->count * (ebb_dtype_bits((ebb_dtype)type->dtype) / 8);
     unsigned char *bytes = ebb_arena_alloc(facts->arena, t->bytes + 1);
-    if (bytes == NULL)
-        return ebb_error_memory();
+    EBB_GOT(bytes);
     for (int i = 0; i < l->count; i++) {
         int64_t wide = l->items[i].value;
         int32_t narrow = (int32_t)wide;

@@ -3,7 +3,6 @@
 #include "onnx/graph/change.h"
 
 #include <assert.h>
-#include <stdio.h>
 
 #include "onnx/graph/scan.h"
 
@@ -142,8 +141,7 @@ static const ebb_type *share_type(ebb_graph *g, const ebb_type *type)
 ebb_status ebb_value_set_type(ebb_graph *g, ebb_value v, const ebb_type *type)
 {
     const ebb_type *shared = share_type(g, type);
-    if (shared == NULL)
-        return ebb_error_memory();
+    EBB_GOT(shared);
     ebb_value_of(g, v)->type = shared;
     return NULL;
 }
@@ -154,9 +152,7 @@ ebb_status ebb_value_add(ebb_graph *g, ebb_value *value, const char *name, const
     ebb_value v = {(uint32_t)g->value_count};
     uint32_t at, block = ebb_block_of(v.i, &at);
     const ebb_type *shared = type == NULL ? &ebb_type_unknown : share_type(g, type);
-    if (fresh.i == 0 || shared == NULL || !MAKE_BLOCK(g, g->values, block) ||
-        !ebb_name_make_room(g))
-        return ebb_error_memory();
+    EBB_GOT(fresh.i != 0 && shared && MAKE_BLOCK(g, g->values, block) && ebb_name_make_room(g));
     g->values[block][at] = (ebb_value_info){.type = shared};
     g->value_count++;
     ebb_name_take(g, v, fresh);
@@ -169,8 +165,8 @@ static ebb_status add_use(ebb_graph *g, ebb_value v, ebb_node n, uint32_t slot)
     if (v.i == 0)
         return NULL;
     ebb_value_info *info = ebb_value_of(g, v);
-    if (!ebb_grow_list(g, &info->uses, info->use_count, &info->use_capacity, sizeof *info->uses))
-        return ebb_error_memory();
+    EBB_GOT(
+        ebb_grow_list(g, &info->uses, info->use_count, &info->use_capacity, sizeof *info->uses));
     info->uses[info->use_count++] = (ebb_use){n, slot};
     return NULL;
 }
@@ -236,8 +232,7 @@ ebb_status ebb_node_add(ebb_graph *g, ebb_node *node, ebb_node before, const cha
         !MAKE_BLOCK(g, g->nodes, block))
         return ebb_error_memory();
     info.in = EBB_NEW(&g->model->arena, ebb_value, (size_t)in_count + out_count);
-    if (info.in == NULL)
-        return ebb_error_memory();
+    EBB_GOT(info.in);
     info.out = info.in + in_count;
     if (in_count > 0)
         memcpy(info.in, in, in_count * sizeof *in);
@@ -286,8 +281,7 @@ static ebb_status extend(ebb_graph *g, ebb_value **list, uint32_t *count, uint32
     if (slot < *count)
         return NULL;
     ebb_value *longer = EBB_NEW(&g->model->arena, ebb_value, slot + 1);
-    if (longer == NULL)
-        return ebb_error_memory();
+    EBB_GOT(longer);
     if (*count > 0)
         memcpy(longer, *list, *count * sizeof **list);
     *list = longer;
@@ -319,8 +313,7 @@ ebb_status ebb_node_set_output(ebb_graph *g, ebb_node n, uint32_t slot, ebb_valu
     EBB_TRY(extend(g, &info->out, &info->out_count, slot));
     if (info->over != NULL && info->out_count > before) {
         uint8_t *over = EBB_NEW(&g->model->arena, uint8_t, info->out_count);
-        if (over == NULL)
-            return ebb_error_memory();
+        EBB_GOT(over);
         memcpy(over, info->over, before);
         info->over = over;
     }
@@ -360,8 +353,7 @@ ebb_status ebb_node_set_over(ebb_graph *g, ebb_node n, uint32_t output, uint32_t
     assert(output < info->out_count && input < info->in_count && input < 255);
     if (info->over == NULL) {
         info->over = EBB_NEW(&g->model->arena, uint8_t, info->out_count);
-        if (info->over == NULL)
-            return ebb_error_memory();
+        EBB_GOT(info->over);
     }
     info->over[output] = (uint8_t)(input + 1);
     return NULL;

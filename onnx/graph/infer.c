@@ -21,8 +21,7 @@ static ebb_status show(ebb_infer *c, const ebb_graph *g, ebb_node n, ebb_facts *
     const ebb_type **in = EBB_NEW(scratch, const ebb_type *, info->in_count);
     const ebb_tensor **constant = EBB_NEW(scratch, const ebb_tensor *, info->in_count);
     ebb_type *out = EBB_NEW(scratch, ebb_type, info->out_count);
-    if (in == NULL || constant == NULL || out == NULL)
-        return ebb_error_memory();
+    EBB_GOT(in && constant && out);
     for (uint32_t i = 0; i < info->in_count; i++) {
         ebb_value v = info->in[i];
         if (v.i == 0)

@@ -30,16 +30,14 @@ static void take_off_list(ebb_value *list, size_t *count, ebb_value v)
 
 ebb_status ebb_graph_add_input(ebb_graph *g, ebb_value v)
 {
-    if (!put_on_list(g, &g->inputs, &g->input_count, &g->input_capacity, v))
-        return ebb_error_memory();
+    EBB_GOT(put_on_list(g, &g->inputs, &g->input_count, &g->input_capacity, v));
     ebb_value_of(g, v)->flags |= EBB_IS_INPUT;
     return NULL;
 }
 
 ebb_status ebb_graph_add_output(ebb_graph *g, ebb_value v)
 {
-    if (!put_on_list(g, &g->outputs, &g->output_count, &g->output_capacity, v))
-        return ebb_error_memory();
+    EBB_GOT(put_on_list(g, &g->outputs, &g->output_count, &g->output_capacity, v));
     ebb_value_of(g, v)->flags |= EBB_IS_OUTPUT;
     return NULL;
 }
@@ -83,8 +81,7 @@ static const ebb_tensor *share_tensor(ebb_model *m, const ebb_tensor *t)
 ebb_status ebb_value_set_tensor(ebb_graph *g, ebb_value v, const ebb_tensor *tensor)
 {
     const ebb_tensor *shared = share_tensor(g->model, tensor);
-    if (shared == NULL)
-        return ebb_error_memory();
+    EBB_GOT(shared);
     ebb_value_of(g, v)->tensor = shared;
     return ebb_value_set_type(g, v, &tensor->type);
 }
@@ -106,8 +103,7 @@ ebb_status ebb_value_point(ebb_graph *g, ebb_value v, const void *data)
 static ebb_status initialize(ebb_graph *g, ebb_value v, ebb_role role)
 {
     EBB_TRY(ebb_value_point(g, v, NULL));
-    if (!put_on_list(g, &g->initializers, &g->initializer_count, &g->initializer_capacity, v))
-        return ebb_error_memory();
+    EBB_GOT(put_on_list(g, &g->initializers, &g->initializer_count, &g->initializer_capacity, v));
     ebb_value_info *info = ebb_value_of(g, v);
     info->role = (uint8_t)role;
     info->flags |= EBB_IS_INITIALIZER;
@@ -125,8 +121,7 @@ ebb_status ebb_graph_add_initializer(ebb_graph *g, ebb_value *value, const char 
     if (data == NULL)
         return NULL;
     void *copy = ebb_arena_alloc(&g->model->arena, bytes);
-    if (copy == NULL)
-        return ebb_error_memory();
+    EBB_GOT(copy);
     if (bytes > 0)
         memcpy(copy, data, bytes);
     return ebb_value_point(g, *value, copy);
@@ -212,9 +207,8 @@ ebb_status ebb_graph_bind(ebb_graph *g, ebb_value state, ebb_value next)
     ebb_value_info *info = ebb_value_of(g, state);
     if (info->binding == 0) {
         const ebb_binding *old = g->bindings;
-        if (!ebb_arena_grow(&g->model->arena, &g->bindings, g->binding_count, &g->binding_capacity,
-                            sizeof *g->bindings))
-            return ebb_error_memory();
+        EBB_GOT(ebb_arena_grow(&g->model->arena, &g->bindings, g->binding_count,
+                               &g->binding_capacity, sizeof *g->bindings));
         if (old != g->bindings)
             ebb_arena_drop(&g->model->arena, old);
         g->bindings[g->binding_count++] = (ebb_binding){.state = state};

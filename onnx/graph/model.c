@@ -1,21 +1,17 @@
 /* model.c: the model that a graph hangs on: lifetime, imports, deep copy. */
 #include "onnx/graph/graph.h"
 
-#include <stdlib.h>
-
 #include "onnx/words/map.h"
 
 ebb_status ebb_graph_new(ebb_graph **graph, ebb_model *model, ebb_graph *outer)
 {
     ebb_graph *g = EBB_NEW(&model->arena, ebb_graph, 1);
-    if (g == NULL)
-        return ebb_error_memory();
+    EBB_GOT(g);
     g->model = model;
     g->outer = outer;
     g->nodes[0] = EBB_NEW(&model->arena, ebb_node_info, EBB_BLOCK_LEAST);
     g->values[0] = EBB_NEW(&model->arena, ebb_value_info, EBB_BLOCK_LEAST);
-    if (g->nodes[0] == NULL || g->values[0] == NULL)
-        return ebb_error_memory();
+    EBB_GOT(g->nodes[0] && g->values[0]);
     g->node_count = g->value_count = 1; // the list's head, and "none"
     g->values[0]->type = &ebb_type_unknown;
     *graph = g;
@@ -24,8 +20,7 @@ ebb_status ebb_graph_new(ebb_graph **graph, ebb_model *model, ebb_graph *outer)
 
 static ebb_status set_up(ebb_model *model, int64_t opset)
 {
-    if (!ebb_names_init(&model->names, &model->arena))
-        return ebb_error_memory();
+    EBB_GOT(ebb_names_init(&model->names, &model->arena));
     model->ir_version = 10;
     model->path = model->folder = "";
     EBB_TRY(ebb_graph_new(&model->graph, model, NULL));
@@ -35,8 +30,7 @@ static ebb_status set_up(ebb_model *model, int64_t opset)
 ebb_status ebb_model_new(ebb_model **model, int64_t opset)
 {
     ebb_model *m = ebb_alloc(sizeof *m);
-    if (m == NULL)
-        return ebb_error_memory();
+    EBB_GOT(m);
     memset(m, 0, sizeof *m);
     ebb_status status = set_up(m, opset);
     if (status != NULL) {
@@ -77,9 +71,8 @@ ebb_status ebb_model_import(ebb_model *model, const char *domain, int64_t versio
     if (ebb_model_opset(model, domain) != 0)
         return NULL;
     ebb_str name = ebb_names_intern(&model->names, domain, strlen(domain));
-    if (name.i == 0 || !ebb_arena_grow(&model->arena, &model->imports, model->import_count,
-                                       &model->import_capacity, sizeof *model->imports))
-        return ebb_error_memory();
+    EBB_GOT(name.i != 0 && ebb_arena_grow(&model->arena, &model->imports, model->import_count,
+                                          &model->import_capacity, sizeof *model->imports));
     model->imports[model->import_count++] = (ebb_import){name, version};
     return NULL;
 }
@@ -148,8 +141,7 @@ static ebb_status copy_attr_graphs(ebb_attr *attr, ebb_model *model, ebb_graph *
     if (attr->graphs == NULL)
         return NULL;
     ebb_graph **list = EBB_NEW(&model->arena, ebb_graph *, attr->count);
-    if (list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(list);
     for (uint32_t i = 0; i < attr->count; i++)
         EBB_TRY(copy_graph(&list[i], model, g, attr->graphs[i]));
     attr->graphs = list;
@@ -263,8 +255,7 @@ static ebb_status copy_model(ebb_model *m, const ebb_model *from)
 ebb_status ebb_model_copy(ebb_model **copy, const ebb_model *model)
 {
     ebb_model *m = ebb_alloc(sizeof *m);
-    if (m == NULL)
-        return ebb_error_memory();
+    EBB_GOT(m);
     memset(m, 0, sizeof *m);
     ebb_status status = copy_model(m, model);
     if (status != NULL) {

@@ -98,13 +98,11 @@ ebb_str ebb_graph_fresh(ebb_graph *g, const char *base)
 ebb_status ebb_value_rename(ebb_graph *g, ebb_value v, const char *name)
 {
     ebb_str s = ebb_graph_intern(g, name);
-    if (s.i == 0)
-        return ebb_error_memory();
+    EBB_GOT(s.i != 0);
     ebb_value taken = ebb_value_named(g, s);
     if (taken.i != 0 && !ebb_same_value(taken, v))
         return ebb_error(EBB_REJECTED, "value name '%s' is taken", name);
-    if (!ebb_name_make_room(g))
-        return ebb_error_memory();
+    EBB_GOT(ebb_name_make_room(g));
     ebb_str old = ebb_value_of(g, v)->name;
     ebb_name_free(g, v);
     ebb_name_take(g, v, s);

@@ -211,15 +211,13 @@ static ebb_status uses_are_true(const check *c)
     uint32_t *first = EBB_NEW(c->scratch, uint32_t, g->node_count);
     uint8_t *seen;
     uint32_t at = 0;
-    if (first == NULL)
-        return ebb_error_memory();
+    EBB_GOT(first);
     EBB_EACH_NODE(g, n) {
         first[n.i] = at;
         at += ebb_node_of(g, n)->in_count;
     }
     seen = EBB_NEW(c->scratch, uint8_t, (size_t)at + 1);
-    if (seen == NULL)
-        return ebb_error_memory();
+    EBB_GOT(seen);
     EBB_EACH_VALUE(g, v) {
         const ebb_value_info *info = ebb_value_of(g, v);
         if (info->dead)
@@ -283,8 +281,7 @@ static ebb_status bindings_fit(const check *c)
 {
     const ebb_graph *g = c->g;
     uint8_t *bound = EBB_NEW(c->scratch, uint8_t, g->value_count);
-    if (bound == NULL)
-        return ebb_error_memory();
+    EBB_GOT(bound);
     for (size_t i = 0; i < g->binding_count; i++) {
         ebb_value state = g->bindings[i].state, next = g->bindings[i].next;
         if (!value_exists(g, state) || !value_exists(g, next))
@@ -362,8 +359,7 @@ static ebb_status check_all(check *c)
 {
     const ebb_graph *g = c->g;
     c->position = EBB_NEW(c->scratch, uint32_t, g->node_count);
-    if (c->position == NULL)
-        return ebb_error_memory();
+    EBB_GOT(c->position);
     EBB_TRY(list_is_whole(c));
     EBB_EACH_NODE(g, n) {
         EBB_TRY(outputs_are_its_own(c, n));

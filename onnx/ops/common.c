@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 
-#include "onnx/ops/ops.h"
 #include "onnx/graph/shape.h"
 
 /* ---- messages and integers: declared in op.h ---- */
@@ -44,8 +43,7 @@ ebb_status ebb_infer_ints(const ebb_infer *c, const char *attr, uint32_t input,
         !ebb_type_elements(&t->type, &elements) || elements > UINT16_MAX)
         return ebb_infer_error(c, "input %u is not a list of integers", (unsigned)input);
     int64_t *copy = EBB_NEW(c->scratch, int64_t, (size_t)elements + 1);
-    if (copy == NULL)
-        return ebb_error_memory();
+    EBB_GOT(copy);
     for (int64_t i = 0; i < elements; i++)
         copy[i] = ebb_tensor_int(t, i);
     *list = copy;

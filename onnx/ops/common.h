@@ -2,7 +2,7 @@
  * gradient rules. ops/shape.h has the helpers that make types. */
 #pragma once
 
-#include "onnx/graph/build.h"
+#include "onnx/ops/ops.h"
 
 /* ---- inference ---- */
 

@@ -20,9 +20,7 @@
 
 #include "onnx/words/attr.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 typedef enum ebb_op {
     EBB_OP_UNKNOWN = 0, /* kept, planned by its bytes, never run */
@@ -187,6 +185,4 @@ ebb_status ebb_infer_error(const ebb_infer *c, const char *format, ...)
 ebb_status ebb_infer_ints(const ebb_infer *c, const char *attr, uint32_t input,
                           const int64_t **list, uint32_t *count, bool *known);
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

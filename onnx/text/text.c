@@ -5,7 +5,6 @@
  */
 #include "onnx/text/text.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -59,8 +58,7 @@ static ebb_status read_dim(ebb_text_reader *r, ebb_type *type, int axis)
     if (r->token == EBB_TOKEN_NAME || r->token == EBB_TOKEN_QUOTED) {
         if (r->model != NULL && r->word_bytes > 0) {
             type->symbols[axis] = ebb_names_intern(&r->model->names, r->word, r->word_bytes);
-            if (type->symbols[axis].i == 0)
-                return ebb_error_memory();
+            EBB_GOT(type->symbols[axis].i != 0);
         }
         return ebb_text_next(r);
     }
@@ -220,8 +218,7 @@ ebb_status ebb_text_tensor_read(ebb_text_reader *r, ebb_tensor *t)
     if ((uint64_t)count > r->bytes)
         return ebb_text_error(&at, "a tensor of %lld elements has fewer", (long long)count);
     unsigned char *data = ebb_arena_zeroed(r->arena, t->bytes > 0 ? t->bytes : 1, 1);
-    if (data == NULL)
-        return ebb_error_memory();
+    EBB_GOT(data);
     t->data = data;
     for (int64_t i = 0; i < count; i++) {
         if (i > 0)
@@ -268,29 +265,26 @@ static ebb_status read_list_item(ebb_text_reader *r, ebb_attr_type *type, values
                 : r->token == EBB_TOKEN_QUOTED ? EBB_ATTR_STRINGS
                                                : EBB_ATTR_GRAPHS;
     if (*type == EBB_ATTR_INTS) {
-        if (!ebb_arena_grow(a, &list->ints, i, &list->capacity, sizeof *list->ints))
-            return ebb_error_memory();
+        EBB_GOT(ebb_arena_grow(a, &list->ints, i, &list->capacity, sizeof *list->ints));
         return read_int(r, &list->ints[i], "an integer");
     }
     if (*type == EBB_ATTR_FLOATS) {
         double value;
         EBB_TRY(read_double(r, &value, "a number"));
-        if (!ebb_arena_grow(a, &list->floats, i, &list->floats_capacity, sizeof *list->floats))
-            return ebb_error_memory();
+        EBB_GOT(ebb_arena_grow(a, &list->floats, i, &list->floats_capacity, sizeof *list->floats));
         list->floats[i] = (float)value;
         return NULL;
     }
     if (*type == EBB_ATTR_STRINGS) {
         if (r->token != EBB_TOKEN_QUOTED)
             return ebb_text_expected(r, "a string");
-        if (!ebb_arena_grow(a, &list->strings, i, &list->strings_capacity, sizeof *list->strings))
-            return ebb_error_memory();
+        EBB_GOT(
+            ebb_arena_grow(a, &list->strings, i, &list->strings_capacity, sizeof *list->strings));
         list->strings[i] = r->word;
         return ebb_text_next(r);
     }
     if (*type == EBB_ATTR_GRAPHS) {
-        if (!ebb_arena_grow(a, &list->graphs, i, &list->graphs_capacity, sizeof *list->graphs))
-            return ebb_error_memory();
+        EBB_GOT(ebb_arena_grow(a, &list->graphs, i, &list->graphs_capacity, sizeof *list->graphs));
         return ebb_text_graph_read(r, &list->graphs[i]);
     }
     return ebb_text_error(r, "lists of this type of attribute are not supported");
@@ -334,8 +328,7 @@ static ebb_status read_tensor_attr(ebb_text_reader *r, ebb_attr *attr)
 {
     const char *ignored;
     ebb_tensor *t = EBB_NEW(r->arena, ebb_tensor, 1);
-    if (t == NULL)
-        return ebb_error_memory();
+    EBB_GOT(t);
     EBB_TRY(ebb_text_type_read(r, &t->type));
     if (r->token == EBB_TOKEN_NAME || r->token == EBB_TOKEN_QUOTED)
         EBB_TRY(ebb_text_name(r, &ignored, "a name"));
@@ -349,8 +342,7 @@ static ebb_status read_tensor_attr(ebb_text_reader *r, ebb_attr *attr)
 static ebb_status read_graph_attr(ebb_text_reader *r, ebb_attr *attr)
 {
     ebb_graph **graphs = EBB_NEW(r->arena, ebb_graph *, 1);
-    if (graphs == NULL)
-        return ebb_error_memory();
+    EBB_GOT(graphs);
     EBB_TRY(ebb_text_graph_read(r, &graphs[0]));
     attr->graphs = graphs;
     attr->count = 1;
@@ -427,8 +419,8 @@ ebb_status ebb_text_one_attr(ebb_text_reader *r, ebb_text_node *node)
     }
     EBB_TRY(ebb_text_expect(r, '=', "after the name of an attribute"));
     EBB_TRY(ebb_text_attr_read(r, &attr));
-    if (!ebb_arena_grow(r->arena, &node->attr, node->attr_count, &node->attr_capacity, sizeof attr))
-        return ebb_error_memory();
+    EBB_GOT(
+        ebb_arena_grow(r->arena, &node->attr, node->attr_count, &node->attr_capacity, sizeof attr));
     node->attr[node->attr_count++] = attr;
     return NULL;
 }
@@ -452,8 +444,7 @@ static ebb_status read_attrs(ebb_text_reader *r, ebb_text_node *node)
 static ebb_status put_operand(ebb_text_reader *r, ebb_text_operand **list, size_t *count,
                               size_t *capacity, ebb_text_operand operand)
 {
-    if (!ebb_arena_grow(r->arena, list, *count, capacity, sizeof **list))
-        return ebb_error_memory();
+    EBB_GOT(ebb_arena_grow(r->arena, list, *count, capacity, sizeof **list));
     (*list)[(*count)++] = operand;
     return NULL;
 }
@@ -480,8 +471,7 @@ static ebb_status read_op(ebb_text_reader *r, ebb_text_node *node)
         node->domain = node->domain[0] == '\0'
                            ? node->op_name
                            : ebb_arena_printf(r->arena, "%s.%s", node->domain, node->op_name);
-        if (node->domain == NULL)
-            return ebb_error_memory();
+        EBB_GOT(node->domain);
         EBB_TRY(ebb_text_name(r, &node->op_name, "an operator after '.'"));
     }
     if (ebb_text_is(r, ':')) {

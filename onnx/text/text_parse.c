@@ -27,9 +27,8 @@ static ebb_status value_named(ebb_graph *g, ebb_value *v, const char *name)
 /* Gives a value a tensor, and a place among the initializers. */
 static ebb_status make_initializer(ebb_graph *g, ebb_value v, const ebb_tensor *tensor)
 {
-    if (!ebb_arena_grow(&g->model->arena, &g->initializers, g->initializer_count,
-                        &g->initializer_capacity, sizeof *g->initializers))
-        return ebb_error_memory();
+    EBB_GOT(ebb_arena_grow(&g->model->arena, &g->initializers, g->initializer_count,
+                           &g->initializer_capacity, sizeof *g->initializers));
     ebb_value_of(g, v)->flags |= EBB_IS_INITIALIZER;
     g->initializers[g->initializer_count++] = v;
     return ebb_value_set_tensor(g, v, tensor);
@@ -110,8 +109,7 @@ static ebb_status read_values(ebb_text_reader *r, ebb_graph *g, value_list kind,
         if (kind == OUTPUTS)
             EBB_TRY(ebb_graph_add_output(g, v));
         if (seen != NULL) {
-            if (!ebb_arena_grow(r->arena, &seen->list, seen->count, &seen->capacity, sizeof v))
-                return ebb_error_memory();
+            EBB_GOT(ebb_arena_grow(r->arena, &seen->list, seen->count, &seen->capacity, sizeof v));
             seen->list[seen->count++] = v;
         }
         if (!ebb_text_is(r, ','))
@@ -172,8 +170,7 @@ static ebb_status add_node(ebb_text_reader *r, ebb_graph *g, const ebb_text_read
         return ebb_text_error(at, "a node has more than 65535 inputs or outputs");
     ebb_value *in = EBB_NEW(r->arena, ebb_value, node->in_count);
     ebb_value *out = EBB_NEW(r->arena, ebb_value, node->out_count);
-    if (in == NULL || out == NULL)
-        return ebb_error_memory();
+    EBB_GOT(in && out);
     for (size_t i = 0; i < node->in_count; i++)
         EBB_TRY(value_named(g, &in[i], node->in[i].name));
     EBB_TRY(take_outputs(g, at, node, out));
@@ -238,8 +235,7 @@ static ebb_status order_initializers(ebb_text_reader *r, ebb_graph *g, const val
     size_t count = 0, most = g->initializer_count;
     bool *put = EBB_NEW(r->arena, bool, g->value_count);
     ebb_value *list = EBB_NEW(r->arena, ebb_value, most);
-    if (put == NULL || list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(put && list);
     for (size_t i = 0; i < infos->count + most; i++) {
         ebb_value v = i < infos->count ? infos->list[i] : g->initializers[i - infos->count];
         if ((ebb_value_of(g, v)->flags & EBB_IS_INITIALIZER) == 0 || put[v.i])
@@ -318,9 +314,8 @@ static ebb_status read_imports(ebb_text_reader *r, ebb_import **imports, size_t 
             EBB_TRY(ebb_model_import(m, domain, import.version));
         } else {
             import.domain = ebb_names_intern(&m->names, domain, strlen(domain));
-            if (import.domain.i == 0 ||
-                !ebb_arena_grow(&m->arena, imports, *count, capacity, sizeof import))
-                return ebb_error_memory();
+            EBB_GOT(import.domain.i != 0 &&
+                    ebb_arena_grow(&m->arena, imports, *count, capacity, sizeof import));
             (*imports)[(*count)++] = import;
         }
         if (!ebb_text_is(r, ','))
@@ -371,8 +366,7 @@ static ebb_status read_header(ebb_text_reader *r, ebb_function *f, size_t *impor
         } else if (strcmp(key, "domain") == 0 || strcmp(key, "overload") == 0) {
             EBB_TRY(ebb_text_name(r, &text, "a name in quotes"));
             ebb_str s = ebb_names_intern(&r->model->names, text, strlen(text));
-            if (s.i == 0)
-                return ebb_error_memory();
+            EBB_GOT(s.i != 0);
             *(key[0] == 'd' ? &f->domain : &f->overload) = s;
         } else {
             EBB_TRY(ebb_text_next(r));
@@ -399,15 +393,13 @@ static ebb_status read_formals(ebb_text_reader *r, ebb_function *f)
         if (ebb_text_is(r, ':') || ebb_text_is(r, '=')) {
             *r = at;
             EBB_TRY(ebb_text_one_attr(r, &one));
-            if (!ebb_arena_grow(r->arena, &f->defaults, f->default_count, &default_capacity,
-                                sizeof *f->defaults))
-                return ebb_error_memory();
+            EBB_GOT(ebb_arena_grow(r->arena, &f->defaults, f->default_count, &default_capacity,
+                                   sizeof *f->defaults));
             f->defaults[f->default_count++] = one.attr[0];
         } else {
             ebb_str s = ebb_names_intern(&r->model->names, name, strlen(name));
-            if (s.i == 0 || !ebb_arena_grow(r->arena, &f->attrs, f->attr_count, &attr_capacity,
-                                            sizeof *f->attrs))
-                return ebb_error_memory();
+            EBB_GOT(s.i != 0 && ebb_arena_grow(r->arena, &f->attrs, f->attr_count, &attr_capacity,
+                                               sizeof *f->attrs));
             f->attrs[f->attr_count++] = s;
         }
         if (!ebb_text_is(r, ','))
@@ -427,8 +419,7 @@ static ebb_status read_function(ebb_text_reader *r, ebb_function *f)
     EBB_TRY(read_header(r, f, &import_capacity));
     EBB_TRY(ebb_text_name(r, &name, "the name of a function"));
     f->name = ebb_names_intern(&r->model->names, name, strlen(name));
-    if (f->name.i == 0)
-        return ebb_error_memory();
+    EBB_GOT(f->name.i != 0);
     if (ebb_text_is(r, '<'))
         EBB_TRY(read_formals(r, f));
     EBB_TRY(ebb_graph_new(&f->body, r->model, NULL));
@@ -478,9 +469,8 @@ static ebb_status read_model(ebb_model *m, const char *text)
     while (r.token != EBB_TOKEN_END) {
         ebb_function f;
         EBB_TRY(read_function(&r, &f));
-        if (!ebb_arena_grow(&m->arena, &m->functions, m->function_count, &m->function_capacity,
-                            sizeof f))
-            return ebb_error_memory();
+        EBB_GOT(ebb_arena_grow(&m->arena, &m->functions, m->function_count, &m->function_capacity,
+                               sizeof f));
         m->functions[m->function_count++] = f;
     }
     return NULL;

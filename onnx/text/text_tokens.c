@@ -5,7 +5,6 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 /* ---- errors ---- */
 
@@ -57,8 +56,7 @@ static ebb_status take_word(ebb_text_reader *r, const char *end)
 {
     size_t count = (size_t)(end - r->at);
     char *word = ebb_arena_alloc(r->arena, count + 1);
-    if (word == NULL)
-        return ebb_error_memory();
+    EBB_GOT(word);
     memcpy(word, r->at, count);
     word[count] = '\0';
     r->word = word;
@@ -78,8 +76,7 @@ static ebb_status take_quoted(ebb_text_reader *r)
     if (*c == '\0')
         return ebb_text_error(r, "a string starts here and does not end");
     char *word = ebb_arena_alloc(r->arena, room);
-    if (word == NULL)
-        return ebb_error_memory();
+    EBB_GOT(word);
     size_t count = 0;
     for (c = r->at + 1; *c != '"'; c++) {
         if (*c == '\n') {

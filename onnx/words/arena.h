@@ -15,9 +15,7 @@
 
 #include "onnx/words/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 /* ---- raw memory: the only callers of malloc ---- */
 
@@ -102,6 +100,4 @@ static inline bool ebb_size_room(size_t *at, size_t *bytes, size_t more, size_t 
     return ebb_size_add(bytes, *bytes, more) && ebb_size_align(bytes, *bytes, alignment);
 }
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

@@ -6,9 +6,7 @@
 
 #include "onnx/words/tensor.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 /* ONNX AttributeProto.AttributeType numbers. */
 typedef enum ebb_attr_type {
@@ -62,6 +60,4 @@ const char *ebb_attr_string(const ebb_attrs *attrs, const char *name, const char
 /* The list and its length; NULL and 0 where absent. */
 const int64_t *ebb_attr_ints(const ebb_attrs *attrs, const char *name, uint32_t *count);
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

@@ -3,9 +3,7 @@
 
 #include "onnx/words/tensor.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 enum { EBB_EINSUM_INPUTS = 16, EBB_EINSUM_LABELS = 64 };
 
@@ -23,6 +21,4 @@ typedef struct ebb_einsum {
 const char *ebb_einsum_read(ebb_einsum *e, const char *equation, uint32_t inputs,
                             const ebb_type *const *types);
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

@@ -16,9 +16,7 @@
 
 #include "onnx/words/attr.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 /* Their inputs. */
 enum {
@@ -127,6 +125,4 @@ typedef struct ebb_frozen_table {
 const char *ebb_frozen_table_read(ebb_frozen_table *t, const ebb_attrs *attrs,
                                   const ebb_type *const *in, uint32_t count);
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

@@ -20,9 +20,7 @@
 #define EBB_RESIZE static inline
 #endif
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 enum {
     EBB_RESIZE_OUTSIDE = -1, /* the place gets the extrapolation value */
@@ -251,6 +249,4 @@ EBB_RESIZE int64_t ebb_resize_place(const ebb_resize *r, int d, int64_t o, int64
     return count;
 }
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

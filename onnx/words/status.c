@@ -94,8 +94,7 @@ const char *ebb_status_text(ebb_status status)
 ebb_status ebb_error(ebb_code code, const char *format, ...)
 {
     struct ebb_error *error = next_record(code);
-    if (error == NULL)
-        return ebb_error_memory();
+    EBB_GOT(error);
     va_list args;
     va_start(args, format);
     (void)vsnprintf(error->text, TEXT_BYTES, format, args);
@@ -146,8 +145,7 @@ static ebb_status extended(ebb_status status, const char *before, const char *la
     const char *text = status->text, *hint = is_while ? strstr(text, hint_line) : NULL;
     char line[TEXT_BYTES];
     size_t at = 0;
-    if (error == NULL)
-        return ebb_error_memory();
+    EBB_GOT(error);
     if (before != NULL)
         at = put(error->text, at, "%s: ", before);
     at = put(error->text, at, "%s", text);

@@ -18,9 +18,16 @@
 
 #include "ebb.h"
 
+/* C linkage, of what nvcc reads as C++. */
 #ifdef __cplusplus
-extern "C" {
+#define EBB_C_BEGIN extern "C" {
+#define EBB_C_END }
+#else
+#define EBB_C_BEGIN
+#define EBB_C_END
 #endif
+
+EBB_C_BEGIN
 
 #if defined(__GNUC__)
 #define EBB_PRINTF(text, first) __attribute__((format(printf, text, first)))
@@ -38,6 +45,13 @@ extern "C" {
         ebb_status ebb_try_status_ = (call); \
         if (ebb_try_status_ != NULL)         \
             return ebb_try_status_;          \
+    } while (0)
+
+/* What was asked for is there, or memory has run out: EBB_GOT(list && names). */
+#define EBB_GOT(it)                    \
+    do {                               \
+        if (!(it))                     \
+            return ebb_error_memory(); \
     } while (0)
 
 /* What a public function needs of its caller. */
@@ -72,6 +86,4 @@ ebb_status ebb_hint(ebb_status status, const char *format, ...) EBB_PRINTF(2, 3)
 /* Puts "PLACE: " before the sentence, as a reader does with the file's name. */
 ebb_status ebb_at(ebb_status status, const char *place);
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

@@ -7,9 +7,7 @@
 
 #include "onnx/words/arena.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 enum { EBB_MAX_RANK = 12 }; /* oneDNN's limit; no exported model seen goes beyond 6 */
 
@@ -141,6 +139,4 @@ void ebb_bits_put(void *data, int64_t i, unsigned bits, unsigned value);
 /* The number that `bits` low bits of a signed integer stand for. */
 int64_t ebb_bits_signed(unsigned value, unsigned bits);
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

@@ -29,7 +29,6 @@
 #include <stdlib.h>
 
 #include "passes/common.h"
-#include "passes/passes.h"
 #include "passes/budget/fit.h"
 #include "onnx/words/amount.h"
 
@@ -140,9 +139,8 @@ static int cheapest_first(const void *a, const void *b)
 
 static ebb_status add_choice(joint *j, const choice *c)
 {
-    if (!ebb_arena_grow(j->e->scratch, &j->choices, j->choice_count, &j->choice_capacity,
-                        sizeof *j->choices))
-        return ebb_error_memory();
+    EBB_GOT(ebb_arena_grow(j->e->scratch, &j->choices, j->choice_count, &j->choice_capacity,
+                           sizeof *j->choices));
     j->choices[j->choice_count++] = *c;
     return NULL;
 }

@@ -121,8 +121,7 @@ static ebb_status make_base(const joint *j, base *b, opened *o)
         const size_t bytes = (g->node_count + (size_t)1) * sizeof *b->whole.workspace_bytes;
         EBB_TRY(ebb_trial_measure(&b->whole, &o->arena, g, j->backend, UINT64_MAX));
         size_t *kept = ebb_arena_alloc(j->e->scratch, bytes);
-        if (kept == NULL)
-            return ebb_error_memory();
+        EBB_GOT(kept);
         b->whole.workspace_bytes = memcpy(kept, b->whole.workspace_bytes, bytes);
     }
     return ebb_moved_begin(&o->moved, &o->edit, &b->places, LEAST_BYTES, NULL, &b->whole);
@@ -389,8 +388,7 @@ static ebb_status look_at_all(plans *all, uint64_t budget, ebb_fit_away *best)
         (const choice **)ebb_arena_zeroed(j->e->scratch, POINTS + 1, sizeof *picked);
     all->bases = EBB_NEW(j->e->scratch, base, most * ways + 1);
     all->list = EBB_NEW(j->e->scratch, plan, most * ways * 2 * (LEVELS + DEEP) + 1);
-    if (list == NULL || picked == NULL || all->bases == NULL || all->list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(list && picked && all->bases && all->list);
     for (size_t i = 0; i < j->variant_count; i++) {
         const size_t count = pick_points(all, &j->variants[i], list, picked);
         for (size_t k = 0; k < count; k++)

@@ -2,7 +2,6 @@
 #include <stdlib.h>
 
 #include "passes/budget/fit.h"
-#include "passes/common.h"
 #include "onnx/words/amount.h"
 
 enum { PINNED = 4 };

@@ -20,8 +20,7 @@ static ebb_status read_list(ebb_moved *o)
     o->at = ebb_graph_positions(o->g, o->e->scratch);
     o->node = EBB_SCRATCH(o->e, ebb_node, o->g->node_count + (size_t)1);
     o->starts = EBB_SCRATCH(o->e, double, o->g->node_count + (size_t)1);
-    if (o->at == NULL || o->node == NULL || o->starts == NULL)
-        return ebb_error_memory();
+    EBB_GOT(o->at && o->node && o->starts);
     EBB_EACH_NODE(o->g, n) {
         const double ns =
             is_move(o->g, n) ? 0 : ebb_node_ns(o->g, n); // so that a second run sees the same
@@ -74,8 +73,7 @@ static ebb_status list_sites(ebb_moved *o, uint64_t least, const char *names)
     size_t count = 0, kept = 0;
     uint32_t *number = EBB_SCRATCH(o->e, uint32_t, g->value_count); // by value id: index + 1
     ebb_away_site *sites = EBB_SCRATCH(o->e, ebb_away_site, g->value_count);
-    if (number == NULL || sites == NULL)
-        return ebb_error_memory();
+    EBB_GOT(number && sites);
     EBB_EACH_VALUE(g, v) {
         if (ebb_value_of(g, v)->dead || !may_go(o, v))
             continue;
@@ -142,8 +140,7 @@ static ebb_status pack(const ebb_moved *o, uint64_t enough, uint64_t *height, eb
     ebb_packing packing;
     ebb_interval *list = EBB_NEW(scratch, ebb_interval, count + p->site_count + 1);
     size_t *last = EBB_NEW(scratch, size_t, count + 1); // by tensor: its last piece
-    if (list == NULL || last == NULL)
-        return ebb_error_memory();
+    EBB_GOT(list && last);
     for (size_t i = 0; i < count; i++) {
         const ebb_memory_tensor *t = &m->tensors[i];
         last[i] = i;
@@ -242,8 +239,7 @@ ebb_status ebb_moved_apply(ebb_moved *o)
     const ebb_away_problem *q = &o->problem;
     moved *list = EBB_SCRATCH(o->e, moved, q->site_count + 1);
     o->shown = EBB_SCRATCH(o->e, ebb_value, o->g->value_count);
-    if (list == NULL || o->shown == NULL)
-        return ebb_error_memory();
+    EBB_GOT(list && o->shown);
     for (int stage = 0; stage < 4; stage++)
         for (size_t i = 0; i < q->site_count; i++) {
             const ebb_away_site *s = &q->sites[i];

@@ -16,11 +16,9 @@
  * Paper: Rhu et al., "vDNN: virtualized deep neural networks for scalable, memory-efficient neural network
  * design", MICRO 2016; the rule of the farthest reader is Belady's, 1966.
  */
-#include <stdlib.h>
 
 #include "passes/budget/moved.h"
 #include "passes/budget/states.h"
-#include "passes/passes.h"
 #include "onnx/words/amount.h"
 
 enum { TRIES = 6, HALVES = 2 };

@@ -16,10 +16,8 @@
  *
  * `fit` is this with the best of all planners and the offers of other passes.
  */
-#include <stdlib.h>
 
 #include "passes/common.h"
-#include "passes/passes.h"
 #include "passes/budget/trial.h"
 #include "onnx/words/amount.h"
 

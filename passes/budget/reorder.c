@@ -13,7 +13,6 @@
  * Declines where no lower order is found, or where it packs no better.
  */
 #include "passes/common.h"
-#include "passes/passes.h"
 #include "passes/budget/trial.h"
 #include "onnx/words/amount.h"
 
@@ -25,8 +24,7 @@ static ebb_status mark_kept(bool *kept, const ebb_remat_schedule *order, ebb_are
     size_t n = order->count, longest = 0;
     uint32_t *end = EBB_NEW(scratch, uint32_t, n + 1);    // of the best run of each length
     uint32_t *before = EBB_NEW(scratch, uint32_t, n + 1); // operator + 1 in its run
-    if (end == NULL || before == NULL)
-        return ebb_error_memory();
+    EBB_GOT(end && before);
     for (size_t i = 0; i < n; i++) {
         uint32_t u = order->ops[i];
         size_t low = 0, high = longest;
@@ -51,8 +49,7 @@ static ebb_status apply(ebb_edit *e, const ebb_trial *before, const ebb_remat_sc
 {
     size_t copies, moved = 0;
     bool *kept = EBB_SCRATCH(e, bool, order->count + 1);
-    if (kept == NULL)
-        return ebb_error_memory();
+    EBB_GOT(kept);
     EBB_TRY(mark_kept(kept, order, e->scratch));
     EBB_TRY(ebb_remat_apply(e, &before->source, order, &copies));
     for (size_t u = 0; u < order->count; u++)

@@ -52,8 +52,7 @@ static ebb_status read_list(states *s)
     s->at = ebb_graph_positions(s->g, s->e->scratch);
     s->node = EBB_SCRATCH(s->e, ebb_node, s->g->node_count + (size_t)1);
     s->starts = EBB_SCRATCH(s->e, double, s->g->node_count + (size_t)1);
-    if (s->at == NULL || s->node == NULL || s->starts == NULL)
-        return ebb_error_memory();
+    EBB_GOT(s->at && s->node && s->starts);
     EBB_EACH_NODE(s->g, n) {
         s->starts[s->count + 1] = s->starts[s->count] + ebb_node_ns(s->g, n);
         s->node[s->count++] = n;
@@ -83,8 +82,7 @@ static int ascending(const void *a, const void *b)
 
 static ebb_status add_stay(states *s, stay one)
 {
-    if (!ebb_arena_grow(s->e->scratch, &s->list, s->stay_count, &s->capacity, sizeof *s->list))
-        return ebb_error_memory();
+    EBB_GOT(ebb_arena_grow(s->e->scratch, &s->list, s->stay_count, &s->capacity, sizeof *s->list));
     s->list[s->stay_count++] = one;
     return NULL;
 }
@@ -95,8 +93,7 @@ static ebb_status add_stays(states *s, ebb_value state, ebb_value next, uint64_t
     const ebb_value_info *info = ebb_value_of(s->g, state);
     const double fetch_ns = ebb_move_time_of(s->g, (double)bytes, s->wish->place, true).beside;
     uint32_t *readers = EBB_SCRATCH(s->e, uint32_t, info->use_count);
-    if (readers == NULL)
-        return ebb_error_memory();
+    EBB_GOT(readers);
     for (size_t k = 0; k < info->use_count; k++)
         readers[k] = s->at[info->uses[k].node.i];
     qsort(readers, info->use_count, sizeof *readers, ascending);

@@ -9,7 +9,6 @@
  */
 #include "passes/common.h"
 #include "passes/parameters/noted.h"
-#include "passes/passes.h"
 
 #include <math.h>
 
@@ -79,8 +78,7 @@ static ebb_status give(ebb_edit *e, ebb_value v, const float *numbers)
     ebb_graph *g = e->g;
     size_t bytes = ebb_value_of(g, v)->tensor->bytes;
     void *copy = ebb_arena_alloc(&g->model->arena, bytes + 1);
-    if (copy == NULL)
-        return ebb_error_memory();
+    EBB_GOT(copy);
     return ebb_value_point(g, v, memcpy(copy, numbers, bytes));
 }
 
@@ -103,8 +101,7 @@ static ebb_status fold(ebb_edit *e, const site *s)
         inner *= type.dims[i];
     float *scaled = EBB_SCRATCH(e, float, (size_t)count + 1);
     float *shift = EBB_SCRATCH(e, float, (size_t)s->channels + 1);
-    if (scaled == NULL || shift == NULL)
-        return ebb_error_memory();
+    EBB_GOT(scaled && shift);
     for (int64_t i = 0; i < count; i++)
         scaled[i] = (float)(ebb_tensor_double(w, i) * factor_of(s, i / inner % s->channels));
     for (int64_t c = 0; c < s->channels; c++)

@@ -9,7 +9,6 @@
  * It goes before the loss, whose target follows from the output.
  */
 #include "passes/common.h"
-#include "passes/passes.h"
 
 #include "kernels/math/philox.h"
 #include "onnx/graph/infer.h"
@@ -170,8 +169,7 @@ static ebb_status draw_anew(ebb_edit *e, ebb_value *v, int axis, int64_t classes
     if (!ebb_type_elements(&type, &count) || !ebb_type_bytes(&type, &bytes))
         return ebb_error(EBB_USAGE, "%lld classes are too many", (long long)classes);
     float *numbers = ebb_arena_alloc(e->scratch, bytes);
-    if (numbers == NULL || name == NULL)
-        return ebb_error_memory();
+    EBB_GOT(numbers && name);
     const uint64_t seed = (uint64_t)ebb_option_int(e, "seed");
     for (int64_t i = 0; i < count; i++) {
         const ebb_philox drawn = ebb_philox_block(seed, 0, stream, (uint64_t)i / 4);
@@ -190,8 +188,7 @@ static ebb_status put_in(ebb_edit *e, ebb_value old, ebb_value fresh, ebb_node r
 {
     ebb_graph *g = e->g;
     const char *name = ebb_arena_strdup(e->scratch, ebb_value_name(g, old));
-    if (name == NULL)
-        return ebb_error_memory();
+    EBB_GOT(name);
     for (uint32_t k = 0; k < ebb_node_of(g, reader)->in_count; k++)
         if (ebb_in(g, reader, k).i == old.i)
             EBB_TRY(ebb_node_set_input(g, reader, k, fresh));
@@ -259,8 +256,7 @@ static ebb_status run(ebb_edit *e)
         EBB_TRY(put_in(e, old_bias, l.bias, l.add.i != 0 ? l.add : l.node));
     }
     bool *behind = EBB_SCRATCH(e, bool, g->value_count + 1);
-    if (behind == NULL)
-        return ebb_error_memory();
+    EBB_GOT(behind);
     EBB_TRY(forget_shapes(g, ebb_out(g, reader, 0), behind));
     EBB_TRY(ebb_infer_graph(g));
     ebb_applied(e);

@@ -24,8 +24,7 @@ ebb_status ebb_body_open(ebb_edit *e, ebb_body *body, const ebb_graph *graph)
 static ebb_status step_aside(ebb_graph *body, ebb_value v)
 {
     ebb_str fresh = ebb_graph_fresh(body, "outer value");
-    if (fresh.i == 0)
-        return ebb_error_memory();
+    EBB_GOT(fresh.i != 0);
     return ebb_value_rename(body, v, ebb_text(body, fresh));
 }
 
@@ -34,8 +33,7 @@ static ebb_status rename_outer(ebb_edit *e, ebb_graph *body, const ebb_value *ma
 {
     size_t count = body->value_count;
     ebb_value *with = EBB_SCRATCH(e, ebb_value, count);
-    if (with == NULL)
-        return ebb_error_memory();
+    EBB_GOT(with);
     for (ebb_value v = {1}; v.i < count; v.i++) {
         const ebb_value_info *info = ebb_value_of(body, v);
         if (info->dead || (info->flags & EBB_IS_OUTER) == 0)
@@ -62,8 +60,7 @@ ebb_status ebb_body_copy_graphs(ebb_edit *e, ebb_attr *attr, const ebb_value *ma
     if ((attr->type != EBB_ATTR_GRAPH && attr->type != EBB_ATTR_GRAPHS) || attr->graphs == NULL)
         return NULL;
     ebb_graph **list = EBB_NEW(&e->g->model->arena, ebb_graph *, attr->count);
-    if (list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(list);
     for (uint32_t k = 0; k < attr->count; k++) {
         EBB_TRY(ebb_graph_copy(&list[k], e->g, attr->graphs[k]));
         EBB_TRY(rename_outer(e, list[k], map, from));
@@ -149,8 +146,7 @@ static ebb_status put_node(ebb_edit *e, ebb_body *body, ebb_node before, const c
     ebb_value *in = EBB_SCRATCH(e, ebb_value, info.in_count + 1u);
     ebb_value *out = EBB_SCRATCH(e, ebb_value, info.out_count + 1u);
     ebb_node put;
-    if (in == NULL || out == NULL)
-        return ebb_error_memory();
+    EBB_GOT(in && out);
     for (uint32_t i = 0; i < info.in_count; i++)
         in[i] = info.in[i].i != 0 ? body->map[info.in[i].i] : EBB_NO_VALUE;
     for (uint32_t k = 0; k < info.out_count; k++) {
@@ -158,8 +154,7 @@ static ebb_status put_node(ebb_edit *e, ebb_body *body, ebb_node before, const c
             continue;
         const char *name = join(e, place, ebb_value_name(from, info.out[k]));
         ebb_type hint = hint_of(from, n, info.out[k]);
-        if (name == NULL)
-            return ebb_error_memory();
+        EBB_GOT(name);
         EBB_TRY(ebb_value_add(g, &out[k], name, &hint));
         body->map[info.out[k].i] = out[k];
         if (info.op == EBB_OP_CONSTANT)
@@ -179,8 +174,7 @@ static ebb_status put_node(ebb_edit *e, ebb_body *body, ebb_node before, const c
     if (info.name.i != 0) {
         const char *name = join(e, place, ebb_text(from, info.name));
         to->name = name != NULL ? ebb_graph_intern(g, name) : (ebb_str){0};
-        if (to->name.i == 0)
-            return ebb_error_memory();
+        EBB_GOT(to->name.i != 0);
     }
     for (size_t i = 0; i < info.props.count; i++)
         EBB_TRY(ebb_props_set(g, &ebb_node_of(g, put)->props,
@@ -228,8 +222,7 @@ ebb_status ebb_body_stand_in(ebb_edit *e, ebb_node n, const ebb_value *made, uin
     ebb_graph *g = e->g;
     const char **names = EBB_SCRATCH(e, const char *, count + 1);
     ebb_value *given = EBB_SCRATCH(e, ebb_value, count + 1);
-    if (names == NULL || given == NULL)
-        return ebb_error_memory();
+    EBB_GOT(names && given);
     for (uint32_t k = 0; k < count; k++) {
         ebb_value y = ebb_out(g, n, k), v = made[k];
         if (y.i == 0)

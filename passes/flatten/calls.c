@@ -15,8 +15,7 @@ ebb_status ebb_calls_index(ebb_calls *calls, const ebb_model *model, ebb_arena *
     *calls = (ebb_calls){.model = model, .name_count = model->names.count};
     calls->first = EBB_NEW(arena, uint32_t, calls->name_count + 1);
     calls->next = EBB_NEW(arena, uint32_t, model->function_count + 1);
-    if (calls->first == NULL || calls->next == NULL)
-        return ebb_error_memory();
+    EBB_GOT(calls->first && calls->next);
     for (size_t i = model->function_count; i-- > 0;) { // the first one of a name stands first
         uint32_t *head = &calls->first[model->functions[i].name.i];
         calls->next[i] = *head;
@@ -72,9 +71,8 @@ static ebb_status wait_for_calls(walk *w, const ebb_graph *body)
         if (to != 0 && w->sizes[to - 1] == OPEN)
             return calls_itself(w, to);
         if (to != 0 && w->sizes[to - 1] == UNSEEN) {
-            if (!ebb_arena_grow(w->scratch, &w->waiting, w->count, &w->capacity,
-                                sizeof *w->waiting))
-                return ebb_error_memory();
+            EBB_GOT(ebb_arena_grow(w->scratch, &w->waiting, w->count, &w->capacity,
+                                   sizeof *w->waiting));
             w->waiting[w->count++] = (uint32_t)to;
         }
         for (uint32_t i = 0; i < info->attr_count; i++)
@@ -105,8 +103,7 @@ static ebb_status measure(walk *w, size_t function)
 {
     const ebb_model *m = w->calls->model;
     w->count = 0;
-    if (!ebb_arena_grow(w->scratch, &w->waiting, w->count, &w->capacity, sizeof *w->waiting))
-        return ebb_error_memory();
+    EBB_GOT(ebb_arena_grow(w->scratch, &w->waiting, w->count, &w->capacity, sizeof *w->waiting));
     w->waiting[w->count++] = (uint32_t)function;
     while (w->count > 0) {
         uint32_t now = w->waiting[w->count - 1];
@@ -128,8 +125,7 @@ ebb_status ebb_calls_bound(ebb_calls *calls, uint32_t most, ebb_arena *scratch)
     const ebb_model *m = calls->model;
     walk w = {.calls = calls, .scratch = scratch, .most = most};
     w.sizes = EBB_NEW(scratch, uint32_t, m->function_count + 1);
-    if (w.sizes == NULL)
-        return ebb_error_memory();
+    EBB_GOT(w.sizes);
     for (size_t i = 0; i < m->function_count; i++)
         if (w.sizes[i] == UNSEEN)
             EBB_TRY(measure(&w, i + 1));

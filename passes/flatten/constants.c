@@ -76,8 +76,7 @@ static ebb_status replace_by(ebb_edit *e, ebb_node n, const ebb_tensor *t, uint3
     ebb_graph *g = e->g;
     ebb_value *made = EBB_SCRATCH(e, ebb_value, count);
     const char **names = EBB_SCRATCH(e, const char *, count);
-    if (made == NULL || names == NULL)
-        return ebb_error_memory();
+    EBB_GOT(made && names);
     for (uint32_t k = 0; k < count; k++) {
         ebb_value y = ebb_out(g, n, k);
         if (!ebb_value_is_read(g, y))
@@ -147,8 +146,7 @@ ebb_status ebb_constant_fold(ebb_edit *e, ebb_node n, ebb_facts *facts, bool *do
     if (!all_constant(g, n))
         return NULL;
     ebb_tensor *out = EBB_SCRATCH(e, ebb_tensor, info->out_count);
-    if (out == NULL)
-        return ebb_error_memory();
+    EBB_GOT(out);
     // Inputs that were folded just now may have said what the inference could not.
     EBB_TRY(ebb_infer_node(g, n));
     for (uint32_t k = 0; k < info->out_count; k++) {
@@ -193,8 +191,7 @@ static ebb_status has_weights(ebb_edit *e, bool *yes)
     ebb_graph *g = e->g;
     ebb_trainable_source source;
     bool *trains = EBB_SCRATCH(e, bool, g->value_count);
-    if (trains == NULL)
-        return ebb_error_memory();
+    EBB_GOT(trains);
     EBB_TRY(ebb_trainable_find(trains, &source, g));
     *yes = false;
     for (size_t i = 0; i < g->initializer_count; i++)

@@ -105,8 +105,7 @@ ebb_status ebb_unroll_copy(ebb_unroll *u, ebb_body *body, ebb_node n, const char
     ebb_node last = ebb_prev(u->g, n);
     EBB_TRY(ebb_body_put(u->e, body, n, place, in, given, &u->nodes));
     const char **names = EBB_SCRATCH(u->e, const char *, from->output_count + 1);
-    if (names == NULL)
-        return ebb_error_memory();
+    EBB_GOT(names);
     for (size_t k = 0; k < from->output_count; k++) {
         ebb_value v = ebb_body_output(body, k);
         if (v.i == 0)
@@ -131,8 +130,7 @@ static ebb_status branch(ebb_unroll *u, ebb_node n, bool which, ebb_value *out)
     EBB_TRY(ebb_body_open(u->e, &body, graph));
     const char *place =
         ebb_arena_printf(u->e->scratch, "%s/%s", ebb_unroll_place(u, n), which ? "then" : "else");
-    if (place == NULL)
-        return ebb_error_memory();
+    EBB_GOT(place);
     return ebb_unroll_copy(u, &body, n, place, NULL, 0, out);
 }
 
@@ -140,8 +138,7 @@ static ebb_status branch(ebb_unroll *u, ebb_node n, bool which, ebb_value *out)
 static ebb_status both(ebb_unroll *u, ebb_node n, uint32_t count, ebb_value *out, const char **why)
 {
     ebb_value *other = EBB_SCRATCH(u->e, ebb_value, count + 1u);
-    if (other == NULL)
-        return ebb_error_memory();
+    EBB_GOT(other);
     EBB_TRY(branch(u, n, true, out));
     EBB_TRY(branch(u, n, false, other));
     for (uint32_t k = 0; k < count; k++)
@@ -168,8 +165,7 @@ static ebb_status unroll_if(ebb_unroll *u, ebb_node n, const char **why)
     size_t room = yes->output_count > no->output_count ? yes->output_count : no->output_count;
     ebb_value *out = EBB_SCRATCH(u->e, ebb_value, room + 1);
     int64_t which;
-    if (out == NULL)
-        return ebb_error_memory();
+    EBB_GOT(out);
     if (number(u->g, ebb_in(u->g, n, 0), &which))
         EBB_TRY(branch(u, n, which != 0, out));
     else if (yes->output_count != count || no->output_count != count)
@@ -203,8 +199,7 @@ static ebb_status open_loop(ebb_unroll *u, loop *l, ebb_node n)
     l->in = EBB_SCRATCH(u->e, ebb_value, 2 + l->carried);
     l->out = EBB_SCRATCH(u->e, ebb_value, graph->output_count);
     l->lists = EBB_SCRATCH(u->e, ebb_value *, l->scanned + 1);
-    if (l->in == NULL || l->out == NULL || l->lists == NULL)
-        return ebb_error_memory();
+    EBB_GOT(l->in && l->out && l->lists);
     for (size_t i = 0; i < l->carried; i++)
         l->in[2 + i] = ebb_in(u->g, n, (uint32_t)(2 + i));
     return ebb_body_open(u->e, &l->body, graph);
@@ -240,9 +235,8 @@ static ebb_value still_alive(ebb_build *b, const loop *l, ebb_value condition)
 static ebb_status add_scanned(ebb_unroll *u, loop *l, size_t k, ebb_value v)
 {
     size_t capacity = l->capacity;
-    if (!ebb_arena_grow(u->e->scratch, &l->lists[k], (size_t)l->copies, &capacity,
-                        sizeof **l->lists))
-        return ebb_error_memory();
+    EBB_GOT(ebb_arena_grow(u->e->scratch, &l->lists[k], (size_t)l->copies, &capacity,
+                           sizeof **l->lists));
     l->lists[k][l->copies] = v;
     if (k + 1 == l->scanned)
         l->capacity = capacity;
@@ -263,8 +257,7 @@ static ebb_status one_copy(ebb_unroll *u, loop *l, ebb_node n, ebb_value *condit
     l->in[1] = condition->i != 0 ? *condition : ebb_const_scalar(&b, EBB_BOOL, 1);
     EBB_TRY(b.status);
     const char *place = ebb_arena_printf(u->e->scratch, "%s/%lld", l->place, (long long)l->copies);
-    if (place == NULL)
-        return ebb_error_memory();
+    EBB_GOT(place);
     EBB_TRY(ebb_unroll_copy(u, &l->body, n, place, l->in, 2 + l->carried, l->out));
     *condition = l->out[0];
     for (size_t i = 0; i < l->carried; i++) {
@@ -312,8 +305,7 @@ static ebb_status unroll_loop(ebb_unroll *u, ebb_node n, const char **why)
         EBB_TRY(one_copy(u, &l, n, &condition, why));
     uint32_t count = ebb_node_of(u->g, n)->out_count;
     ebb_value *made = EBB_SCRATCH(u->e, ebb_value, l.carried + l.scanned + 1);
-    if (made == NULL)
-        return ebb_error_memory();
+    EBB_GOT(made);
     ebb_build b = ebb_unroll_build(u, n, l.place);
     for (size_t k = 0; k < l.carried; k++)
         made[k] = l.in[2 + k];

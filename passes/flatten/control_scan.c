@@ -15,8 +15,7 @@ static ebb_status slices(ebb_unroll *u, ebb_build *b, ebb_value x, int64_t axis,
         return b->status;
     }
     int64_t *ones = EBB_SCRATCH(u->e, int64_t, (size_t)count);
-    if (ones == NULL)
-        return ebb_error_memory();
+    EBB_GOT(ones);
     for (int64_t i = 0; i < count; i++)
         ones[i] = 1;
     bool as_input = ebb_model_opset(u->g->model, EBB_DOMAIN_ONNX) >= 13;
@@ -112,15 +111,13 @@ static ebb_status steps(ebb_unroll *u, scan *s, ebb_node n, const char *place, e
     ebb_value *in = EBB_SCRATCH(u->e, ebb_value, s->given);
     ebb_value *out = EBB_SCRATCH(u->e, ebb_value, s->graph->output_count + 1);
     const char *back = s->batched ? "directions" : "scan_input_directions";
-    if (in == NULL || out == NULL)
-        return ebb_error_memory();
+    EBB_GOT(in && out);
     for (int64_t t = 0; t < s->length; t++) {
         memcpy(in, state, s->states * sizeof *in);
         for (size_t i = 0; i < s->inputs; i++)
             in[s->states + i] = sliced[i][list_item(u, n, back, i) == 1 ? s->length - 1 - t : t];
         const char *at = ebb_arena_printf(u->e->scratch, "%s/%lld", place, (long long)t);
-        if (at == NULL)
-            return ebb_error_memory();
+        EBB_GOT(at);
         EBB_TRY(ebb_unroll_copy(u, &s->body, n, at, in, s->given, out));
         memcpy(state, out, s->states * sizeof *out);
         for (size_t k = 0; k < s->outputs; k++) {
@@ -147,8 +144,7 @@ static ebb_status one_scan(ebb_unroll *u, scan *s, ebb_node n, const char *place
                            const ebb_value *in, ebb_value *out)
 {
     ebb_value **sliced = table(u, s->inputs, s->length), **made = table(u, s->outputs, s->length);
-    if (sliced == NULL || made == NULL)
-        return ebb_error_memory();
+    EBB_GOT(sliced && made);
     ebb_build b = ebb_unroll_build(u, n, place);
     for (size_t i = 0; i < s->inputs; i++) {
         int64_t length, axis = s->batched ? 0 : list_item(u, n, "scan_input_axes", i);
@@ -178,15 +174,13 @@ static ebb_status scan_batch(ebb_unroll *u, scan *s, ebb_node n, const ebb_value
     ebb_value **made = table(u, s->graph->output_count, s->batch);
     ebb_value *one = EBB_SCRATCH(u->e, ebb_value, s->given);
     ebb_value *got = EBB_SCRATCH(u->e, ebb_value, s->graph->output_count + 1);
-    if (parts == NULL || made == NULL || one == NULL || got == NULL)
-        return ebb_error_memory();
+    EBB_GOT(parts && made && one && got);
     ebb_build b = ebb_unroll_build(u, n, s->place);
     for (size_t i = 0; i < s->given; i++)
         EBB_TRY(slices(u, &b, in[i], 0, s->batch, parts[i]));
     for (int64_t r = 0; r < s->batch; r++) {
         const char *place = ebb_arena_printf(u->e->scratch, "%s/row%lld", s->place, (long long)r);
-        if (place == NULL)
-            return ebb_error_memory();
+        EBB_GOT(place);
         for (size_t i = 0; i < s->given; i++)
             one[i] = parts[i][r];
         EBB_TRY(one_scan(u, s, n, place, one, got));
@@ -206,8 +200,7 @@ ebb_status ebb_unroll_scan(ebb_unroll *u, ebb_node n, const char **why)
         return NULL;
     ebb_value *in = EBB_SCRATCH(u->e, ebb_value, s.given);
     ebb_value *out = EBB_SCRATCH(u->e, ebb_value, s.graph->output_count + 1);
-    if (in == NULL || out == NULL)
-        return ebb_error_memory();
+    EBB_GOT(in && out);
     for (size_t i = 0; i < s.given; i++)
         in[i] = ebb_in(u->g, n, (uint32_t)(s.first + i));
     if (s.batched)

@@ -10,7 +10,6 @@
  */
 #include "onnx/graph/infer.h"
 #include "passes/common.h"
-#include "passes/passes.h"
 
 /* ---- the past ---- */
 

@@ -135,8 +135,7 @@ static ebb_status put_node(ebb_edit *e, const ebb_function *f, ebb_node call, eb
                                                           : ebb_text(g, f->name);
     ebb_value *in = EBB_SCRATCH(e, ebb_value, from.in_count);
     ebb_value *out = EBB_SCRATCH(e, ebb_value, from.out_count);
-    if (in == NULL || out == NULL)
-        return ebb_error_memory();
+    EBB_GOT(in && out);
     for (uint32_t i = 0; i < from.in_count; i++)
         in[i] = from.in[i].i != 0 ? map[from.in[i].i] : EBB_NO_VALUE;
     for (uint32_t k = 0; k < from.out_count; k++) {
@@ -144,8 +143,7 @@ static ebb_status put_node(ebb_edit *e, const ebb_function *f, ebb_node call, eb
             continue;
         const char *name =
             ebb_arena_printf(e->scratch, "%s/%s", place, ebb_value_name(body, from.out[k]));
-        if (name == NULL)
-            return ebb_error_memory();
+        EBB_GOT(name);
         EBB_TRY(ebb_value_add(g, &out[k], name, ebb_value_of(body, from.out[k])->type));
         map[from.out[k].i] = out[k];
     }
@@ -163,8 +161,7 @@ static ebb_status put_node(ebb_edit *e, const ebb_function *f, ebb_node call, eb
     if (from.name.i != 0) {
         const char *name = ebb_arena_printf(e->scratch, "%s/%s", place, ebb_text(g, from.name));
         to->name = name != NULL ? ebb_graph_intern(g, name) : (ebb_str){0};
-        if (to->name.i == 0)
-            return ebb_error_memory();
+        EBB_GOT(to->name.i != 0);
     }
     for (size_t i = 0; i < caller->props.count; i++) {
         ebb_prop prop = ebb_node_of(g, call)->props.list[i];
@@ -201,8 +198,7 @@ static ebb_status put_body(ebb_edit *e, const ebb_function *f, ebb_node call, eb
     ebb_graph *g = e->g;
     const ebb_graph *body = f->body;
     ebb_value *map = EBB_SCRATCH(e, ebb_value, body->value_count);
-    if (map == NULL)
-        return ebb_error_memory();
+    EBB_GOT(map);
     if (ebb_node_of(g, call)->in_count > body->input_count ||
         ebb_node_of(g, call)->out_count > body->output_count)
         return ebb_error(EBB_REJECTED, "%s has more inputs or outputs than its function",
@@ -220,8 +216,7 @@ static ebb_status put_body(ebb_edit *e, const ebb_function *f, ebb_node call, eb
     uint32_t count = info->out_count;
     const char **names = EBB_SCRATCH(e, const char *, count);
     ebb_value *given = EBB_SCRATCH(e, ebb_value, count);
-    if (names == NULL || given == NULL)
-        return ebb_error_memory();
+    EBB_GOT(names && given);
     for (uint32_t k = 0; k < count; k++) {
         ebb_value y = ebb_out(g, call, k);
         ebb_value inner = map[body->outputs[k].i];
@@ -366,8 +361,7 @@ ebb_status ebb_inline_all(ebb_edit *e)
     EBB_TRY(ebb_calls_index(&c.of, m, e->scratch));
     EBB_TRY(ebb_calls_bound(&c.of, NODES_LIMIT, e->scratch));
     c.refused = EBB_SCRATCH(e, const char *, m->function_count + 1);
-    if (c.refused == NULL)
-        return ebb_error_memory();
+    EBB_GOT(c.refused);
     for (size_t i = 0; i < m->function_count; i++)
         c.refused[i] = declines(g, &m->functions[i]);
     ebb_status status = run_rounds(e, g, &c);

@@ -94,8 +94,7 @@ static ebb_status count_up(ebb_unroll *u, ebb_node n, int64_t trips, bool vector
     const int64_t dims[2] = {trips, 1};
     const ebb_type type = ebb_type_tensor(EBB_I64, vectors ? 2 : 1, dims);
     const char *name = ebb_arena_printf(u->e->scratch, "%s/steps", ebb_unroll_place(u, n));
-    if (list == NULL || name == NULL)
-        return ebb_error_memory();
+    EBB_GOT(list && name);
     for (int64_t i = 0; i < trips; i++)
         list[i] = i;
     return ebb_graph_add_initializer(u->g, v, name, &type, list, EBB_ROLE_CONSTANT);
@@ -200,8 +199,7 @@ static ebb_status loop_to_scan(ebb_unroll *u, ebb_node *n, const char **why)
     const uint32_t states = carried + counts_while;
     ebb_value *in = EBB_SCRATCH(u->e, ebb_value, states + 2u);
     ebb_value *out = EBB_SCRATCH(u->e, ebb_value, body->output_count + 1);
-    if (in == NULL || out == NULL)
-        return ebb_error_memory();
+    EBB_GOT(in && out);
     ebb_build b = ebb_unroll_build(u, *n, ebb_unroll_place(u, *n));
     if (counts_while)
         in[0] = ebb_in(g, *n, 1).i != 0 ? ebb_in(g, *n, 1) : ebb_const_scalar(&b, EBB_BOOL, 1);
@@ -217,8 +215,7 @@ static ebb_status loop_to_scan(ebb_unroll *u, ebb_node *n, const char **why)
     const ebb_attr attr = {.name = "body", .type = EBB_ATTR_GRAPH, .count = 1};
     ebb_attr own = attr;
     ebb_graph **list = EBB_NEW(&g->model->arena, ebb_graph *, 1);
-    if (list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(list);
     list[0] = body;
     own.graphs = list;
     EBB_TRY(ebb_node_add(g, &scan, *n, EBB_DOMAIN_ONNX, "Scan", in, states + 1, out,

@@ -23,8 +23,7 @@ static ebb_status read_outside(ebb_graph *body, ebb_value old, const char *outsi
     ebb_value taken = ebb_value_find(body, outside), v;
     if (taken.i != 0) {
         ebb_str fresh = ebb_graph_fresh(body, outside);
-        if (fresh.i == 0)
-            return ebb_error_memory();
+        EBB_GOT(fresh.i != 0);
         EBB_TRY(ebb_value_rename(body, taken, ebb_text(body, fresh)));
     }
     EBB_TRY(ebb_value_add(body, &v, outside, type));
@@ -89,8 +88,7 @@ static ebb_status put_before(ebb_unroll *u, ebb_edit *inner, ebb_node loop, ebb_
     ebb_value *in = EBB_SCRATCH(u->e, ebb_value, in_count + 1u);
     ebb_value *out = EBB_SCRATCH(u->e, ebb_value, out_count + 1u);
     ebb_node put;
-    if (in == NULL || out == NULL)
-        return ebb_error_memory();
+    EBB_GOT(in && out);
     for (uint32_t i = 0; i < in_count; i++) {
         const ebb_value_info *x = ebb_value_of(body, info->in[i]);
         if ((x->flags & EBB_IS_OUTER) != 0)

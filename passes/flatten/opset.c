@@ -17,7 +17,6 @@
 #include "onnx/graph/infer.h"
 #include "passes/flatten/calls.h"
 #include "passes/common.h"
-#include "passes/passes.h"
 
 enum { OLDEST = 7, TARGET = 17 }; // before opset 7 Add and others broadcast in another way
 

@@ -62,8 +62,7 @@ static ebb_status part_sizes(resolver *r, ebb_node n, int axis, int64_t **sizes,
     if (parts > MOST)
         return NULL;
     *sizes = EBB_SCRATCH(r->e, int64_t, (size_t)parts);
-    if (*sizes == NULL)
-        return ebb_error_memory();
+    EBB_GOT(*sizes);
     for (int64_t i = 0; i < parts; i++) {
         int64_t left = whole - i * each;
         (*sizes)[i] = listed ? ebb_tensor_int(t, i) : left < each ? left : each;
@@ -137,8 +136,7 @@ static ebb_status open_list(resolver *r, list *l)
     axis = axis < 0 ? axis + rank : axis;
     bool squeeze = ebb_in(g, n, 1).i == 0 && ebb_attr_int(&attrs, "keepdims", 1) == 0;
     ebb_value *out = EBB_SCRATCH(r->e, ebb_value, l->count);
-    if (out == NULL)
-        return ebb_error_memory();
+    EBB_GOT(out);
     EBB_TRY(part_sizes(r, n, (int)axis, &sizes, &l->count));
     ebb_build b = build_at(r, n);
     emit_split(&b, ebb_in(g, n, 0), axis, sizes, l->count, out);
@@ -179,8 +177,7 @@ static ebb_status changed(resolver *r, list *from, size_t place, ebb_value more,
     EBB_TRY(open_list(r, from));
     size_t count = more.i != 0 ? from->count + 1 : from->count - 1;
     ebb_value *items = EBB_SCRATCH(r->e, ebb_value, count + 1);
-    if (items == NULL)
-        return ebb_error_memory();
+    EBB_GOT(items);
     for (size_t i = 0, k = 0; i < count; i++) {
         if (i == place && more.i != 0) {
             items[i] = more;
@@ -244,8 +241,7 @@ static ebb_status concatenate(resolver *r, ebb_node n, list *from, ebb_value *y)
     if (from->count == 0 || rank < 1 || axis < 0 || axis >= rank)
         return ebb_declined(r->e, n, "its sequence is empty, or of tensors of unknown rank");
     ebb_value *in = EBB_SCRATCH(r->e, ebb_value, from->count);
-    if (in == NULL)
-        return ebb_error_memory();
+    EBB_GOT(in);
     ebb_build b = build_at(r, n);
     bool as_input = ebb_model_opset(g->model, EBB_DOMAIN_ONNX) >= 13;
     ebb_value axes = adds && as_input ? ebb_const_ints(&b, &axis, 1) : EBB_NO_VALUE;
@@ -304,8 +300,7 @@ ebb_status ebb_sequences_resolve(ebb_edit *e)
     if (!any)
         return NULL;
     r.lists = ebb_arena_zeroed(e->scratch, r.value_count + 1, sizeof *r.lists);
-    if (r.lists == NULL)
-        return ebb_error_memory();
+    EBB_GOT(r.lists);
     for (ebb_node n = ebb_first(e->g), next; n.i != 0; n = next) {
         next = ebb_next(e->g, n);
         ebb_value out = ebb_out(e->g, n, 0), y;

@@ -29,7 +29,6 @@
 #include "passes/flatten/keep.h"
 #include "passes/flatten/lift.h"
 #include "passes/flatten/simplify.h"
-#include "passes/passes.h"
 
 static bool has_control(const ebb_graph *g)
 {

@@ -12,8 +12,7 @@ static ebb_status add_average(ebb_edit *e, ebb_value w, ebb_value *average)
     ebb_model *m = g->model;
     ebb_type type = *ebb_value_of(g, w)->type;
     char *name = ebb_arena_printf(e->scratch, "%s.ema", ebb_value_name(g, w));
-    if (name == NULL)
-        return ebb_error_memory();
+    EBB_GOT(name);
     if (type.dtype != EBB_F32 && type.dtype != EBB_F64)
         return ebb_error(EBB_UNSUPPORTED,
                          "optimizer: '%s' has 16 bits, too few for an average that moves a little "
@@ -39,8 +38,7 @@ ebb_status ebb_average_follow(ebb_edit *e, ebb_build *b, ebb_value w)
         ebb_emit(b, EBB_OP_MUL, change, ebb_const_like(b, average, 1 - ebb_option_float(e, "ema")));
     ebb_value next = ebb_emit(b, EBB_OP_ADD, average, change);
     char *name = ebb_arena_printf(e->scratch, "%s_next", ebb_value_name(g, average));
-    if (name == NULL)
-        return ebb_error_memory();
+    EBB_GOT(name);
     EBB_TRY(b->status);
     if (ebb_value_find(g, name).i == 0)
         EBB_TRY(ebb_value_rename(g, next, name));

@@ -1,7 +1,6 @@
 /* chosen.c: which weights pass gradient trains, and what is said of those that it does not. */
 #include "passes/gradient/chosen.h"
 
-#include "passes/common.h"
 #include "passes/parameters/noted.h"
 
 ebb_status ebb_chosen_open(ebb_chosen *chosen, ebb_edit *e)
@@ -10,8 +9,7 @@ ebb_status ebb_chosen_open(ebb_chosen *chosen, ebb_edit *e)
                            .freeze = ebb_option_string(e, "freeze"),
                            .value_count = e->g->value_count};
     chosen->list = EBB_SCRATCH(e, ebb_weight, e->g->value_count);
-    if (chosen->list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(chosen->list);
     return ebb_weights_judge(chosen->list, &chosen->source, e->g, e->scratch);
 }
 
@@ -212,8 +210,7 @@ ebb_status ebb_chosen_tell(const ebb_chosen *chosen, const ebb_reverse *r)
     ebb_training *t = count_weights(chosen, r, &m);
     if (t != NULL)
         t->said = with_stand_ins(sentence_of(t, e->keep), chosen, r, e->keep);
-    if (t == NULL || t->said == NULL)
-        return ebb_error_memory();
+    EBB_GOT(t && t->said);
     bool asked = chosen->train != NULL || chosen->freeze != NULL ||
                  strcmp(ebb_option_string(e, "partial"), "allow") == 0;
     const char *why = t->trained_elements < t->elements - t->trained_elements

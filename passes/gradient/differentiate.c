@@ -52,8 +52,7 @@ static ebb_status read_request(ebb_edit *e, ebb_node n, request *r)
                          (unsigned)ebb_node_of(g, n)->in_count);
     r->named = EBB_SCRATCH(e, ebb_value, r->count + 1u);
     r->at = EBB_SCRATCH(e, ebb_value, r->count + 1u);
-    if (r->named == NULL || r->at == NULL)
-        return ebb_error_memory();
+    EBB_GOT(r->named && r->at);
     for (uint32_t i = 0; i < r->count; i++) {
         const char *name = i < r->xs->count ? r->xs->strings[i] : r->zs->strings[i - r->xs->count];
         EBB_TRY(named(g, n, name, &r->named[i]));
@@ -75,8 +74,7 @@ static ebb_status copy_node(ebb_edit *e, ebb_node n, ebb_node before, ebb_value 
     ebb_value *out = EBB_SCRATCH(e, ebb_value, info.out_count + 1u);
     const char *place = ebb_text(g, ebb_node_of(g, before)->name);
     ebb_node put;
-    if (in == NULL || out == NULL)
-        return ebb_error_memory();
+    EBB_GOT(in && out);
     for (uint32_t i = 0; i < info.in_count; i++)
         in[i] = map[info.in[i].i].i != 0 ? map[info.in[i].i] : info.in[i];
     for (uint32_t k = 0; k < info.out_count; k++) {
@@ -85,8 +83,7 @@ static ebb_status copy_node(ebb_edit *e, ebb_node n, ebb_node before, ebb_value 
         const char *name =
             ebb_arena_printf(e->scratch, "%s/%s", place[0] != '\0' ? place : "Gradient",
                              ebb_value_name(g, info.out[k]));
-        if (name == NULL)
-            return ebb_error_memory();
+        EBB_GOT(name);
         EBB_TRY(ebb_value_add(g, &out[k], name, ebb_value_of(g, info.out[k])->type));
         if (map[info.out[k].i].i == 0) // what is given stays given
             map[info.out[k].i] = out[k];
@@ -108,8 +105,7 @@ static ebb_status move_request(ebb_edit *e, request *r)
     size_t values = g->value_count;
     bool moved = false, *leads = EBB_SCRATCH(e, bool, values);
     ebb_value *map = EBB_SCRATCH(e, ebb_value, values);
-    if (leads == NULL || map == NULL)
-        return ebb_error_memory();
+    EBB_GOT(leads && map);
     for (uint32_t i = 0; i < r->count; i++) {
         map[r->named[i].i] = r->at[i];
         moved = moved || !ebb_same_value(r->named[i], r->at[i]);
@@ -168,8 +164,7 @@ static ebb_status open(ebb_edit *e, request *r, ebb_reverse *v)
         *v = (ebb_reverse){.e = e, .g = g, .y = r->y, .nameless = true};
         EBB_TRY(ebb_reverse_open(v, r->node));
         v->leaf = EBB_SCRATCH(e, bool, v->value_count);
-        if (v->leaf == NULL)
-            return ebb_error_memory();
+        EBB_GOT(v->leaf);
         for (uint32_t i = 0; i < r->count; i++) {
             v->leaf[r->at[i].i] = true;
             v->trains[r->at[i].i] = i < r->xs->count;
@@ -195,8 +190,7 @@ static ebb_status expand(ebb_edit *e, ebb_node n)
     EBB_TRY(move_request(e, &r));
     EBB_TRY(open(e, &r, &v));
     ebb_value *made = EBB_SCRATCH(e, ebb_value, r.count + 1u);
-    if (made == NULL)
-        return ebb_error_memory();
+    EBB_GOT(made);
     v.b = ebb_edit_build(e, n, EBB_PHASE_NONE);
     EBB_TRY(seed(&v));
     EBB_TRY(ebb_reverse_run(&v));

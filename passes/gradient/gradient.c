@@ -20,7 +20,6 @@
 
 #include "onnx/graph/infer.h"
 #include "passes/common.h"
-#include "passes/passes.h"
 #include "passes/gradient/chosen.h"
 
 /* ---- what is trained ---- */
@@ -138,8 +137,7 @@ static ebb_status leave_padding(ebb_reverse *r, ebb_node n, uint32_t i, ebb_valu
     int64_t dims[2] = {ebb_value_of(g, w)->type->dims[0], 1};
     ebb_type type = ebb_type_tensor(EBB_F32, 2, dims);
     float *ones = EBB_SCRATCH(r->e, float, (size_t)dims[0]);
-    if (ones == NULL)
-        return ebb_error_memory();
+    EBB_GOT(ones);
     for (int64_t k = 0; k < dims[0]; k++)
         ones[k] = k == row ? 0.0f : 1.0f;
     *dw = ebb_emit(&r->b, EBB_OP_MUL, *dw, ebb_const_tensor(&r->b, &type, ones));

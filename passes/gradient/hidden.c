@@ -95,8 +95,7 @@ ebb_status ebb_hidden_find(bool **is_hidden, const ebb_graph *g, ebb_arena *scra
                 .hidden = EBB_NEW(scratch, bool, g->value_count),
                 .seen = EBB_NEW(scratch, bool, g->value_count),
                 .list = EBB_NEW(scratch, ebb_value, g->value_count)};
-    if (s.hidden == NULL || s.seen == NULL || s.list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(s.hidden && s.seen && s.list);
     mark_products(&s);
     leave_last(&s);
     *is_hidden = s.hidden;

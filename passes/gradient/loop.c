@@ -51,8 +51,7 @@ static ebb_status open(ebb_loop_back *l, const bool *wants)
         v->again = l->r->again;
         EBB_TRY(ebb_reverse_open(v, EBB_NO_NODE));
         v->ys = EBB_SCRATCH(l->r->e, bool, v->value_count);
-        if (v->ys == NULL)
-            return ebb_error_memory();
+        EBB_GOT(v->ys);
         for (uint32_t i = 0; i < l->s.states + l->s.inputs; i++)
             v->trains[l->joint->inputs[i].i] = wants[i] && is_float(l->joint, l->joint->inputs[i]);
         for (size_t i = 0; i < l->captured_count; i++) {
@@ -120,8 +119,7 @@ static ebb_status save(ebb_loop_back *l, ebb_value v, ebb_loop_source from, uint
     for (size_t i = 0; i < l->count; i++)
         if (ebb_same_value(l->list[i].v, v))
             return NULL;
-    if (!ebb_arena_grow(l->r->e->scratch, &l->list, l->count, &l->capacity, sizeof *l->list))
-        return ebb_error_memory();
+    EBB_GOT(ebb_arena_grow(l->r->e->scratch, &l->list, l->count, &l->capacity, sizeof *l->list));
     l->list[l->count++] = (ebb_loop_saved){v, from, k};
     return NULL;
 }
@@ -168,8 +166,7 @@ static ebb_status find_named(ebb_loop_back *l, ebb_node n, bool *reads)
 {
     uint32_t count;
     const ebb_value *list = ebb_captures_of(l->joint, n, l->r->e->scratch, &count);
-    if (list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(list);
     for (uint32_t i = 0; i < count; i++)
         EBB_TRY(find_operand(l, list[i], reads));
     return NULL;
@@ -179,8 +176,7 @@ static ebb_status find_named(ebb_loop_back *l, ebb_node n, bool *reads)
 static ebb_status find_saved(ebb_loop_back *l)
 {
     bool *reads = EBB_SCRATCH(l->r->e, bool, l->joint->node_count);
-    if (reads == NULL)
-        return ebb_error_memory();
+    EBB_GOT(reads);
     for (uint32_t i = 0; i < l->o.out_count; i++)
         reads[ebb_value_of(l->joint, l->o.out[i])->producer.i] = true;
     for (ebb_node n = ebb_last(l->joint); n.i != 0; n = ebb_prev(l->joint, n)) {
@@ -315,16 +311,14 @@ static ebb_status differentiate(ebb_loop_back *l, const bool *wants, ebb_value *
     EBB_TRY(open(l, wants));
     look_at_body(l);
     EBB_TRY(reverse_step(l));
-    if (!make_room(l))
-        return ebb_error_memory();
+    EBB_GOT(make_room(l));
     EBB_TRY(carry_states(l));
     EBB_TRY(make_slices(l));
     if (l->o.out_count == 0)
         return NULL;
     EBB_TRY(find_saved(l));
     ebb_value *made = EBB_SCRATCH(l->r->e, ebb_value, l->o.out_count + (size_t)1);
-    if (made == NULL)
-        return ebb_error_memory();
+    EBB_GOT(made);
     EBB_TRY(ebb_loop_part(l, made));
     for (uint32_t i = 0; i < l->s.states; i++)
         if (l->given[i].i != 0) {
@@ -352,8 +346,7 @@ ebb_status ebb_loop_grad(ebb_reverse *r, ebb_node n, const ebb_value *dy, const 
     for (uint32_t k = 0; k < info->out_count && l.name[0] == '\0'; k++)
         l.name = ebb_value_name(r->g, info->out[k]);
     ebb_value *all = EBB_SCRATCH(r->e, ebb_value, l.s.states + l.s.outputs + (size_t)1);
-    if (all == NULL)
-        return ebb_error_memory();
+    EBB_GOT(all);
     memcpy(all, dy, info->out_count * sizeof *all);
     l.dy = all;
     return differentiate(&l, wants, dx);

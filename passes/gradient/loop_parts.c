@@ -8,8 +8,7 @@
 static ebb_status set_body(ebb_graph *g, ebb_node n, ebb_graph *body)
 {
     ebb_graph **list = EBB_NEW(&g->model->arena, ebb_graph *, 1);
-    if (list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(list);
     list[0] = body;
     const ebb_attr attr = {.name = "body", .type = EBB_ATTR_GRAPH, .count = 1, .graphs = list};
     return ebb_node_set_attr(g, n, &attr);
@@ -35,8 +34,7 @@ static ebb_status lengthen(ebb_loop_back *l, const char *name, uint32_t more)
     if (old == NULL || more == 0)
         return NULL;
     int64_t *list = EBB_SCRATCH(l->r->e, int64_t, l->s.outputs + more);
-    if (list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(list);
     memcpy(list, old, (count < l->s.outputs ? count : l->s.outputs) * sizeof *list);
     return ebb_node_set_ints(g, l->n, name, list, l->s.outputs + more);
 }
@@ -80,8 +78,7 @@ static ebb_status extend_forward(ebb_loop_back *l, ebb_graph *forward, ebb_value
         EBB_TRY(ebb_graph_add_output(forward, v));
         const char *name =
             ebb_arena_printf(l->r->e->scratch, "%s/%s", l->name, ebb_value_name(l->joint, s->v));
-        if (name == NULL)
-            return ebb_error_memory();
+        EBB_GOT(name);
         EBB_TRY(ebb_value_add(g, &stacked[i], name, &type));
         EBB_TRY(ebb_node_set_output(g, l->n, l->s.states + l->s.outputs + more, stacked[i]));
         more++;
@@ -110,8 +107,7 @@ static ebb_status name_apart(ebb_loop_back *l)
         const char *name =
             ebb_arena_printf(l->r->e->scratch, "%s_Grad/%s", l->name, ebb_text(body, info->name));
         ebb_str fresh = name != NULL ? ebb_graph_fresh(body, name) : (ebb_str){0};
-        if (fresh.i == 0)
-            return ebb_error_memory();
+        EBB_GOT(fresh.i != 0);
         EBB_TRY(ebb_value_rename(body, v, ebb_text(body, fresh)));
     }
     return NULL;
@@ -161,8 +157,7 @@ static ebb_status emit(ebb_loop_back *l, ebb_value *made)
     ebb_node scan;
     const char *name = ebb_arena_printf(l->r->e->scratch, "%s_Grad/Scan", l->name);
     ebb_str fresh = name != NULL ? ebb_graph_fresh(g, name) : (ebb_str){0};
-    if (fresh.i == 0)
-        return ebb_error_memory();
+    EBB_GOT(fresh.i != 0);
     for (uint32_t i = 0; i < o->out_count; i++) {
         ebb_type open = ebb_type_none();
         EBB_TRY(ebb_value_add(g, &made[i], ebb_text(g, fresh), &open));
@@ -216,8 +211,7 @@ ebb_status ebb_loop_part(ebb_loop_back *l, ebb_value *made)
 {
     ebb_graph *forward;
     ebb_value *stacked = EBB_SCRATCH(l->r->e, ebb_value, l->count + 1);
-    if (stacked == NULL)
-        return ebb_error_memory();
+    EBB_GOT(stacked);
     EBB_TRY(ebb_graph_copy(&forward, l->r->g, l->joint));
     EBB_TRY(extend_forward(l, forward, stacked));
     EBB_TRY(add_scanned(l, stacked));

@@ -27,7 +27,6 @@
 
 #include "passes/common.h"
 #include "passes/gradient/update.h"
-#include "passes/passes.h"
 
 typedef struct maker {
     ebb_update_step all;
@@ -82,8 +81,7 @@ static ebb_status add_state(const ebb_update *u, const char *suffix, const ebb_t
     bool bare = ebb_value_of(g, u->w)->tensor->data == NULL;
     type.layout = (ebb_layout){0};
     char *name = ebb_arena_printf(u->all->e->scratch, "%s.%s", ebb_value_name(g, u->w), suffix);
-    if (name == NULL)
-        return ebb_error_memory();
+    EBB_GOT(name);
     EBB_TRY(ebb_graph_add_initializer(g, state, name, &type, NULL, EBB_ROLE_OPTIMIZER));
     if (bare)
         return draw_zeros(g->model, name, &type, ebb_value_of(g, *state)->name);
@@ -105,12 +103,10 @@ static ebb_status bind(maker *r, ebb_value state, ebb_value next)
 {
     ebb_graph *g = r->all.e->g;
     char *name = ebb_arena_printf(r->all.e->scratch, "%s_next", ebb_value_name(g, state));
-    if (name == NULL)
-        return ebb_error_memory();
+    EBB_GOT(name);
     if (r->good.i != 0) {
         char *tried = ebb_arena_printf(r->all.e->scratch, "%s_tried", ebb_value_name(g, state));
-        if (tried == NULL)
-            return ebb_error_memory();
+        EBB_GOT(tried);
         EBB_TRY(ebb_value_rename(g, next, ebb_text(g, ebb_graph_fresh(g, tried))));
         r->all.b->name = ebb_value_name(g, state);
         next = ebb_emit(r->all.b, EBB_OP_WHERE, r->good, next, state);
@@ -175,8 +171,7 @@ static ebb_status add_rates(maker *r)
         bool own = group->base == NULL;
         for (size_t i = 0; i < group->given_count; i++)
             own = own || strcmp(group->given[i].name, "lr") == 0;
-        if (name == NULL)
-            return ebb_error_memory();
+        EBB_GOT(name);
         if (own)
             EBB_TRY(add_rate(r, group, name));
         else
@@ -253,8 +248,7 @@ static ebb_status gradient_of(ebb_edit *e, ebb_value w, ebb_value *grad)
 {
     const ebb_graph *g = e->g;
     char *name = ebb_arena_printf(e->scratch, "%s_grad", ebb_value_name(g, w));
-    if (name == NULL)
-        return ebb_error_memory();
+    EBB_GOT(name);
     *grad = ebb_value_find(g, name);
     return NULL;
 }
@@ -353,8 +347,7 @@ static ebb_status follow_scale(maker *r)
 static ebb_status drop_spent(maker *r)
 {
     bool *gone = EBB_SCRATCH(r->all.e, bool, r->all.e->g->value_count);
-    if (gone == NULL)
-        return ebb_error_memory();
+    EBB_GOT(gone);
     for (size_t i = 0; i < r->spent_count; i++)
         gone[r->spent[i].i] = true;
     ebb_graph_remove_outputs(r->all.e->g, gone);
@@ -367,8 +360,7 @@ static ebb_status begin(maker *r)
     ebb_edit *e = r->all.e;
     EBB_TRY(add_scalars(r));
     EBB_TRY(make_zeros(r));
-    if ((r->spent = EBB_SCRATCH(e, ebb_value, e->g->initializer_count)) == NULL)
-        return ebb_error_memory();
+    EBB_GOT((r->spent = EBB_SCRATCH(e, ebb_value, e->g->initializer_count)) != NULL);
     EBB_TRY(weigh_gradients(r));
     return follow_schedule(r);
 }
@@ -399,8 +391,7 @@ static ebb_status run(ebb_edit *e)
     ebb_build b = ebb_edit_build(e, EBB_NO_NODE, EBB_UPDATE);
     b.phase = EBB_UPDATE;
     maker *r = EBB_SCRATCH(e, maker, 1);
-    if (r == NULL)
-        return ebb_error_memory();
+    EBB_GOT(r);
     r->all = (ebb_update_step){.e = e, .b = &b};
     EBB_TRY(ebb_update_groups_read(&r->groups, e));
     EBB_TRY(ebb_hidden_find(&r->all.is_hidden, g, e->scratch));

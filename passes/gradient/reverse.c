@@ -141,9 +141,8 @@ bool ebb_reverse_passes(const ebb_reverse *r, ebb_node n)
 static ebb_status add_unsupported(ebb_reverse *r, ebb_node n, const char *sentence)
 {
     char *kept = ebb_arena_strdup(r->e->scratch, sentence);
-    if (kept == NULL || !ebb_arena_grow(r->e->scratch, &r->unsupported, r->unsupported_count,
-                                        &r->unsupported_capacity, sizeof *r->unsupported))
-        return ebb_error_memory();
+    EBB_GOT(kept && ebb_arena_grow(r->e->scratch, &r->unsupported, r->unsupported_count,
+                                   &r->unsupported_capacity, sizeof *r->unsupported));
     r->unsupported[r->unsupported_count++] = (ebb_no_gradient){n, kept};
     return NULL;
 }
@@ -168,8 +167,7 @@ ebb_status ebb_reverse_say_unsupported(const ebb_reverse *r)
     for (size_t i = 0; i < r->unsupported_count && i < NAMED && all != NULL; i++)
         all = ebb_arena_printf(r->e->scratch, "%s%s%s", all, i > 0 ? "; " : "",
                                r->unsupported[i].sentence);
-    if (all == NULL)
-        return ebb_error_memory();
+    EBB_GOT(all);
     return ebb_hint(ebb_error(EBB_UNSUPPORTED, "no gradient for %zu node%s: %s",
                               r->unsupported_count, r->unsupported_count == 1 ? "" : "s", all),
                     "--freeze what lies before them, or normalise first (inline,fold,unroll,fuse)");
@@ -264,8 +262,7 @@ static ebb_status list_captured(ebb_reverse *r, ebb_node n, ebb_captured_grad **
     const ebb_graph *body = ebb_node_body(r->g, n, "body");
     *list = EBB_SCRATCH(r->e, ebb_captured_grad, body->value_count);
     *count = 0;
-    if (*list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(*list);
     EBB_EACH_VALUE(body, v) {
         ebb_value outside = captured(r, body, v);
         if (outside.i != 0 && r->wants[outside.i])
@@ -285,8 +282,7 @@ static ebb_status visit(ebb_reverse *r, ebb_node n)
     bool *wants = EBB_SCRATCH(r->e, bool, in_count + 1u);
     ebb_value *y = EBB_SCRATCH(r->e, ebb_value, out_count + 8u);
     ebb_value *dy = EBB_SCRATCH(r->e, ebb_value, out_count + 8u);
-    if (x == NULL || read == NULL || dx == NULL || wants == NULL || y == NULL || dy == NULL)
-        return ebb_error_memory();
+    EBB_GOT(x && read && dx && wants && y && dy);
     bool any = false;
     ebb_captured_grad *names = NULL;
     size_t name_count = 0;
@@ -309,8 +305,7 @@ static ebb_status visit(ebb_reverse *r, ebb_node n)
         const char *own = ebb_text(g, info->name);
         char *name = ebb_arena_printf(r->e->scratch, "%s_Grad",
                                       own[0] != '\0' ? own : ebb_value_name(g, y[0]));
-        if (name == NULL)
-            return ebb_error_memory();
+        EBB_GOT(name);
         if (r->reads != NULL)
             EBB_TRY(r->reads(r, n, read));
         ebb_grad c = {n, in_count, out_count, read, y, dy, wants, dx, ebb_node_attrs(g, n)};
@@ -365,9 +360,8 @@ ebb_status ebb_reverse_open(ebb_reverse *r, ebb_node end)
     r->parts = EBB_NEW(scratch, uint32_t, g->value_count);
     r->left = EBB_NEW(scratch, uint32_t, g->value_count);
     r->order = EBB_NEW(scratch, ebb_node, g->node_count);
-    if (r->trains == NULL || r->wants == NULL || r->counts == NULL || r->codes == NULL ||
-        r->grad == NULL || r->parts == NULL || r->left == NULL || r->order == NULL)
-        return ebb_error_memory();
+    EBB_GOT(r->trains && r->wants && r->counts && r->codes && r->grad && r->parts && r->left &&
+            r->order);
     for (ebb_node n = ebb_first(g); n.i != 0 && !ebb_same_node(n, end); n = ebb_next(g, n))
         if (ebb_node_of(g, n)->phase != EBB_UPDATE)
             r->order[r->node_count++] = n;

@@ -154,8 +154,7 @@ static ebb_status remember(const schedule *s)
         const char *value = ebb_option_string(s->e, options[i]);
         text =
             i == 0 ? value : ebb_arena_printf(s->e->scratch, "%s,%s=%s", text, options[i], value);
-        if (text == NULL)
-            return ebb_error_memory();
+        EBB_GOT(text);
     }
     return ebb_props_set(s->e->g, &s->e->g->model->props, "ebb.schedule", text);
 }

@@ -6,7 +6,6 @@
  */
 #include <math.h>
 
-#include "passes/common.h"
 #include "passes/gradient/update.h"
 
 /* ---- parts ---- */

@@ -24,7 +24,6 @@
 
 #include "onnx/graph/infer.h"
 #include "passes/common.h"
-#include "passes/passes.h"
 
 static bool is_float_tensor(const ebb_graph *g, ebb_value v)
 {
@@ -53,7 +52,6 @@ static ebb_status find_output(ebb_edit *e, const char *name, ebb_value *output)
 /* ---- options ---- */
 
 /* "cross-entropy|mse|..." */
-// clang-format off
 static const char with_bar[] =
 #define EBB_LOSS(build, name, task, target, takes) "|" name
 #include "passes/loss/losses.def"
@@ -64,7 +62,6 @@ static const char doc_of_kind[] = "which loss:"
 #include "passes/loss/losses.def"
 #undef EBB_LOSS
     ;
-// clang-format on
 #define NAMES (with_bar + 1)
 
 static bool has_word(const char *words, const char *word)
@@ -195,8 +192,7 @@ static ebb_status find_taught(const ebb_edit *e, const char *name, ebb_value *ta
         if (is_of_teacher(other))
             all = ebb_arena_printf(e->scratch, "%s%s%s", all, all[0] != '\0' ? ", " : "", other);
     }
-    if (all == NULL)
-        return ebb_error_memory();
+    EBB_GOT(all);
     return all[0] != '\0'
                ? ebb_error(EBB_USAGE, "loss: there is no '%s'; the teacher has %s", name, all)
                : ebb_error(EBB_USAGE, "loss: there is no '%s', as no teacher is given: --teacher",
@@ -279,8 +275,7 @@ static ebb_status add_to_loss(ebb_build *b, ebb_value part)
     const ebb_value before = g->loss;
     if (is_sum_of_losses(g, before)) {
         const ebb_str aside = ebb_graph_fresh(g, "loss_before");
-        if (aside.i == 0)
-            return ebb_error_memory();
+        EBB_GOT(aside.i != 0);
         ebb_graph_remove_output(g, before);
         EBB_TRY(ebb_value_rename(g, before, ebb_text(g, aside)));
     }
@@ -352,8 +347,7 @@ static ebb_status append(ebb_edit *e, const ebb_loss_kind *kind, ebb_value outpu
     const char *name = name_of(e);
     ebb_value loss = EBB_NO_VALUE;
     char text[256];
-    if (name == NULL)
-        return ebb_error_memory();
+    EBB_GOT(name);
     if (s.type.rank < 0)
         return ebb_error(EBB_USAGE, "loss: the shape of output '%s' is not known",
                          ebb_value_name(g, output));

@@ -18,8 +18,6 @@
 
 #include <math.h>
 
-#include "passes/common.h"
-
 #define NEVER (-1e30)
 
 enum { MOST_STEPS = 4096, FAN = EBB_BUILD_OUTPUTS };
@@ -279,8 +277,7 @@ ebb_status ebb_loss_ctc(ebb_loss_site *s, ebb_value *loss)
     if (time == 1)
         x = ebb_emit_transpose(s->b, x, batch_second, 3);
     ebb_value *steps = EBB_SCRATCH(s->e, ebb_value, (size_t)p.steps);
-    if (steps == NULL)
-        return ebb_error_memory();
+    EBB_GOT(steps);
     make_path(&p);
     part(&p, x, p.steps, steps);
     ebb_value each = end_of(&p, walk(&p, steps));

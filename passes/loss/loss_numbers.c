@@ -19,8 +19,7 @@ static ebb_status add(numbers *n, double x, const char *what)
         return ebb_error(EBB_USAGE, "%s: %g is no finite number from 0 on", what, x);
     if (n->count == MOST_NUMBERS)
         return ebb_error(EBB_USAGE, "%s: there are more than %d numbers", what, MOST_NUMBERS);
-    if (!ebb_arena_grow(n->arena, &n->list, n->count, &n->capacity, sizeof *n->list))
-        return ebb_error_memory();
+    EBB_GOT(ebb_arena_grow(n->arena, &n->list, n->count, &n->capacity, sizeof *n->list));
     n->list[n->count++] = x;
     return NULL;
 }

@@ -21,8 +21,6 @@
 
 #include <stdio.h>
 
-#include "passes/common.h"
-
 typedef ebb_loss_site site;
 
 /* ---- what several need ---- */

@@ -16,7 +16,6 @@
 #include "onnx/words/map.h"
 #include "passes/common.h"
 #include "passes/flatten/body.h"
-#include "passes/passes.h"
 #include "passes/pipeline.h"
 
 typedef struct teaching {
@@ -149,8 +148,7 @@ static ebb_status put_weights(teaching *s, ebb_body *body)
         ebb_value *put = &body->weights[v.i];
         const char *name =
             ebb_arena_printf(s->e->scratch, EBB_TEACHER "/%s", ebb_value_name(s->t, v));
-        if (name == NULL)
-            return ebb_error_memory();
+        EBB_GOT(name);
         EBB_TRY(ebb_graph_add_initializer(s->g, put, name, &tensor->type, NULL, EBB_ROLE_CONSTANT));
         EBB_TRY(ebb_value_point(s->g, *put, tensor->data));
     }
@@ -196,8 +194,7 @@ static ebb_status teach(teaching *s)
         return ebb_error(EBB_USAGE, "it is a training step: the teacher is a model as exported");
     drop_defaults(s->t);
     s->in = EBB_SCRATCH(s->e, ebb_value, s->t->input_count + 1);
-    if (s->in == NULL)
-        return ebb_error_memory();
+    EBB_GOT(s->in);
     for (size_t i = 0; i < s->t->input_count; i++)
         EBB_TRY(join_input(s, i));
     EBB_TRY(ebb_infer_graph(s->t));

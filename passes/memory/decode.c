@@ -14,8 +14,7 @@ ebb_status ebb_reads_find(ebb_reads *r, const ebb_graph *g, ebb_arena *scratch)
     uint32_t total = 0;
     r->first = EBB_NEW(scratch, uint32_t, g->value_count + 1);
     r->captured = EBB_NEW(scratch, bool, g->value_count);
-    if (r->first == NULL || r->captured == NULL)
-        return ebb_error_memory();
+    EBB_GOT(r->first && r->captured);
     EBB_EACH_VALUE(g, v)
         if ((ebb_value_of(g, v)->flags & EBB_IS_CAPTURED) != 0)
             r->captured[r->saves.root[v.i].i] = true;
@@ -26,8 +25,7 @@ ebb_status ebb_reads_find(ebb_reads *r, const ebb_graph *g, ebb_arena *scratch)
     r->first[g->value_count] = total;
     uint32_t *filled = EBB_NEW(scratch, uint32_t, g->value_count);
     r->list = EBB_NEW(scratch, ebb_use, total + 1u);
-    if (filled == NULL || r->list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(filled && r->list);
     EBB_EACH_NODE(g, n) {
         if (!ebb_is_backward(g, n))
             continue;

@@ -71,8 +71,7 @@ static ebb_status linear_groups(ebb_edit *e, const ebb_linear_group **groups, si
     ebb_linear_group *list = EBB_SCRATCH(e, ebb_linear_group, g->node_count);
     ebb_linear_site *sites = EBB_SCRATCH(e, ebb_linear_site, g->node_count);
     size_t *group_of = EBB_SCRATCH(e, size_t, saves.value_count); // by root: + 1
-    if (list == NULL || sites == NULL || group_of == NULL)
-        return ebb_error_memory();
+    EBB_GOT(list && sites && group_of);
     *count = 0;
     ebb_linear_site s;
     EBB_EACH_NODE(g, n) { // how many each has

@@ -57,8 +57,7 @@ static ebb_status find_calls(parting *p)
         nodes++;
     p->calls = EBB_NEW(p->scratch, const char *, nodes + 1);
     p->taken = EBB_NEW(p->scratch, bool, p->losses.count);
-    if (p->calls == NULL || p->taken == NULL)
-        return ebb_error_memory();
+    EBB_GOT(p->calls && p->taken);
     EBB_EACH_NODE(p->g, n) {
         const char *call = call_of(p->g, n, p->scratch);
         if (call != NULL)
@@ -173,8 +172,7 @@ static ebb_status copy_node(parting *p, ebb_value *made, ebb_node n, const uint3
     ebb_value *in = EBB_NEW(p->scratch, ebb_value, count);
     ebb_noted_loss *of[PARTS] = {NULL};
     *made = EBB_NO_VALUE;
-    if (in == NULL)
-        return ebb_error_memory();
+    EBB_GOT(in);
     for (uint32_t i = 0; i < count; i++)
         in[i] = ebb_in(g, n, i);
     for (uint32_t k = 0; k < slots; k++)

@@ -83,8 +83,7 @@ ebb_status ebb_copied_join(ebb_graph *g, ebb_arena *scratch)
     ebb_value *copies = EBB_NEW(scratch, ebb_value, all + 1),
               *named = EBB_NEW(scratch, ebb_value, all + 1);
     size_t copy_count = 0, named_count = 0;
-    if (copies == NULL || named == NULL)
-        return ebb_error_memory();
+    EBB_GOT(copies && named);
     for (size_t i = 0; i < all; i++) {
         ebb_value v = g->initializers[i];
         if (!is_matrix(g, v))

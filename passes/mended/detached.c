@@ -69,8 +69,7 @@ static ebb_status detach(ebb_graph *g, ebb_node n, uint32_t slot, const char *na
     const ebb_value y = ebb_emit_detached(&b, ebb_in(g, n, slot));
     EBB_TRY(b.status);
     const char *note = ebb_arena_printf(scratch, "%%%s" EBB_DETACH_RESTORED, name);
-    if (note == NULL)
-        return ebb_error_memory();
+    EBB_GOT(note);
     EBB_TRY(ebb_props_set(g, &ebb_node_of(g, b.last)->props, EBB_NOTED_CALL, note));
     return ebb_node_set_input(g, n, slot, y);
 }
@@ -95,8 +94,7 @@ static ebb_status restore_at(ebb_graph *g, ebb_node n, call *c, ebb_arena *scrat
 ebb_status ebb_detached_restore(ebb_graph *g, ebb_arena *scratch)
 {
     call *c = EBB_NEW(scratch, call, 1);
-    if (c == NULL)
-        return ebb_error_memory();
+    EBB_GOT(c);
     EBB_EACH_NODE(g, n) {
         const char *note = ebb_props_get(g, &ebb_node_of(g, n)->props, EBB_NOTED_CALL);
         if (note != NULL && strstr(note, "%detach") != NULL && !ebb_is_detach(g, n))

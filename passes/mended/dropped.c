@@ -11,7 +11,6 @@
 
 #include <stdio.h>
 
-#include "onnx/graph/build.h"
 #include "passes/parameters/trainable.h"
 
 static const char kind_key[] = "pkg.torch.export.graph_signature.InputSpec.kind";
@@ -73,8 +72,7 @@ static ebb_status restore(ebb_graph *g, ebb_node n, int64_t count, ebb_arena *sc
     ebb_type type = ebb_type_tensor(dtype, 1, &count);
     const char *name = name_beside(g, n, scratch);
     void *zeros = EBB_NEW(scratch, unsigned char, (size_t)count *(ebb_dtype_bits(dtype) / 8));
-    if (name == NULL || zeros == NULL)
-        return ebb_error_memory();
+    EBB_GOT(name && zeros);
     EBB_TRY(ebb_graph_add_initializer(g, &bias, name, &type, zeros, EBB_ROLE_NONE));
     EBB_TRY(ebb_props_set(g, &ebb_value_of(g, bias)->props, kind_key, "PARAMETER"));
     EBB_TRY(ebb_props_set(g, &ebb_value_of(g, bias)->props, EBB_DROPPED, "1"));

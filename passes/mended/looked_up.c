@@ -149,14 +149,12 @@ static ebb_status find(table *made, bool *found, const ebb_tensor *t, split s, e
     *found = false;
     place *list = places_of(t, &s, element, scratch);
     *made = (table){.s = s, .type = t->type, .index = EBB_NEW(scratch, int64_t, (size_t)s.places)};
-    if (list == NULL || made->index == NULL)
-        return ebb_error_memory();
+    EBB_GOT(list && made->index);
     int64_t rows = number_rows(made->index, list, &s);
     if (rows * 20 > s.places * 19)
         return NULL;
     made->bytes = EBB_NEW(scratch, unsigned char, (size_t)(s.outer * rows) * line);
-    if (made->bytes == NULL)
-        return ebb_error_memory();
+    EBB_GOT(made->bytes);
     for (int64_t p = 0; p < s.places; p++)
         for (int64_t o = 0; o < s.outer; o++)
             memcpy(made->bytes + (size_t)(o * rows + made->index[p]) * line,

@@ -257,8 +257,7 @@ static ebb_status copy_for(parting *m, ebb_value *copy, const key *k, ebb_use us
 {
     ebb_graph *g = m->g;
     const char *name = name_of_copy(m, k, use), *source = ebb_text(g, k->source);
-    if (name == NULL)
-        return ebb_error_memory();
+    EBB_GOT(name);
     EBB_TRY(ebb_initializer_copy(g, v, name, copy));
     EBB_TRY(mark(g, *copy, EBB_MERGED_WITH, ebb_value_name(g, v)));
     if (ebb_props_get(g, &ebb_value_of(g, v)->props, EBB_NOTED_KIND) != NULL)
@@ -382,13 +381,11 @@ ebb_status ebb_merged_part(ebb_graph *g, ebb_arena *scratch)
     mark_unit_scales(g);
     m.value_count = g->value_count;
     m.list = EBB_NEW(scratch, merged, m.value_count);
-    if (m.list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(m.list);
     EBB_TRY(each_use(&m, look_at));
     m.source_count = g->model->names.count;
     m.copies = EBB_NEW(scratch, ebb_value, m.source_count);
-    if (m.copies == NULL)
-        return ebb_error_memory();
+    EBB_GOT(m.copies);
     EBB_TRY(each_use(&m, part_use));
     EBB_TRY(ebb_absorbed_part(g, scratch));
     EBB_TRY(ebb_dropped_restore(g, scratch));

@@ -107,8 +107,7 @@ ebb_status ebb_initializer_give_way(ebb_graph *g, ebb_value v, ebb_value made, e
                                     ebb_arena *scratch)
 {
     const char *name = ebb_arena_strdup(scratch, ebb_value_name(g, v));
-    if (name == NULL)
-        return ebb_error_memory();
+    EBB_GOT(name);
     EBB_TRY(ebb_value_replace(g, v, y));
     ebb_graph_remove_initializer(g, v);
     return ebb_value_rename(g, made, name);
@@ -120,8 +119,7 @@ static ebb_status shrink(ebb_graph *g, ebb_value v, unsigned axes, ebb_arena *sc
     ebb_type type = t->type, whole = t->type;
     ebb_value small;
     unsigned char *bytes = EBB_NEW(scratch, unsigned char, t->bytes);
-    if (bytes == NULL)
-        return ebb_error_memory();
+    EBB_GOT(bytes);
     for (int k = 0; k < type.rank; k++)
         if ((axes >> k & 1) != 0)
             type.dims[k] = 1;

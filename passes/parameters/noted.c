@@ -133,9 +133,8 @@ static ebb_status read_parameters(ebb_noted_losses *l, const char *text, ebb_are
     size_t capacity = 0;
     ebb_noted_loss p;
     for (const char *at = text; (at = read_parameter(&p, at, scratch)) != NULL;) {
-        if (p.source == NULL || p.name == NULL ||
-            !ebb_arena_grow(scratch, &l->list, l->count, &capacity, sizeof *l->list))
-            return ebb_error_memory();
+        EBB_GOT(p.source && p.name &&
+                ebb_arena_grow(scratch, &l->list, l->count, &capacity, sizeof *l->list));
         l->list[l->count++] = p;
     }
     if (l->count > 0)
@@ -148,8 +147,7 @@ static ebb_status keep_all(ebb_noted_losses *l, ebb_arena *scratch)
 {
     ebb_noted_loss *all = EBB_NEW(scratch, ebb_noted_loss, l->count);
     l->names = EBB_NEW(scratch, const char *, l->count);
-    if (all == NULL || l->names == NULL)
-        return ebb_error_memory();
+    EBB_GOT(all && l->names);
     for (size_t i = 0; i < l->count; i++) {
         all[i] = l->list[i];
         l->names[i] = all[i].name;
@@ -209,8 +207,7 @@ ebb_status ebb_noted_losses_find(ebb_noted_losses *losses, const ebb_graph *g, e
     }
     bool *there = EBB_NEW(scratch, bool, losses->count);
     ebb_noted *noted = EBB_NEW(scratch, ebb_noted, 1);
-    if (there == NULL || noted == NULL)
-        return ebb_error_memory();
+    EBB_GOT(there && noted);
     EBB_EACH_NODE(g, n) {
         ebb_noted_sources(noted, g, n, "p_");
         for (int i = 0; i < noted->count; i++)

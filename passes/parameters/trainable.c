@@ -4,7 +4,6 @@
 
 #include "passes/parameters/trainable.h"
 
-#include "passes/common.h"
 #include "passes/parameters/noted.h"
 #include "passes/parameters/slots.h"
 #include "passes/parameters/weights.h"

@@ -72,8 +72,7 @@ ebb_status ebb_unmarked_find(ebb_unmarked_file *file, const ebb_graph *g, ebb_ar
     *file = (ebb_unmarked_file){.g = g};
     file->place = EBB_NEW(scratch, uint32_t, g->value_count);
     file->nodes = EBB_NEW(scratch, struct ebb_unmarked_node, nodes + 1);
-    if (file->place == NULL || file->nodes == NULL)
-        return ebb_error_memory();
+    EBB_GOT(file->place && file->nodes);
     for (size_t i = 0; i < g->initializer_count; i++)
         file->place[g->initializers[i].i] = (uint32_t)i;
     EBB_EACH_NODE(g, n)

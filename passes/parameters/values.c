@@ -320,8 +320,7 @@ ebb_status ebb_values_look(ebb_look *look, int64_t *different, const ebb_tensor 
     if (t->data == NULL || !ebb_dtype_is_float((ebb_dtype)t->type.dtype) ||
         !ebb_type_elements(&t->type, &count) || count < 2)
         return NULL;
-    if (!take_sample(&s, t, count, scratch))
-        return ebb_error_memory();
+    EBB_GOT(take_sample(&s, t, count, scratch));
     *different = count <= SAMPLE ? (int64_t)s.distinct : count;
     if (s.distinct == 1)
         *look = EBB_LOOK_EQUAL;

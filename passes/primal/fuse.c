@@ -20,7 +20,6 @@
 #include "passes/primal/fuse_codes.h"
 #include "passes/primal/fuse_norm.h"
 #include "passes/primal/fuse_slices.h"
-#include "passes/passes.h"
 #include "passes/parameters/weights.h"
 
 /* ---- pointwise chains, as rules ---- */

@@ -71,8 +71,7 @@ static ebb_status find_cuts(ebb_edit *e, const cut *first, cut **cuts, uint32_t 
     cut other;
     *count = 0;
     *cuts = EBB_SCRATCH(e, cut, x->use_count);
-    if (*cuts == NULL)
-        return ebb_error_memory();
+    EBB_GOT(*cuts);
     for (size_t i = 0; i < x->use_count; i++)
         if (x->uses[i].slot == 0 && read_cut(e, x->uses[i].node, &other) &&
             other.axis == first->axis)
@@ -98,8 +97,7 @@ ebb_status ebb_fuse_slices(ebb_edit *e, ebb_node n)
     ebb_found(e);
     int64_t *lengths = EBB_SCRATCH(e, int64_t, count);
     ebb_value *out = EBB_SCRATCH(e, ebb_value, count);
-    if (lengths == NULL || out == NULL)
-        return ebb_error_memory();
+    EBB_GOT(lengths && out);
     for (uint32_t k = 0; k < count; k++)
         lengths[k] = cuts[k].to - cuts[k].from;
     ebb_build b = ebb_edit_build(e, n, ebb_node_of(g, n)->phase);

@@ -103,8 +103,7 @@ static ebb_status find_loss(ebb_halved *h)
     enum { FAR = 8 };
     ebb_graph *g = h->g;
     uint8_t *distance = EBB_SCRATCH(h->e, uint8_t, h->node_count);
-    if (distance == NULL)
-        return ebb_error_memory();
+    EBB_GOT(distance);
     ebb_node last = g->loss.i != 0 ? ebb_value_of(g, g->loss)->producer : EBB_NO_NODE;
     if (last.i != 0)
         distance[last.i] = 1;
@@ -252,8 +251,7 @@ static ebb_status keep_sums(ebb_halved *h, bool *normed)
 static ebb_status keep_norms(ebb_halved *h, const bool *normed)
 {
     bool *narrow = EBB_SCRATCH(h->e, bool, h->value_count);
-    if (narrow == NULL)
-        return ebb_error_memory();
+    EBB_GOT(narrow);
     for (size_t k = 0; k < h->count; k++) {
         ebb_node n = h->order[k];
         const ebb_node_info *info = ebb_node_of(h->g, n);
@@ -273,8 +271,7 @@ static ebb_status keep_norms(ebb_halved *h, const bool *normed)
 static ebb_status keep_residuals(ebb_halved *h)
 {
     bool *normed = EBB_SCRATCH(h->e, bool, h->value_count); // read by a norm of rows, in the end
-    if (normed == NULL)
-        return ebb_error_memory();
+    EBB_GOT(normed);
     EBB_TRY(keep_sums(h, normed));
     return keep_norms(h, normed);
 }
@@ -292,9 +289,7 @@ static ebb_status prepare(ebb_halved *h, ebb_edit *e)
     h->low = EBB_SCRATCH(e, bool, g->node_count);
     h->of_loss = EBB_SCRATCH(e, bool, g->node_count);
     h->order = EBB_SCRATCH(e, ebb_node, g->node_count);
-    if (h->trains == NULL || h->activation == NULL || h->active == NULL || h->low == NULL ||
-        h->of_loss == NULL || h->order == NULL)
-        return ebb_error_memory();
+    EBB_GOT(h->trains && h->activation && h->active && h->low && h->of_loss && h->order);
     EBB_EACH_NODE(g, n)
         if (ebb_node_of(g, n)->phase != EBB_UPDATE) // the count of a random key
             h->order[h->count++] = n;

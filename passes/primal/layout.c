@@ -29,7 +29,6 @@
 #include "passes/primal/layout/layout.h"
 
 #include "onnx/ops/window.h"
-#include "passes/passes.h"
 
 /* ---- images ---- */
 
@@ -260,8 +259,7 @@ ebb_status ebb_layout_apply(ebb_edit *e, int64_t pad)
     s.of = EBB_SCRATCH(e, ebb_image, g->value_count);
     ebb_node *replaced = EBB_SCRATCH(e, ebb_node, g->node_count);
     size_t count = 0, transposes = 0;
-    if (s.of == NULL || replaced == NULL)
-        return ebb_error_memory();
+    EBB_GOT(s.of && replaced);
     EBB_EACH_NODE(g, n) {
         bool taken;
         EBB_TRY(visit(&s, n, &taken));

@@ -20,8 +20,7 @@ static ebb_status lengthen(ebb_graph *g, ebb_node n, const char *list_name, uint
     uint32_t old;
     const int64_t *from = ebb_attr_ints(&attrs, list_name, &old);
     int64_t *list = EBB_NEW(scratch, int64_t, count + (size_t)1);
-    if (list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(list);
     if (from == NULL)
         return NULL;
     memcpy(list, from, (old < count ? old : count) * sizeof *list);
@@ -60,8 +59,7 @@ static ebb_status add_steps(ebb_edit *e, const ebb_loop_place *at, const ebb_sca
     const char *name = name_at(e, "ebb.key.steps", at), *step_name = name_at(e, "ebb.key.step", at);
     const uint64_t by = unit(at->outer);
     ebb_value keys;
-    if (list == NULL || name == NULL || step_name == NULL)
-        return ebb_error_memory();
+    EBB_GOT(list && name && step_name);
     for (int64_t t = 0; t < s->trips; t++)
         list[2 * t] = (int64_t)((uint64_t)(t + 1) * by);
     EBB_TRY(ebb_graph_add_initializer(around, &keys, name, &whole, list, EBB_ROLE_CONSTANT));
@@ -81,8 +79,7 @@ ebb_status ebb_loop_key(ebb_edit *e, const ebb_loop_place *at, ebb_value *key)
     if (at == NULL)
         return ebb_random_key(e, key);
     const char *name = name_at(e, "ebb.key.of_step", at);
-    if (name == NULL)
-        return ebb_error_memory();
+    EBB_GOT(name);
     *key = ebb_value_find(e->g, name);
     if (key->i != 0)
         return NULL;

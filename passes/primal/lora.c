@@ -26,7 +26,6 @@
  * file as a plain adapter. The optimizer's decay is of what was added).
  */
 #include "onnx/ops/common.h"
-#include "passes/passes.h"
 #include "passes/primal/lora/adapters.h"
 #include "passes/parameters/trainable.h"
 
@@ -282,8 +281,7 @@ static ebb_status take_wholes(ebb_adapters *l)
                 "and shape",
                 l->file.path, t->name);
         void *copy = ebb_arena_alloc(&g->model->arena, bytes + 1);
-        if (copy == NULL)
-            return ebb_error_memory();
+        EBB_GOT(copy);
         EBB_TRY(ebb_value_point(g, v, memcpy(copy, t->data, bytes)));
     }
     return NULL;
@@ -317,8 +315,7 @@ static ebb_status adapt_all(ebb_adapters *l)
         nodes++;
     ebb_lora_layer *list = EBB_SCRATCH(l->e, ebb_lora_layer, nodes + 1);
     l->made = ebb_arena_zeroed(l->e->scratch, EBB_LORA_PARTS * nodes + 1, sizeof *l->made);
-    if (list == NULL || l->made == NULL)
-        return ebb_error_memory();
+    EBB_GOT(list && l->made);
     nodes = 0;
     EBB_EACH_NODE(g, n)
         if (ebb_lora_has_weight(g, l->trains, n, &list[nodes]))
@@ -429,8 +426,7 @@ static ebb_status run_with(ebb_adapters *l)
     ebb_graph *g = l->g;
     ebb_trainable_source source;
     bool *trains = ebb_arena_zeroed(l->e->scratch, g->value_count + 1, sizeof *trains);
-    if (trains == NULL)
-        return ebb_error_memory();
+    EBB_GOT(trains);
     EBB_EACH_NODE(g, n)
         if (ebb_node_of(g, n)->phase == EBB_BACKWARD)
             return ebb_error(EBB_USAGE,

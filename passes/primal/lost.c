@@ -36,9 +36,7 @@ const char *ebb_lost_help(ebb_lost_kind kind)
 
 static ebb_status add(findings *f, ebb_lost_kind kind, ebb_node n, ebb_value v, char *text)
 {
-    if (text == NULL ||
-        !ebb_arena_grow(f->arena, &f->list, f->count, &f->capacity, sizeof *f->list))
-        return ebb_error_memory();
+    EBB_GOT(text && ebb_arena_grow(f->arena, &f->list, f->count, &f->capacity, sizeof *f->list));
     f->list[f->count++] = (ebb_lost){kind, n, v, text};
     return NULL;
 }
@@ -266,8 +264,7 @@ static ebb_status find_gone(findings *f)
             names =
                 ebb_arena_printf(f->arena, "%s%s'%.200s'", names, count > 1 ? ", " : "", p->name);
     }
-    if (names == NULL)
-        return ebb_error_memory();
+    EBB_GOT(names);
     return count == 0
                ? NULL
                : add(f, EBB_LOST_WEIGHT, EBB_NO_NODE, EBB_NO_VALUE,
@@ -335,15 +332,13 @@ static ebb_status find_nameless(findings *f)
     ebb_trainable_source source;
     ebb_value first = EBB_NO_VALUE;
     ebb_weight *list = EBB_NEW(f->arena, ebb_weight, f->g->value_count);
-    if (list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(list);
     EBB_TRY(ebb_weights_judge(list, &source, f->g, f->arena));
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         size_t count;
         const char *names = names_of(f, list, rows[i].is, &count, &first);
         const char *number = rows[i].is == is_lost ? ebb_arena_printf(f->arena, "%zu ", count) : "";
-        if (names == NULL || number == NULL)
-            return ebb_error_memory();
+        EBB_GOT(names && number);
         if (count > 0)
             EBB_TRY(add(f, rows[i].kind, EBB_NO_NODE, first,
                         ebb_arena_printf(f->arena, "%s%s: %s", number, rows[i].says, names)));
@@ -363,8 +358,7 @@ static ebb_status find_ties(findings *f)
     size_t count = 0;
     if (ebb_is_from_pytorch(g))
         return NULL;
-    if (list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(list);
     for (size_t i = 0; i < g->initializer_count && count < MOST; i++) {
         ebb_value v = g->initializers[i];
         const ebb_value_info *info = ebb_value_of(g, v);

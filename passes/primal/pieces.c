@@ -37,8 +37,7 @@ ebb_status ebb_pieces_add_node(const ebb_pieces *s, ebb_node *made, const char *
     ebb_node_info *info = ebb_node_of(s->g, *made);
     info->name = ebb_graph_fresh(s->g, name);
     info->phase = ebb_node_of(s->g, s->n)->phase;
-    if (info->name.i == 0)
-        return ebb_error_memory();
+    EBB_GOT(info->name.i != 0);
     return ebb_props_set(s->g, &info->props, "ebb.pass", s->e->pass->name);
 }
 
@@ -114,8 +113,7 @@ static ebb_status split(const ebb_pieces *s, ebb_whole *w)
     ebb_value *in_order = EBB_SCRATCH(s->e, ebb_value, s->parts);
     ebb_build b = build(s);
     ebb_node made;
-    if (lengths == NULL || in_order == NULL)
-        return ebb_error_memory();
+    EBB_GOT(lengths && in_order);
     for (uint32_t p = 0; p < s->parts; p++) {
         const uint32_t at = w->backwards ? s->parts - 1 - p : p;
         lengths[at] = start_of(s, p + (int64_t)1) - start_of(s, p);
@@ -141,8 +139,7 @@ ebb_status ebb_whole_open(const ebb_pieces *s, ebb_whole *w)
     if (!w->joined && w->v.i < s->value_count && !s->learns[w->v.i])
         return NULL;
     w->piece = EBB_SCRATCH(s->e, ebb_value, s->parts);
-    if (w->piece == NULL)
-        return ebb_error_memory();
+    EBB_GOT(w->piece);
     if (!w->joined)
         return split(s, w);
     for (uint32_t p = 0; p < s->parts; p++)
@@ -174,8 +171,7 @@ ebb_status ebb_whole_put_together(const ebb_pieces *s, const ebb_whole *w)
 {
     ebb_build b = build(s);
     ebb_value *in_order = EBB_SCRATCH(s->e, ebb_value, s->parts);
-    if (in_order == NULL)
-        return ebb_error_memory();
+    EBB_GOT(in_order);
     for (uint32_t p = 0; p < s->parts; p++)
         in_order[w->backwards ? s->parts - 1 - p : p] = w->piece[p];
     ebb_with_int(&b, "axis", w->axis);

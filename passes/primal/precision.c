@@ -30,7 +30,6 @@
  * the range of float32 and needs none of that.
  */
 #include "passes/common.h"
-#include "passes/passes.h"
 #include "passes/parameters/trainable.h"
 #include "passes/primal/halved.h"
 
@@ -70,8 +69,7 @@ static ebb_status fold(lowering *l, ebb_build *b, ebb_value v, ebb_value *made)
         (count != 1 && !ebb_name_is_anonymous(ebb_value_name(g, v))))
         return NULL;
     uint16_t *bits = EBB_SCRATCH(l->e, uint16_t, (size_t)count + 1);
-    if (bits == NULL)
-        return ebb_error_memory();
+    EBB_GOT(bits);
     double most = largest_of(l->dtype);
     for (int64_t i = 0; i < count; i++) {
         double x = ebb_tensor_double(t, i);
@@ -96,8 +94,7 @@ static ebb_status cast(lowering *l, ebb_node before, ebb_value v, bool down, ebb
         if (known->i == 0) {
             char *name = ebb_arena_printf(l->e->scratch, "%s.%s", ebb_value_name(g, v),
                                           down ? l->suffix : "float32");
-            if (name == NULL)
-                return ebb_error_memory();
+            EBB_GOT(name);
             b.name = ebb_value_name(g, v);
             ebb_with_int(&b, "to", down ? (int64_t)l->dtype : EBB_F32);
             ebb_with_name(&b, name);
@@ -176,8 +173,7 @@ static ebb_status widen_outputs(lowering *l)
             continue;
         char *name = ebb_arena_printf(l->e->scratch, "%s", ebb_value_name(g, v));
         char *inner = ebb_arena_printf(l->e->scratch, "%s.%s", ebb_value_name(g, v), l->suffix);
-        if (name == NULL || inner == NULL)
-            return ebb_error_memory();
+        EBB_GOT(name && inner);
         ebb_str fresh = ebb_graph_fresh(g, inner);
         EBB_TRY(cast(l, ebb_next(g, ebb_value_of(g, v)->producer), v, false, &made));
         EBB_TRY(ebb_value_rename(g, v, ebb_text(g, fresh)));
@@ -198,8 +194,7 @@ static ebb_status ask_for_loss_scale(ebb_edit *e)
 {
     double scale = ebb_option_float(e, "scale");
     char *text = ebb_arena_printf(e->scratch, "%.9g", scale);
-    if (text == NULL)
-        return ebb_error_memory();
+    EBB_GOT(text);
     return ebb_props_set(e->g, &e->g->model->props, "ebb.loss_scale", text);
 }
 
@@ -209,8 +204,7 @@ static ebb_status prepare(lowering *l)
     l->lowered = EBB_SCRATCH(e, bool, l->g->value_count);
     l->narrow = EBB_SCRATCH(e, ebb_value, l->g->value_count);
     l->wide = EBB_SCRATCH(e, ebb_value, l->g->value_count);
-    if (l->lowered == NULL || l->narrow == NULL || l->wide == NULL)
-        return ebb_error_memory();
+    EBB_GOT(l->lowered && l->narrow && l->wide);
     return ebb_halved_choose(&l->halved, e);
 }
 

@@ -9,7 +9,6 @@
  * convolution along them, or a state.
  */
 #include "passes/common.h"
-#include "passes/passes.h"
 
 /* The input that has a number for each token. */
 static ebb_value tokens_of(const ebb_graph *g)
@@ -97,8 +96,7 @@ static ebb_status run(ebb_edit *e)
     EBB_TRY(ebb_value_add(g, &segments, name, &type));
     EBB_TRY(ebb_graph_add_input(g, segments));
     const ebb_value same = make_same(e, segments);
-    if (same.i == 0)
-        return ebb_error_memory();
+    EBB_GOT(same.i != 0);
     EBB_EACH_NODE(g, n)
         if (is_attention(g, n, length))
             EBB_TRY(part(e, n, same, batch));

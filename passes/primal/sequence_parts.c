@@ -22,7 +22,6 @@
 #include "onnx/graph/infer.h"
 #include "onnx/graph/scan.h"
 #include "passes/common.h"
-#include "passes/passes.h"
 #include "passes/primal/pieces.h"
 #include "passes/parameters/trainable.h"
 
@@ -82,8 +81,7 @@ static ebb_status add_part(const sequence *s, uint32_t p, const ebb_value *in, u
     const ebb_node_info *info = ebb_node_of(s->of.g, s->of.n);
     ebb_node made;
     const char *name = ebb_arena_printf(s->of.e->scratch, "%s/part_%u", s->of.name, p);
-    if (name == NULL)
-        return ebb_error_memory();
+    EBB_GOT(name);
     EBB_TRY(ebb_pieces_add_node(&s->of, &made, ebb_text(s->of.g, info->op_name), name, in, in_count,
                                 out, info->out_count));
     for (uint32_t i = 0; i < ebb_node_of(s->of.g, s->of.n)->attr_count; i++) {
@@ -148,8 +146,7 @@ static ebb_status list_all(const sequence *s, lists *l)
     l->out_count = info->out_count;
     l->read = EBB_SCRATCH(s->of.e, ebb_whole, l->in_count + (size_t)1);
     l->made = EBB_SCRATCH(s->of.e, ebb_whole, l->out_count + (size_t)1);
-    if (l->read == NULL || l->made == NULL)
-        return ebb_error_memory();
+    EBB_GOT(l->read && l->made);
     if (s->op == EBB_OP_SCAN)
         EBB_TRY(list_scan(s, l));
     else
@@ -194,8 +191,7 @@ static ebb_status needs_nothing_else(const sequence *s, const lists *l, bool *no
     const ebb_graph *g = s->of.g;
     uint32_t count;
     const ebb_value *names = ebb_captures_of(g, s->of.n, s->of.e->scratch, &count);
-    if (names == NULL)
-        return ebb_error_memory();
+    EBB_GOT(names);
     *nothing = true;
     for (uint32_t i = 0; i < ebb_node_of(g, s->of.n)->in_count; i++)
         *nothing = *nothing &&
@@ -243,8 +239,7 @@ static ebb_status cut(const sequence *s)
     EBB_TRY(list_all(s, &l));
     ebb_value *in = EBB_SCRATCH(s->of.e, ebb_value, l.in_count + (size_t)1);
     ebb_value *out = EBB_SCRATCH(s->of.e, ebb_value, l.out_count + (size_t)1);
-    if (in == NULL || out == NULL)
-        return ebb_error_memory();
+    EBB_GOT(in && out);
     for (uint32_t i = 0; i < ebb_node_of(s->of.g, s->of.n)->in_count; i++)
         in[i] = ebb_in(s->of.g, s->of.n, i);
     const ebb_whole *leader;
@@ -345,8 +340,7 @@ static ebb_status find_learning(const ebb_edit *e, bool *learns)
         const ebb_node_info *info = ebb_node_of(g, n);
         const ebb_value *list = ebb_captures_of(g, n, e->scratch, &names);
         bool any = false;
-        if (list == NULL)
-            return ebb_error_memory();
+        EBB_GOT(list);
         for (uint32_t i = 0; i < info->in_count; i++)
             any = any || (info->in[i].i != 0 && learns[info->in[i].i]);
         for (uint32_t i = 0; i < names; i++)
@@ -361,8 +355,7 @@ static ebb_status run(ebb_edit *e)
 {
     const size_t value_count = e->g->value_count;
     bool *learns = EBB_SCRATCH(e, bool, value_count);
-    if (learns == NULL)
-        return ebb_error_memory();
+    EBB_GOT(learns);
     EBB_EACH_NODE(e->g, n)
         if (ebb_node_of(e->g, n)->phase == EBB_BACKWARD)
             return ebb_declined(e, n, "the graph has its gradient: sequences are cut before it");

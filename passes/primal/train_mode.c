@@ -26,7 +26,6 @@
 #include "passes/mended/looked_up.h"
 #include "passes/mended/merged.h"
 #include "passes/mended/unfolded.h"
-#include "passes/passes.h"
 #include "passes/parameters/trainable.h"
 
 /* ---- initializers that were merged ---- */
@@ -71,8 +70,7 @@ static ebb_status part_merged(ebb_edit *e)
             names = ebb_arena_printf(e->scratch, "%s%s'%s' (with '%s')", names,
                                      count > 1 ? ", " : "", ebb_value_name(g, v), of);
     }
-    if (names == NULL)
-        return ebb_error_memory();
+    EBB_GOT(names);
     if (count == 0)
         return NULL;
     return ebb_note(e,
@@ -93,8 +91,7 @@ static ebb_status split_shared(ebb_edit *e)
         while (ebb_value_of(g, v)->use_count > 1) {
             ebb_use use = ebb_value_of(g, v)->uses[ebb_value_of(g, v)->use_count - 1];
             char *name = ebb_arena_printf(e->scratch, "%s.%u", name_of(g, use.node), use.slot);
-            if (name == NULL)
-                return ebb_error_memory();
+            EBB_GOT(name);
             EBB_TRY(ebb_initializer_copy(g, v, name, &copy));
             EBB_TRY(ebb_node_set_input(g, use.node, use.slot, copy));
         }
@@ -121,8 +118,7 @@ static ebb_status own_statistic(ebb_edit *e, ebb_node n, uint32_t slot, ebb_valu
     if (ebb_graph_bound(g, v).i != 0 || (slot == 4 && ebb_same_value(v, ebb_in(g, n, 3)))) {
         char *name = ebb_arena_printf(e->scratch, "%s.running_%s", name_of(g, n),
                                       slot == 3 ? "mean" : "var");
-        if (name == NULL)
-            return ebb_error_memory();
+        EBB_GOT(name);
         EBB_TRY(ebb_initializer_copy(g, v, name, &v));
     }
     ebb_value_of(g, v)->role = EBB_ROLE_STATISTIC;
@@ -144,8 +140,7 @@ static bool reads_statistics(const ebb_graph *g, ebb_node n)
 static ebb_status name_next(ebb_edit *e, ebb_value state, ebb_value next)
 {
     char *name = ebb_arena_printf(e->scratch, "%s_next", ebb_value_name(e->g, state));
-    if (name == NULL)
-        return ebb_error_memory();
+    EBB_GOT(name);
     return ebb_value_find(e->g, name).i == 0 ? ebb_value_rename(e->g, next, name) : NULL;
 }
 
@@ -448,8 +443,7 @@ static ebb_status run(ebb_edit *e)
     if (ebb_option_int(e, "split-shared") != 0)
         EBB_TRY(split_shared(e));
     weights = EBB_SCRATCH(e, ebb_weight, e->g->value_count);
-    if (weights == NULL)
-        return ebb_error_memory();
+    EBB_GOT(weights);
     if (strcmp(ebb_option_string(e, "batch-norm"), "trained") == 0)
         EBB_TRY(ebb_weights_judge(weights, &source, e->g, e->scratch));
     m.weights = weights;

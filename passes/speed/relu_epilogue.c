@@ -20,7 +20,6 @@
 #include <math.h>
 
 #include "passes/speed/epilogue.h"
-#include "passes/passes.h"
 
 /* ---- what stands before a ReLU ---- */
 
@@ -169,8 +168,7 @@ static ebb_status run(ebb_edit *e)
     ebb_epilogue_state s = {e, ebb_graph_positions(g, e->scratch), (uint32_t)g->node_count};
     ebb_node *relus = EBB_SCRATCH(e, ebb_node, g->node_count + (size_t)1);
     size_t count = 0;
-    if (s.at == NULL || relus == NULL)
-        return ebb_error_memory();
+    EBB_GOT(s.at && relus);
     EBB_EACH_NODE(g, n)
         if (ebb_node_of(g, n)->op == EBB_OP_RELU)
             relus[count++] = n;

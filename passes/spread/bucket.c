@@ -14,7 +14,6 @@
  */
 #include "onnx/graph/infer.h"
 #include "passes/common.h"
-#include "passes/passes.h"
 #include "passes/spread/shard_parts.h"
 
 typedef struct bucket {
@@ -122,8 +121,7 @@ static ebb_status run(ebb_edit *e)
     k.members = EBB_SCRATCH(e, ebb_node, g->node_count);
     k.list = EBB_SCRATCH(e, ebb_value, g->node_count);
     k.waits = EBB_SCRATCH(e, bool, g->value_count);
-    if (k.members == NULL || k.list == NULL || k.waits == NULL)
-        return ebb_error_memory();
+    EBB_GOT(k.members && k.list && k.waits);
     const uint64_t most = (uint64_t)ebb_option_int(e, "bytes");
     EBB_EACH_NODE(g, n) {
         if (n.i >= node_count) // made by this pass

@@ -26,7 +26,6 @@
 #include "exec/weigh/estimate.h"
 #include "onnx/graph/infer.h"
 #include "passes/memory/rounding/batch_split.h"
-#include "passes/passes.h"
 #include "passes/spread/sync_norm.h"
 
 static ebb_status run(ebb_edit *e)

@@ -24,7 +24,6 @@
 #include "onnx/graph/infer.h"
 #include "onnx/graph/place.h"
 #include "passes/common.h"
-#include "passes/passes.h"
 #include "passes/spread/gather_parts.h"
 #include "passes/spread/shard_parts.h"
 
@@ -63,8 +62,7 @@ static ebb_status count_stages(gathering *s)
 {
     const ebb_graph *g = s->g;
     int32_t *depth = EBB_SCRATCH(s->e, int32_t, g->value_count);
-    if (depth == NULL)
-        return ebb_error_memory();
+    EBB_GOT(depth);
     for (const ebb_node *n = s->list; n->i != 0; n++) {
         int32_t most = 0;
         for (uint32_t i = 0; i < ebb_node_of(g, *n)->in_count; i++)
@@ -159,8 +157,7 @@ static ebb_status copy_node(gathering *s, ebb_node n, int64_t r)
     ebb_value *in = EBB_SCRATCH(s->e, ebb_value, ins + (size_t)1);
     ebb_value *out = EBB_SCRATCH(s->e, ebb_value, outs + (size_t)1);
     ebb_node made;
-    if (in == NULL || out == NULL)
-        return ebb_error_memory();
+    EBB_GOT(in && out);
     for (uint32_t i = 0; i < ins; i++)
         in[i] = of_rank(s, ebb_in(g, n, i), r);
     EBB_TRY(s->b.status);
@@ -307,8 +304,7 @@ static ebb_status make_room(gathering *s)
     s->copy = EBB_SCRATCH(s->e, ebb_value *, count);
     s->stage = EBB_SCRATCH(s->e, int32_t, s->g->node_count);
     s->list = EBB_SCRATCH(s->e, ebb_node, s->g->node_count);
-    if (s->held == NULL || s->copy == NULL || s->stage == NULL || s->list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(s->held && s->copy && s->stage && s->list);
     for (size_t v = 0; v < were; v++)
         s->held[v] = held[v] != EBB_HELD_PART ? held[v] : EBB_HELD_SAME;
     s->value_count = count;
@@ -327,8 +323,7 @@ static ebb_status run(ebb_edit *e)
     ebb_found(e);
     s.value_count = g->value_count;
     s.held = EBB_SCRATCH(e, ebb_held, g->value_count);
-    if (s.held == NULL)
-        return ebb_error_memory();
+    EBB_GOT(s.held);
     ebb_held_find(s.held, g, s.ranks, &why, &at);
     if (why != NULL)
         return ebb_skipped(e, at, why);

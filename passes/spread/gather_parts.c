@@ -9,7 +9,6 @@
 
 #include "onnx/graph/infer.h"
 #include "onnx/graph/place.h"
-#include "passes/common.h"
 #include "passes/spread/shard_parts.h"
 
 /* ---- what is what ---- */

@@ -20,7 +20,6 @@
  * Declines what is read by the very next node.
  */
 #include "passes/common.h"
-#include "passes/passes.h"
 #include "passes/spread/shard_parts.h"
 
 static ebb_op started(ebb_op op)
@@ -96,8 +95,7 @@ static ebb_status run(ebb_edit *e)
     ebb_node *sites = EBB_SCRATCH(e, ebb_node, g->node_count);
     size_t count = 0;
     ebb_node last = EBB_NO_NODE, wait;
-    if (positions == NULL || sites == NULL)
-        return ebb_error_memory();
+    EBB_GOT(positions && sites);
     EBB_EACH_NODE(g, n)
         if (is_site(g, n))
             sites[count++] = n;
@@ -118,12 +116,10 @@ static ebb_status run(ebb_edit *e)
     return NULL;
 }
 
-// clang-format off
 static const ebb_option options[] = {
     {"depth", EBB_OPTION_INT, "2", "[1, inf)", "how many exchanges are under way at once, at most"},
     {0},
 };
-// clang-format on
 
 const ebb_pass ebb_pass_overlap = {
     .name = "overlap",

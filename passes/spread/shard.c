@@ -32,7 +32,6 @@
 #include "onnx/graph/infer.h"
 #include "onnx/graph/place.h"
 #include "passes/common.h"
-#include "passes/passes.h"
 #include "passes/spread/shard_parts.h"
 
 typedef struct sharding {
@@ -342,8 +341,7 @@ static ebb_status run(ebb_edit *e)
     s.whole = EBB_SCRATCH(e, const ebb_type *, g->value_count);
     s.weights = strcmp(ebb_option_string(e, "what"), "parameters") == 0;
     s.reached = EBB_SCRATCH(e, uint32_t, 2 * g->node_count); // those that are made as well
-    if (s.part == NULL || s.list == NULL || s.whole == NULL || s.reached == NULL)
-        return ebb_error_memory();
+    EBB_GOT(s.part && s.list && s.whole && s.reached);
     s.b = ebb_edit_build(e, EBB_NO_NODE, EBB_UPDATE);
     EBB_TRY(find(&s, &ranks));
     EBB_EACH_NODE(g, n)

@@ -1,8 +1,6 @@
 /* shard_join.c: see shard_parts.h. */
 #include "passes/spread/shard_parts.h"
 
-#include "passes/common.h"
-
 enum { DEEPEST = 64 }; /* nodes, one behind another, that are made anew */
 
 typedef struct joining {
@@ -130,7 +128,6 @@ ebb_status ebb_shard_join(const ebb_shard_weights *weights)
     j.depth = EBB_SCRATCH(weights->e, uint8_t, weights->value_count);
     j.made = EBB_SCRATCH(weights->e, ebb_value, weights->value_count);
     j.run_of = EBB_SCRATCH(weights->e, uint32_t, weights->value_count);
-    if (j.depth == NULL || j.made == NULL || j.run_of == NULL)
-        return ebb_error_memory();
+    EBB_GOT(j.depth && j.made && j.run_of);
     return join(&j);
 }

@@ -87,8 +87,7 @@ bool ebb_has_start(const ebb_graph *g, ebb_value v)
 ebb_status ebb_shard_start(ebb_graph *g, ebb_value v, const ebb_type *part, int64_t ranks)
 {
     ebb_tensor t = {.type = *part, .data = ebb_value_of(g, v)->tensor->data}; // rank 0's
-    if (!ebb_type_bytes(part, &t.bytes))
-        return ebb_error_memory();
+    EBB_GOT(ebb_type_bytes(part, &t.bytes));
     if (!ebb_starts_as_zeros(g, v))
         EBB_TRY(cut(g, v, ranks));
     else if (t.data == NULL)
@@ -130,8 +129,7 @@ ebb_status ebb_whole_start(ebb_graph *g, ebb_value v, const ebb_type *whole)
     const ebb_str state = ebb_value_of(g, v)->name;
     struct ebb_init_binding *drawn = drawn_by(m, state);
     ebb_tensor t = {.type = *whole};
-    if (!ebb_type_bytes(whole, &t.bytes))
-        return ebb_error_memory();
+    EBB_GOT(ebb_type_bytes(whole, &t.bytes));
     if (drawn != NULL && ebb_producer_op(m->initialization, drawn->value) == EBB_OP_SHARD)
         EBB_TRY(uncut(m, drawn, &t));
     else if (zeros_of(m, state).i != 0)

@@ -11,8 +11,6 @@
  */
 #include "passes/spread/sync_norm.h"
 
-#include "passes/common.h"
-
 typedef struct norm {
     ebb_build b;
     ebb_type type; /* of x: [N, C, ...] */

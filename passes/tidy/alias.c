@@ -17,7 +17,6 @@
 #include "onnx/graph/scan.h"
 #include "onnx/graph/stream.h"
 #include "passes/common.h"
-#include "passes/passes.h"
 
 enum { NEVER_DIES = UINT32_MAX };
 
@@ -100,9 +99,7 @@ static ebb_status find_lifetimes(sharing *s, ebb_arena *scratch)
     s->fixed = EBB_NEW(scratch, bool, g->value_count);
     s->state = EBB_NEW(scratch, ebb_value, g->value_count);
     s->replaces = EBB_NEW(scratch, ebb_value, g->value_count);
-    if (s->at == NULL || s->group == NULL || s->last == NULL || s->fixed == NULL ||
-        s->state == NULL || s->replaces == NULL)
-        return ebb_error_memory();
+    EBB_GOT(s->at && s->group && s->last && s->fixed && s->state && s->replaces);
     EBB_EACH_VALUE(g, v) {
         const ebb_value_info *info = ebb_value_of(g, v);
         s->group[v.i] = v.i;

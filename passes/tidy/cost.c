@@ -16,10 +16,8 @@
  * Declines where the file knows neither signature nor family.
  */
 #include "passes/common.h"
-#include "passes/passes.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "exec/weigh/costs.h"
 #include "exec/weigh/estimate.h"

@@ -16,7 +16,6 @@
  * Declines where neither of the two equal values is kept anyway.
  */
 #include "passes/common.h"
-#include "passes/passes.h"
 
 static ebb_status drop_outputs(ebb_edit *e, ebb_node n)
 {

@@ -16,9 +16,7 @@
  * it is no larger than a tile.
  */
 #include "onnx/graph/stream.h"
-#include "onnx/graph/tile.h"
 #include "passes/common.h"
-#include "passes/passes.h"
 
 /* Rows of a tile of about so many bytes; 0: the tensor is no larger. */
 static int64_t rows_of_tile(const ebb_graph *g, ebb_value v, uint64_t tile_bytes)

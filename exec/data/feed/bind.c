@@ -337,8 +337,7 @@ static ebb_status convert_whole(ebb_named *out, ebb_data *data, const ebb_feed *
     void *memory = dims != NULL && ebb_size_mul(&bytes, feed->bytes, (size_t)rows)
                        ? ebb_arena_alloc(&data->arena, bytes + 1)
                        : NULL;
-    if (memory == NULL)
-        return ebb_error_memory();
+    EBB_GOT(memory);
     memcpy(dims, feed->dims, sizeof feed->dims);
     dims[0] = rows;
     ebb_status status =
@@ -381,8 +380,7 @@ EBB_API ebb_status ebb_data_whole(ebb_data *data, const ebb_model *model, const 
     ebb_feed *feeds = EBB_NEW(&data->arena, ebb_feed, g->input_count + 1);
     bool *taken = EBB_NEW(&data->arena, bool, data->count + 1);
     *batch = (ebb_batch){list, 0};
-    if (list == NULL || feeds == NULL || taken == NULL)
-        return ebb_error_memory();
+    EBB_GOT(list && feeds && taken);
     for (size_t i = 0; i < g->input_count; i++) {
         const ebb_named *array = array_for(data, map, ebb_value_name(g, g->inputs[i]));
         if (array == NULL)

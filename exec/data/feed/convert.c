@@ -8,8 +8,7 @@ ebb_status ebb_scratch_grow(void **memory, size_t *size, size_t need)
     if (*memory != NULL && *size >= need)
         return NULL;
     void *more = ebb_alloc(need);
-    if (more == NULL)
-        return ebb_error_memory();
+    EBB_GOT(more);
     ebb_free(*memory);
     *memory = more;
     *size = need;

@@ -71,8 +71,7 @@ static ebb_status read_numbers(numbers *out, const char *text, const char *range
     for (const char *at = text; *at != '\0'; at++)
         most += *at == ',';
     *out = (numbers){EBB_NEW(arena, double, most), 0};
-    if (out->list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(out->list);
     for (const char *at = text;; at++) {
         char part[64];
         const size_t length = strcspn(at, ",");
@@ -105,8 +104,7 @@ static bool find_inner(const ebb_feed *feed, size_t count, int64_t *inner)
 static ebb_status fill_table(ebb_normal *n, ebb_arena *arena)
 {
     float *table = EBB_NEW(arena, float, (size_t)n->channels * 256);
-    if (table == NULL)
-        return ebb_error_memory();
+    EBB_GOT(table);
     for (int64_t c = 0; c < n->channels; c++)
         for (int x = 0; x < 256; x++)
             table[c * 256 + x] = ((float)x * n->scale / n->divisor - n->mean[c]) / n->deviation[c];
@@ -118,8 +116,7 @@ static ebb_status spread(const float **out, const numbers *from, size_t channels
                          ebb_arena *arena)
 {
     float *list = EBB_NEW(arena, float, channels);
-    if (list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(list);
     for (size_t i = 0; i < channels; i++)
         list[i] = from->count == 0 ? otherwise : (float)from->list[from->count == 1 ? 0 : i];
     *out = list;
@@ -158,8 +155,7 @@ ebb_status ebb_feed_normalise(ebb_feed *feed, ebb_data *data)
         EBB_TRY(read_numbers(&deviation, d, "(0, inf)", "std", arena));
     ebb_normal *n = EBB_NEW(arena, ebb_normal, 1);
     const size_t channels = mean.count > deviation.count ? mean.count : deviation.count;
-    if (n == NULL)
-        return ebb_error_memory();
+    EBB_GOT(n);
     *n = (ebb_normal){.scale = (float)above,
                       .divisor = (float)below,
                       .channels = channels > 0 ? (int64_t)channels : 1};

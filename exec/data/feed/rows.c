@@ -168,8 +168,7 @@ static ebb_status make_reader(ebb_data *data)
     if (data->reader != NULL)
         return NULL;
     struct ebb_reader *reader = ebb_alloc(sizeof *reader);
-    if (reader == NULL)
-        return ebb_error_memory();
+    EBB_GOT(reader);
     memset(reader, 0, sizeof *reader);
     reader->data = data;
     data->reader = reader;
@@ -224,8 +223,7 @@ static ebb_status widen(room *r, size_t count)
     r->batch = batch != NULL ? batch : r->batch;
     buffer *buffers = ebb_realloc(r->buffers, count * sizeof *buffers);
     r->buffers = buffers != NULL ? buffers : r->buffers;
-    if (feeds == NULL || batch == NULL || buffers == NULL)
-        return ebb_error_memory();
+    EBB_GOT(feeds && batch && buffers);
     memset(buffers + r->capacity, 0, (count - r->capacity) * sizeof *buffers);
     r->capacity = count;
     return NULL;
@@ -273,8 +271,7 @@ static ebb_status ask_rows(const struct ebb_reader *reader, room *r, const int64
     if (count > r->index_capacity || r->index == NULL) {
         int64_t *more =
             count < SIZE_MAX / 16 ? ebb_realloc(r->index, count * sizeof *more + 1) : NULL;
-        if (more == NULL)
-            return ebb_error_memory();
+        EBB_GOT(more);
         r->index = more;
         r->index_capacity = count;
     }
@@ -307,8 +304,7 @@ static ebb_status prepare(room *r)
                              feed->array->name, r->rows);
         if (bytes > b->capacity || b->memory == NULL) {
             void *memory = ebb_alloc(bytes);
-            if (memory == NULL)
-                return ebb_error_memory();
+            EBB_GOT(memory);
             ebb_free(b->memory);
             b->memory = memory;
             b->capacity = bytes;
@@ -382,8 +378,7 @@ ebb_status ebb_reader_bind(ebb_data *data, const ebb_feed *feeds, size_t count)
     struct ebb_reader *reader = data->reader;
     settle_pending(reader);
     ebb_feed *copy = ebb_alloc((count + 1) * sizeof *copy);
-    if (copy == NULL)
-        return ebb_error_memory();
+    EBB_GOT(copy);
     if (count > 0)
         memcpy(copy, feeds, count * sizeof *copy);
     ebb_free(reader->bound);

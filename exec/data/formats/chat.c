@@ -173,9 +173,8 @@ static void add_head(const ebb_chat_form *f, const message *m, bool answer, ebb_
 
 static ebb_status add_answer(const ebb_chat_form *f, const message *m, ebb_chat_text *to)
 {
-    if (!ebb_arena_grow(to->text.arena, &to->answers, to->count, &to->capacity,
-                        sizeof *to->answers))
-        return ebb_error_memory();
+    EBB_GOT(ebb_arena_grow(to->text.arena, &to->answers, to->count, &to->capacity,
+                           sizeof *to->answers));
     ebb_chat_answer *a = &to->answers[to->count++];
     a->from = to->text.size;
     ebb_text_add(&to->text, m->text, m->size);

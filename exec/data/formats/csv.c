@@ -44,8 +44,7 @@ static ebb_status read_on(lines *l)
         if (more > LONGEST)
             return ebb_error(EBB_REJECTED, "line %lld is longer than 64 MiB",
                              (long long)l->number + 1);
-        if (buffer == NULL)
-            return ebb_error_memory();
+        EBB_GOT(buffer);
         l->buffer = buffer;
         l->capacity = more;
     }
@@ -205,12 +204,10 @@ static ebb_status read_names(table *t, const char *text, size_t length)
     t->comma = comma_of(text, length);
     for (cell c; next_cell(&c, &at, end, t->comma);) {
         number n;
-        if (!ebb_arena_grow(&t->data->arena, &t->columns, t->column_count, &t->column_capacity,
-                            sizeof *t->columns))
-            return ebb_error_memory();
+        EBB_GOT(ebb_arena_grow(&t->data->arena, &t->columns, t->column_count, &t->column_capacity,
+                               sizeof *t->columns));
         const char *name = ebb_arena_printf(&t->data->arena, "%.*s", (int)c.length, c.text);
-        if (name == NULL)
-            return ebb_error_memory();
+        EBB_GOT(name);
         t->columns[t->column_count++] = (column){.name = name, .whole = true};
         t->named = t->named || !read_number(&n, &c);
     }
@@ -284,13 +281,11 @@ static ebb_status group_of(const table *t, const char *word, const column *c, co
 {
     const char *equals = strchr(word, '=');
     char *list = ebb_arena_strdup(&t->data->arena, equals + 1), *rest = NULL;
-    if (list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(list);
     for (char *p = strtok_r(list, ",", &rest); p != NULL; p = strtok_r(NULL, ",", &rest))
         if (*name == NULL && fnmatch(p, c->name, 0) == 0) {
             *name = ebb_arena_printf(&t->data->arena, "%.*s", (int)(equals - word), word);
-            if (*name == NULL)
-                return ebb_error_memory();
+            EBB_GOT(*name);
         }
     return NULL;
 }
@@ -319,8 +314,7 @@ static ebb_status part_columns(table *t, const char *whole_name)
 {
     const char *const *words = t->data->fit != NULL ? t->data->fit->columns : NULL;
     t->arrays = EBB_NEW(&t->data->arena, array, t->column_count + 1);
-    if (t->arrays == NULL)
-        return ebb_error_memory();
+    EBB_GOT(t->arrays);
     for (size_t k = 0; k < t->column_count; k++) {
         column *c = &t->columns[k];
         const char *name = t->named ? NULL : whole_name;
@@ -336,12 +330,10 @@ static ebb_status make_arrays(table *t)
     for (size_t k = 0; k < t->array_count; k++) {
         array *a = &t->arrays[k];
         size_t count, bytes;
-        if (!ebb_size_mul(&count, (size_t)t->rows, a->width) ||
-            !ebb_size_mul(&bytes, count, a->whole ? sizeof(int64_t) : sizeof(float)))
-            return ebb_error_memory();
+        EBB_GOT(ebb_size_mul(&count, (size_t)t->rows, a->width) &&
+                ebb_size_mul(&bytes, count, a->whole ? sizeof(int64_t) : sizeof(float)));
         a->bytes = ebb_arena_alloc(&t->data->arena, bytes + 1);
-        if (a->bytes == NULL)
-            return ebb_error_memory();
+        EBB_GOT(a->bytes);
     }
     return NULL;
 }
@@ -375,8 +367,7 @@ ebb_status ebb_csv_read(ebb_data *data, const char *path)
     const char *slash = strrchr(path, '/'), *base = slash != NULL ? slash + 1 : path;
     const char *name =
         ebb_arena_printf(&data->arena, "%.*s", (int)(strlen(base) - strlen(".csv")), base);
-    if (name == NULL)
-        return ebb_error_memory();
+    EBB_GOT(name);
     t.l.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (t.l.fd < 0)
         return ebb_error_io(path, "opening");

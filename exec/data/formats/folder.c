@@ -102,11 +102,9 @@ ebb_status ebb_shards_list(const char *const **paths, const char *path, ebb_aren
     names n = {.arena = arena};
     EBB_TRY(list_folder(&n, path, is_shard));
     const char **list = EBB_NEW(arena, const char *, n.count + 1);
-    if (list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(list);
     for (size_t i = 0; i < n.count; i++)
-        if ((list[i] = ebb_arena_printf(arena, "%s/%s", path, n.list[i])) == NULL)
-            return ebb_error_memory();
+        EBB_GOT((list[i] = ebb_arena_printf(arena, "%s/%s", path, n.list[i])) != NULL);
     *paths = list;
     return NULL;
 }
@@ -142,10 +140,10 @@ static ebb_status add_class(album *a, const char *path)
     for (size_t i = 0; i < n.count; i++) {
         const char *file = ebb_arena_printf(arena, "%s/%s", path, n.list[i]);
         const size_t at = a->files.count;
-        if (file == NULL ||
-            !ebb_arena_grow(arena, &a->files.list, at, &a->files.capacity, sizeof *a->files.list) ||
-            !ebb_arena_grow(arena, &a->labels, at, &a->label_capacity, sizeof *a->labels))
-            return ebb_error_memory();
+        EBB_GOT(
+            file &&
+            ebb_arena_grow(arena, &a->files.list, at, &a->files.capacity, sizeof *a->files.list) &&
+            ebb_arena_grow(arena, &a->labels, at, &a->label_capacity, sizeof *a->labels));
         a->files.list[at] = file;
         a->labels[at] = (int64_t)json_array_size(a->classes) - 1;
         a->files.count++;
@@ -159,8 +157,7 @@ static ebb_status read_classes(album *a, const char *path)
     EBB_TRY(list_folder(&n, path, any_name));
     for (size_t i = 0; i < n.count; i++) {
         const char *below = ebb_arena_printf(n.arena, "%s/%s", path, n.list[i]);
-        if (below == NULL)
-            return ebb_error_memory();
+        EBB_GOT(below);
         if (!is_folder(below))
             continue;
         if (json_array_append_new(a->classes, json_string(n.list[i])) != 0)

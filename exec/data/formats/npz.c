@@ -227,8 +227,7 @@ static ebb_status read_entry(ebb_data *data, zip_t *zip, uint64_t index, const c
     if (mapped != NULL)
         return ebb_npy_parse(data, facts.name, length - 4, mapped, (size_t)facts.size);
     unsigned char *bytes = ebb_arena_alloc(&data->arena, (size_t)facts.size + 1);
-    if (bytes == NULL)
-        return ebb_error_memory();
+    EBB_GOT(bytes);
     zip_file_t *file = zip_fopen_index(zip, index, 0);
     if (file == NULL)
         return ebb_error(EBB_REJECTED, "entry '%.200s': %s", facts.name, zip_strerror(zip));

@@ -6,7 +6,6 @@
 
 #include <glob.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 
 /* ---- formats ---- */
@@ -193,11 +192,9 @@ static ebb_status copy_list(const char *const **copy, const char *const *list, e
     while (list != NULL && list[count] != NULL)
         count++;
     const char **made = EBB_NEW(arena, const char *, count + 1);
-    if (made == NULL)
-        return ebb_error_memory();
+    EBB_GOT(made);
     for (size_t i = 0; i < count; i++)
-        if ((made[i] = ebb_arena_strdup(arena, list[i])) == NULL)
-            return ebb_error_memory();
+        EBB_GOT((made[i] = ebb_arena_strdup(arena, list[i])) != NULL);
     *copy = made;
     return NULL;
 }
@@ -250,8 +247,7 @@ static ebb_status keep_tokenizer(ebb_data *data, ebb_fit *fit, const char *const
         }
         if (fit->tokenizer != NULL)
             return no_text(paths[i], fit->tokenizer);
-        if ((fit->tokenizer = ebb_arena_strdup(&data->arena, paths[i])) == NULL)
-            return ebb_error_memory();
+        EBB_GOT((fit->tokenizer = ebb_arena_strdup(&data->arena, paths[i])) != NULL);
     }
     if (fit->tokenizer != NULL && others == 0)
         return no_text(fit->tokenizer, "no text");
@@ -264,8 +260,7 @@ static ebb_status keep_tokenizer(ebb_data *data, ebb_fit *fit, const char *const
 static ebb_status keep_options(ebb_data *data, const char *const *paths, const ebb_data_options *o)
 {
     ebb_fit *fit = EBB_NEW(&data->arena, ebb_fit, 1);
-    if (fit == NULL)
-        return ebb_error_memory();
+    EBB_GOT(fit);
     *fit = (ebb_fit){.round = o->round, .allow_nan = o->allow_nan};
     EBB_TRY(ebb_augment_parse(fit, o->augment, o->resize, o->image_size));
     if (o->layout != NULL && strcmp(o->layout, "nhwc") != 0 && strcmp(o->layout, "nchw") != 0)
@@ -288,8 +283,7 @@ static ebb_status open_all(ebb_data **data, const char *const *paths, const ebb_
     if (paths == NULL || paths[0] == NULL)
         return ebb_error(EBB_USAGE, "no file of data is named");
     ebb_data *d = ebb_alloc(sizeof *d);
-    if (d == NULL)
-        return ebb_error_memory();
+    EBB_GOT(d);
     ebb_status status = ebb_data_init(d, paths[0]);
     if (status == NULL)
         status = keep_options(d, paths, o);
@@ -313,8 +307,7 @@ static ebb_status make_rows(ebb_data **rows, const ebb_data *texts, const ebb_da
 {
     ebb_data *d = ebb_alloc(sizeof *d);
     *rows = NULL;
-    if (d == NULL)
-        return ebb_error_memory();
+    EBB_GOT(d);
     ebb_status status = ebb_data_init(d, texts->path);
     if (status == NULL)
         status = keep_options(d, NULL, o);
@@ -401,8 +394,7 @@ EBB_API ebb_status ebb_data_of(ebb_data **data, const ebb_named *arrays, size_t 
         EBB_NEED(arrays);
     EBB_TRY(take_options(&own, options));
     ebb_data *d = ebb_alloc(sizeof *d);
-    if (d == NULL)
-        return ebb_error_memory();
+    EBB_GOT(d);
     ebb_status status = ebb_data_init(d, "memory");
     if (status == NULL)
         status = keep_options(d, NULL, &own);
@@ -436,8 +428,7 @@ ebb_status ebb_data_beside(ebb_data **beside, const ebb_data *data)
 {
     ebb_data *d = *beside = borrow(data);
     ebb_fit *fit = d != NULL ? EBB_NEW(&d->arena, ebb_fit, 1) : NULL;
-    if (fit == NULL)
-        return ebb_error_memory();
+    EBB_GOT(fit);
     if (data->fit != NULL)
         *fit = *data->fit;
     fit->augments = fit->flip = fit->flip_vertical = fit->crop = fit->resized_crop = false;
@@ -454,8 +445,7 @@ EBB_API ebb_status ebb_data_again(ebb_data **again, const ebb_data *data,
     *again = NULL;
     EBB_TRY(take_options(&own, options));
     ebb_data *d = borrow(data);
-    if (d == NULL)
-        return ebb_error_memory();
+    EBB_GOT(d);
     ebb_status status = keep_options(d, NULL, &own);
     if (status == NULL)
         *again = d;

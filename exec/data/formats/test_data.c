@@ -14,8 +14,7 @@ ebb_status ebb_test_data_read(ebb_data *data, const char *path, const ebb_model 
     for (int k = 0;; k++) {
         const char *file = ebb_arena_printf(&data->arena, "%s/input_%d.pb", path, k);
         struct stat facts;
-        if (file == NULL)
-            return ebb_error_memory();
+        EBB_GOT(file);
         if (stat(file, &facts) != 0) {
             if (k == 0)
                 return ebb_error_io(path, "no input_0.pb in the folder");

@@ -58,8 +58,7 @@ static ebb_status numbers(corpus *c, const ebb_named *t, int64_t **list, int64_t
         return wrong(c, t, "has no rows");
     void *raw = ebb_arena_alloc(&c->arena, bytes + 1);
     *list = EBB_NEW(&c->arena, int64_t, (size_t)all + 1);
-    if (raw == NULL || *list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(raw && *list);
     EBB_TRY(ebb_data_read(c->data, t, 0, (size_t)t->dims[0], raw));
     const ebb_tensor tensor = {.type = type, .data = raw, .bytes = bytes};
     for (int64_t i = 0; i < all; i++)
@@ -96,8 +95,7 @@ static ebb_status read_labels(corpus *c, const ebb_named *tokens)
     if (t != NULL)
         EBB_TRY(numbers(c, t, &list, &count));
     c->labels = EBB_NEW(&c->arena, int32_t, (size_t)c->count + 1);
-    if (c->labels == NULL)
-        return ebb_error_memory();
+    EBB_GOT(c->labels);
     for (int64_t i = 0; i < c->count; i++) {
         const int64_t x = given != NULL  ? list[i]
                           : mask == NULL ? c->ids[i]
@@ -122,8 +120,7 @@ static ebb_status read_tokens(corpus *c)
     EBB_TRY(numbers(c, t, &list, &c->count));
     c->width = t->rank == 2 ? t->dims[1] : 0;
     c->ids = EBB_NEW(&c->arena, int32_t, (size_t)c->count + 1);
-    if (c->ids == NULL)
-        return ebb_error_memory();
+    EBB_GOT(c->ids);
     for (int64_t i = 0; i < c->count; i++) {
         if (list[i] < 0 || list[i] > INT32_MAX)
             return wrong(c, t, "has a number that is no token");
@@ -163,8 +160,7 @@ static ebb_status find_texts(corpus *c)
         return wrong(c, mask, "should have a number for each token");
     const int64_t all = c->width > 0 ? rows : list != NULL ? count : 1;
     c->texts = EBB_NEW(&c->arena, text, (size_t)all + 1);
-    if (c->texts == NULL)
-        return ebb_error_memory();
+    EBB_GOT(c->texts);
     for (int64_t i = 0; i < all; i++) {
         text *t = &c->texts[c->text_count];
         const int64_t room = c->width > 0 ? c->width : c->count - at;
@@ -196,8 +192,7 @@ static ebb_status cut(corpus *c)
 {
     size_t most = c->text_count + (size_t)(c->count / c->sequence) + 1;
     c->pieces = EBB_NEW(&c->arena, piece, most);
-    if (c->pieces == NULL)
-        return ebb_error_memory();
+    EBB_GOT(c->pieces);
     for (size_t i = 0; i < c->text_count; i++) {
         const int64_t end = c->texts[i].from + c->texts[i].length;
         for (int64_t from = c->texts[i].from; from < end; from += c->sequence) {
@@ -214,8 +209,7 @@ static ebb_status cut(corpus *c)
 static ebb_status place(corpus *c, bool pack)
 {
     int64_t *filled = EBB_NEW(&c->arena, int64_t, c->piece_count + 1);
-    if (filled == NULL)
-        return ebb_error_memory();
+    EBB_GOT(filled);
     for (size_t i = 0; i < c->piece_count; i++) {
         piece *p = &c->pieces[i];
         int64_t row = !pack ? c->rows : c->rows > OPEN_ROWS ? c->rows - OPEN_ROWS : 0;
@@ -263,12 +257,10 @@ static ebb_status put(ebb_data *to, const corpus *c, bool pack)
     const int64_t dims[2] = {c->rows, c->sequence};
     int32_t *array[ARRAYS] = {NULL};
     size_t count, bytes;
-    if (!ebb_size_mul(&count, (size_t)c->rows, (size_t)c->sequence) ||
-        !ebb_size_mul(&bytes, count, sizeof(int32_t)))
-        return ebb_error_memory();
+    EBB_GOT(ebb_size_mul(&count, (size_t)c->rows, (size_t)c->sequence) &&
+            ebb_size_mul(&bytes, count, sizeof(int32_t)));
     for (int k = 0; k < ARRAYS - !pack; k++)
-        if ((array[k] = ebb_arena_alloc(&to->arena, bytes + 1)) == NULL)
-            return ebb_error_memory();
+        EBB_GOT((array[k] = ebb_arena_alloc(&to->arena, bytes + 1)) != NULL);
     EBB_TRY(fill(c, array));
     for (int k = 0; k < ARRAYS; k++)
         if (array[k] != NULL)

@@ -60,8 +60,7 @@ static void decode(reader *r, ebb_picture *picture, const unsigned char *bytes, 
 ebb_status ebb_jpeg_read(ebb_picture *picture, const unsigned char *bytes, size_t size)
 {
     reader *r = ebb_alloc(sizeof *r); // not of this function, so longjmp leaves it as it is
-    if (r == NULL)
-        return ebb_error_memory();
+    EBB_GOT(r);
     memset(r, 0, sizeof *r);
     r->jpeg.err = jpeg_std_error(&r->errors);
     r->errors.error_exit = leave;

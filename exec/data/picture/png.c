@@ -72,8 +72,7 @@ static void decode(reader *r, ebb_picture *picture)
 ebb_status ebb_png_read(ebb_picture *picture, const unsigned char *bytes, size_t size)
 {
     reader *r = ebb_alloc(sizeof *r); // not of this function, so longjmp leaves it as it is
-    if (r == NULL)
-        return ebb_error_memory();
+    EBB_GOT(r);
     memset(r, 0, sizeof *r);
     r->bytes = bytes;
     r->left = size;

@@ -26,8 +26,7 @@ ebb_status ebb_picture_size(ebb_picture *picture, uint64_t width, uint64_t heigh
     const size_t bytes = (size_t)width * (size_t)height * 3;
     if (bytes > picture->capacity) {
         unsigned char *more = ebb_alloc(bytes);
-        if (more == NULL)
-            return ebb_error_memory();
+        EBB_GOT(more);
         ebb_free(picture->rgb);
         picture->rgb = more;
         picture->capacity = bytes;
@@ -47,8 +46,7 @@ static ebb_status read_all(int fd, const char *path, void **file, size_t *capaci
     *size = (size_t)facts.st_size;
     if (*size > *capacity) {
         void *more = ebb_alloc(*size);
-        if (more == NULL)
-            return ebb_error_memory();
+        EBB_GOT(more);
         ebb_free(*file);
         *file = more;
         *capacity = *size;

@@ -24,11 +24,9 @@ static ebb_status make_taps(taps *t, int in, int out)
     const double scale = (double)in / out, wide = scale < 1 ? 1 : scale;
     size_t bytes;
     t->most = (int)ceil(wide) * 2 + 1;
-    if (!ebb_size_mul(&bytes, (size_t)out, (size_t)t->most * (sizeof(double) + 4) + 8))
-        return ebb_error_memory();
+    EBB_GOT(ebb_size_mul(&bytes, (size_t)out, (size_t)t->most * (sizeof(double) + 4) + 8));
     double *exact = ebb_alloc(bytes);
-    if (exact == NULL)
-        return ebb_error_memory();
+    EBB_GOT(exact);
     t->memory = exact;
     t->weight = (int32_t *)(void *)(exact + (size_t)out * (size_t)t->most);
     t->first = (int *)(t->weight + (size_t)out * (size_t)t->most);

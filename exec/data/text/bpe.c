@@ -88,8 +88,7 @@ ebb_status ebb_bpe_read(ebb_word_model *m, const json_t *o, ebb_arena *arena)
         return ebb_error(EBB_UNSUPPORTED,
                          "its BPE drops merges at random, which is not computed here");
     ebb_merge *merges = EBB_NEW(arena, ebb_merge, count + 1);
-    if (merges == NULL)
-        return ebb_error_memory();
+    EBB_GOT(merges);
     for (size_t i = 0; status == NULL && i < count && count < INT32_MAX; i++)
         status = read_merge(m, json_array_get(list, i), i, &merges[i], &scratch);
     ebb_arena_fini(&scratch);
@@ -131,8 +130,7 @@ typedef struct word {
 
 static ebb_status add(word *w, int64_t id)
 {
-    if (!ebb_arena_grow(w->arena, &w->list, w->count, &w->capacity, sizeof *w->list))
-        return ebb_error_memory();
+    EBB_GOT(ebb_arena_grow(w->arena, &w->list, w->count, &w->capacity, sizeof *w->list));
     const int32_t at = (int32_t)w->count;
     w->list[w->count++] = (symbol){(int32_t)id, at - 1, at + 1};
     return NULL;
@@ -190,8 +188,7 @@ static bool is_before(const queued *a, const queued *b)
 
 static ebb_status push(queue *q, const queued *x)
 {
-    if (!ebb_arena_grow(q->arena, &q->list, q->count, &q->capacity, sizeof *q->list))
-        return ebb_error_memory();
+    EBB_GOT(ebb_arena_grow(q->arena, &q->list, q->count, &q->capacity, sizeof *q->list));
     size_t i = q->count++;
     for (; i > 0 && is_before(x, &q->list[(i - 1) / 2]); i = (i - 1) / 2)
         q->list[i] = q->list[(i - 1) / 2];

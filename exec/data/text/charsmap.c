@@ -54,8 +54,7 @@ ebb_status ebb_charsmap_read(ebb_charsmap **map, const char *base64, ebb_arena *
     const uint8_t *bytes = decoded(base64, &size, arena);
     ebb_charsmap *made = EBB_NEW(arena, ebb_charsmap, 1);
     *map = made;
-    if (made == NULL)
-        return ebb_error_memory();
+    EBB_GOT(made);
     *made = (ebb_charsmap){0};
     if (bytes != NULL && size == 0) // it replaces nothing
         return NULL;

@@ -47,8 +47,7 @@ static ebb_status read_into(ebb_normalizer *n, const json_t *o, size_t *capacity
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         if (strcmp(kinds[i], kind) != 0)
             continue;
-        if (!ebb_arena_grow(arena, &n->list, n->count, capacity, sizeof *n->list))
-            return ebb_error_memory();
+        EBB_GOT(ebb_arena_grow(arena, &n->list, n->count, capacity, sizeof *n->list));
         return read_step(&n->list[n->count++], o, kinds[i], arena);
     }
     return ebb_error(EBB_UNSUPPORTED, "its normalizer %s is none of those computed here", kind);

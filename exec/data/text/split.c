@@ -40,8 +40,7 @@ static ebb_status add(ebb_splitter *s, size_t *capacity, ebb_arena *arena,
         return ebb_error(EBB_UNSUPPORTED,
                          "its pre-tokenizer's behavior %s is none of those computed here",
                          step->behavior);
-    if (!ebb_arena_grow(arena, &s->list, s->count, capacity, sizeof *s->list))
-        return ebb_error_memory();
+    EBB_GOT(ebb_arena_grow(arena, &s->list, s->count, capacity, sizeof *s->list));
     s->list[s->count] = *step;
     return ebb_regex_make(&s->list[s->count++].pattern, pattern, literal);
 }
@@ -142,8 +141,7 @@ static ebb_status put(spans *all, size_t from, size_t to, bool match)
 {
     if (from == to)
         return NULL;
-    if (!ebb_arena_grow(all->arena, &all->list, all->count, &all->capacity, sizeof *all->list))
-        return ebb_error_memory();
+    EBB_GOT(ebb_arena_grow(all->arena, &all->list, all->count, &all->capacity, sizeof *all->list));
     all->list[all->count++] = (span){from, to, match};
     return NULL;
 }

@@ -39,8 +39,7 @@ bool ebb_said_flag(const json_t *o, const char *key, bool otherwise)
 
 ebb_status ebb_ids_add(ebb_ids *ids, int64_t id)
 {
-    if (!ebb_arena_grow(ids->arena, &ids->list, ids->count, &ids->capacity, sizeof *ids->list))
-        return ebb_error_memory();
+    EBB_GOT(ebb_arena_grow(ids->arena, &ids->list, ids->count, &ids->capacity, sizeof *ids->list));
     ids->list[ids->count++] = (int32_t)id;
     return NULL;
 }
@@ -93,8 +92,7 @@ static ebb_status read_added(ebb_tokenizer *t)
     const json_t *list = json_object_get(t->root, "added_tokens");
     const size_t count = json_array_size(list);
     t->added = EBB_NEW(&t->arena, added, count + 1);
-    if (t->added == NULL)
-        return ebb_error_memory();
+    EBB_GOT(t->added);
     for (size_t i = 0; i < count; i++) {
         const json_t *o = json_array_get(list, i);
         added *a = &t->added[t->added_count];
@@ -221,8 +219,7 @@ ebb_status ebb_tokenizer_open(ebb_tokenizer **t, const char *path)
     EBB_TRY(ebb_regex_make(&probe, ".", false)); // whether this build reads text at all
     ebb_regex_free(probe);
     ebb_tokenizer *made = ebb_alloc(sizeof *made);
-    if (made == NULL)
-        return ebb_error_memory();
+    EBB_GOT(made);
     *made = (ebb_tokenizer){.root = json_load_file(path, JSON_ALLOW_NUL, &error)};
     made->before.arena = made->behind.arena = &made->arena;
     ebb_status status = NULL;

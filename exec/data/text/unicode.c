@@ -139,8 +139,7 @@ ebb_status ebb_regex_make(ebb_regex **r, const char *pattern, bool literal)
     const uint32_t flags = PCRE2_UTF | (literal ? PCRE2_LITERAL : PCRE2_UCP);
     ebb_regex *made = ebb_alloc(sizeof *made);
     *r = NULL;
-    if (made == NULL)
-        return ebb_error_memory();
+    EBB_GOT(made);
     made->code =
         pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, flags, &error, &at, NULL);
     if (made->code == NULL) {

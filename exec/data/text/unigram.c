@@ -61,8 +61,7 @@ ebb_status ebb_unigram_read(ebb_word_model *m, const json_t *o, ebb_arena *arena
     m->encode = encode;
     m->byte_fallback = ebb_said_flag(o, "byte_fallback", false);
     m->unknown_id = json_is_integer(unknown) ? (int64_t)json_integer_value(unknown) : -1;
-    if (pieces == NULL || m->made == NULL)
-        return ebb_error_memory();
+    EBB_GOT(pieces && m->made);
     if (count == 0)
         return ebb_error(EBB_REJECTED, "its model has no vocabulary");
     if (m->unknown_id >= (int64_t)count)
@@ -168,8 +167,7 @@ static ebb_status encode(const ebb_word_model *m, const char *word, size_t size,
     way w = {m, word, size, EBB_NEW(arena, place, size + 1)};
     size_t *ends = EBB_NEW(arena, size_t, size + 1); // last first
     size_t count = 0;
-    if (w.list == NULL || ends == NULL)
-        return ebb_error_memory();
+    EBB_GOT(w.list && ends);
     EBB_TRY(find_way(&w));
     for (size_t end = size; end > 0; end = w.list[end].from) {
         const bool unknown = w.list[end].id == m->unknown_id;

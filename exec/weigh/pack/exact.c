@@ -506,11 +506,9 @@ static ebb_status solve_part(ebb_verdict *verdict, uint64_t *offsets, const part
     part turns[RANKS];
     search *s = EBB_NEW(arena, search, 1);
     uint64_t *weights = EBB_NEW(arena, uint64_t, 2 * (size_t)p->sections);
-    if (s == NULL || weights == NULL)
-        return ebb_error_memory();
+    EBB_GOT(s && weights);
     *s = (search){.arena = arena, .budget = budget, .capacity = u->capacity};
-    if (!new_search(s, p))
-        return ebb_error_memory();
+    EBB_GOT(new_search(s, p));
     for (int r = 0; r < RANKS; r++)
         EBB_TRY(ebb_part_rank(&turns[r], p, ebb_ranks[r], arena));
     *verdict = EBB_GAVE_UP;
@@ -547,8 +545,7 @@ static ebb_status solve_all(ebb_verdict *verdict, uint64_t *offsets, const ebb_p
 {
     event *events = EBB_NEW(arena, event, 2 * (size_t)count);
     uint32_t *place_of = EBB_NEW(arena, uint32_t, count);
-    if (events == NULL || place_of == NULL)
-        return ebb_error_memory();
+    EBB_GOT(events && place_of);
     for (uint32_t i = 0; i < count; i++) {
         events[2 * i] = (event){pieces[i].lower, i, true};
         events[2 * i + 1] = (event){pieces[i].upper, i, false};
@@ -563,8 +560,7 @@ static ebb_status solve_all(ebb_verdict *verdict, uint64_t *offsets, const ebb_p
         part p = {0};
         uint32_t members = 0;
         bool fits = true;
-        if (!ebb_part_new(&p, arena, (uint32_t)(e + 1 - begin) / 2))
-            return ebb_error_memory();
+        EBB_GOT(ebb_part_new(&p, arena, (uint32_t)(e + 1 - begin) / 2));
         for (size_t k = begin; k <= e && fits; k++)
             if (events[k].birth) {
                 uint32_t i = events[k].piece;

@@ -115,8 +115,7 @@ bool ebb_part_new(part *p, ebb_arena *arena, uint32_t count)
 ebb_status ebb_part_rank(part *q, const part *p, const char *by, ebb_arena *arena)
 {
     ranked *rows = EBB_NEW(arena, ranked, p->count);
-    if (rows == NULL || !ebb_part_new(q, arena, p->count))
-        return ebb_error_memory();
+    EBB_GOT(rows && ebb_part_new(q, arena, p->count));
     for (uint32_t i = 0; i < p->count; i++) {
         int32_t tightest = 0;
         for (int32_t t = p->first[i]; t < p->last[i]; t++)

@@ -11,9 +11,7 @@
 
 #include "kernels/operand.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 typedef struct ebb_mover {
     /* For every index of dims: to[index . to_stride] = from[index . from_stride], elements of
@@ -51,6 +49,4 @@ int ebb_tile_rank(const ebb_call *c); /* of the copy that Tile is */
  * output. */
 ebb_status ebb_pads_read(const ebb_call *c, int64_t begin[EBB_MAX_RANK]);
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

@@ -3,9 +3,7 @@
 
 #include "kernels/operand.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 const char *ebb_gather_misfit(const ebb_call *c);
 const char *ebb_gather_elements_misfit(const ebb_call *c);
@@ -14,6 +12,4 @@ const char *ebb_one_hot_misfit(const ebb_call *c);
 const char *ebb_non_zero_misfit(const ebb_call *c);
 const char *ebb_tensor_scatter_misfit(const ebb_call *c);
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

@@ -4,9 +4,7 @@
 
 #include "kernels/operand.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 const char *ebb_view_misfit(const ebb_call *c);   /* Identity, Reshape, ...; row-major or not */
 const char *ebb_shape_misfit(const ebb_call *c);  /* Shape, Size */
@@ -22,6 +20,4 @@ const char *ebb_constant_misfit(const ebb_call *c);
 const void *ebb_constant_of_shape_value(const ebb_call *c);
 const char *ebb_constant_of_shape_misfit(const ebb_call *c);
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

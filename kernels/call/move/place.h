@@ -5,9 +5,7 @@
 #include "kernels/math/words.h"
 #include "kernels/kernels.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 /* ---- CenterCropPad(X, shape): what both have, about the middle; zeros around ---- */
 
@@ -77,6 +75,4 @@ EBB_BOTH int64_t ebb_unpool_at(const ebb_unpool *u, int64_t index)
     return at;
 }
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

@@ -5,9 +5,7 @@
 #include "kernels/kernels.h"
 #include "onnx/words/resize.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 /* Entry i of an operand that a back end can read now. */
 typedef double (*ebb_resizing_number)(const ebb_operand *operand, int64_t i);
@@ -31,6 +29,4 @@ const char *ebb_resizing_roi_misfit(const ebb_resize *r, const ebb_call *call);
 /* And what scales, sizes and roi say. */
 ebb_status ebb_resizing_scale(ebb_resize *r, const ebb_call *call, ebb_resizing_number number);
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

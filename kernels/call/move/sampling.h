@@ -8,9 +8,7 @@
 
 #include "kernels/call/geometry.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 /* ---- GridSample(X, grid) {mode, padding_mode, align_corners} ---- */
 
@@ -95,6 +93,4 @@ typedef struct ebb_roi_sample { /* four neighbours, top left first; none outside
  */
 const char *ebb_roi_read(ebb_roi *a, const ebb_call *c);
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

@@ -4,9 +4,7 @@
 
 #include "kernels/operand.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 /* How an update meets what is there: attribute reduction; the gradients add. */
 typedef enum ebb_combine {
@@ -25,6 +23,4 @@ const char *ebb_scatter_elements_misfit(const ebb_call *c, bool combines); /* an
 const char *ebb_scatter_nd_misfit(const ebb_call *c, bool combines);
 const char *ebb_gather_grad_misfit(const ebb_call *c, bool combines);
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

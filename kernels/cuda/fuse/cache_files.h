@@ -12,9 +12,7 @@
 
 #include <stddef.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 /* EBB_IO where the environment names no folder, or one with too long a name. */
 ebb_status ebb_cache_folder(char *path, size_t size);
@@ -26,6 +24,4 @@ char *ebb_cache_read(const char *path, size_t *length);
 /* Makes the folders above it too. What cannot be written is not there. path is as before after. */
 void ebb_cache_write(char *path, const void *data, size_t bytes);
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

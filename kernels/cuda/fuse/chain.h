@@ -16,9 +16,7 @@
 #include "kernels/call/pointwise.h"
 #include "kernels/cuda/cuda.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 enum { EBB_CHAIN_INPUTS = 16, EBB_CHAIN_STEPS = 48, EBB_CHAIN_OUTPUTS = 8, EBB_CHAIN_HEADERS = 3 };
 
@@ -71,6 +69,4 @@ void ebb_chain_close(ebb_chain_kernel *kernel);
 ebb_status ebb_chain_run(const ebb_chain *chain, const ebb_chain_kernel *kernel, void *stream,
                          const void *const *in, void *const *out);
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

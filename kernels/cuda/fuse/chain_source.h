@@ -3,9 +3,7 @@
 
 #include "kernels/cuda/fuse/chain.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 /* Both compiled here and written into the source. The first `packed` elements are taken in packs.
  */
@@ -38,6 +36,4 @@ void ebb_chain_walk_make(const ebb_chain *chain, ebb_chain_walk *walk, int64_t *
 
 uint8_t ebb_chain_dtype(const ebb_chain *chain, int value);
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

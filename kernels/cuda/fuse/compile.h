@@ -14,9 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 /* 13000; 0 where NVRTC cannot be opened. */
 int ebb_nvrtc_version(void);
@@ -35,6 +33,4 @@ ebb_status ebb_nvrtc_ptx(const char *source, int version, void **text, size_t *b
 /* Where it would be kept. EBB_IO where the environment names no folder. */
 ebb_status ebb_nvrtc_cache_path(const char *source, int version, char *path, size_t size);
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

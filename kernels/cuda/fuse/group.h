@@ -14,9 +14,7 @@
 
 #include "kernels/cuda/cuda.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 /* Before the calls are prepared. *taken: how many calls from calls[0] on it has made one; 0: none.
  * The state that it gives calls[0] is freed by its new kernel. version: of the device. */
@@ -37,6 +35,4 @@ bool ebb_cuda_exactly_over(const ebb_operand *a, const ebb_operand *b);
 ebb_status ebb_cuda_optim_run(const ebb_call *calls, uint32_t count);
 ebb_status ebb_cuda_low_bit_run(const ebb_call *calls, uint32_t count);
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

@@ -168,8 +168,7 @@ static bool join(building *b, ebb_call *c)
 static ebb_status settle(const building *b, int version, uint32_t *taken)
 {
     grouped *g = (grouped *)ebb_alloc(sizeof *g);
-    if (g == NULL)
-        return ebb_error_memory();
+    EBB_GOT(g);
     memset(g, 0, sizeof *g);
     g->chain = b->chain;
     for (int m = 0; m < b->count; m++)
@@ -204,8 +203,7 @@ ebb_status ebb_cuda_group_chain(ebb_call *calls, uint32_t count, int version, ui
     if (count < 2 || !eligible(&calls[0]) || !eligible(&calls[1]) || !is_wanted())
         return NULL;
     building *b = (building *)ebb_alloc(2 * sizeof *b), *safe = b + 1;
-    if (b == NULL)
-        return ebb_error_memory();
+    EBB_GOT(b);
     memset(b, 0, 2 * sizeof *b);
     for (uint32_t next = 0; next < count && join(b, &calls[next]); next++)
         if (stores_are_safe(b))

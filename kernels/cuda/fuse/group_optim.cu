@@ -57,8 +57,7 @@ ebb_status ebb_cuda_group_optim(ebb_call *calls, uint32_t count, int version, ui
     if (n < 2)
         return NULL;
     grouped *g = (grouped *)ebb_alloc(sizeof *g);
-    if (g == NULL)
-        return ebb_error_memory();
+    EBB_GOT(g);
     g->by = by;
     g->count = n;
     for (uint32_t k = 0; k < n; k++)

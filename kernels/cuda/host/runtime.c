@@ -250,8 +250,7 @@ static ebb_status run_block(void)
         bool moved = false;
         if (host.started < ebb_host.threads) {
             fiber *f = idle_fiber();
-            if (f == NULL)
-                return ebb_error_memory();
+            EBB_GOT(f);
             resume(f);
             moved = true;
         }
@@ -364,8 +363,7 @@ ebb_status ebb_gpu_open(void **opened)
 ebb_status ebb_gpu_open_another(void **opened)
 {
     stream *s = ebb_alloc(sizeof *s);
-    if (s == NULL)
-        return ebb_error_memory();
+    EBB_GOT(s);
     memset(s, 0, sizeof *s);
     s->held_last = &s->held;
     *opened = s;
@@ -419,8 +417,7 @@ static ebb_status keep(noted ***last, const noted *what, const void *args)
 {
     size_t bytes = what->kernel != NULL ? what->bytes : 0;
     noted *n = ebb_alloc_aligned(16, (sizeof *n + bytes + 15) / 16 * 16);
-    if (n == NULL)
-        return ebb_error_memory();
+    EBB_GOT(n);
     memcpy(n, what, sizeof *n);
     if (args != NULL)
         memcpy(n->args, args, bytes);

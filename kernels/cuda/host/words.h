@@ -4,10 +4,6 @@
 
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct ebb_host_where {
     uint32_t thread, threads, block, block_y, block_z, blocks;
     uint32_t most; /* threads that the kernel was compiled for */
@@ -144,7 +140,3 @@ static inline __attribute__((unused)) int32_t ebb_dot_i8(uint32_t a, uint32_t b,
         c += (int32_t)(int8_t)(a >> shift) * (int8_t)(b >> shift);
     return c;
 }
-
-#ifdef __cplusplus
-}
-#endif

@@ -16,9 +16,7 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/call/heads.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 typedef struct ebb_cuda_masking {
     /* Batches, heads and rows of the whole; of the bias that is made, 1 where all are alike. */
@@ -70,6 +68,4 @@ ebb_status ebb_cuda_masking_kept(const ebb_call *c, const ebb_attention *a, cons
 ebb_status ebb_cuda_masking_log_sums(const ebb_call *c, const void *max, const void *sum,
                                      bool guard, void *to, int64_t rows);
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

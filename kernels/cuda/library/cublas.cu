@@ -47,8 +47,7 @@ static ebb_status open_library(ebb_cuda_queue *q)
     if (q->cublas != NULL)
         return NULL;
     library *l = (library *)ebb_alloc(sizeof *l);
-    if (l == NULL)
-        return ebb_error_memory();
+    EBB_GOT(l);
     memset(l, 0, sizeof *l);
     (void)ebb_lt_handle_new(&l->handle); // `ebb devices` says why there is none
     q->cublas = l;
@@ -169,8 +168,7 @@ static ebb_status choose(const ebb_call *c, const ebb_cuda_product *p, uint8_t d
         one = one->next;
     if (one == NULL) {
         one = (chosen *)ebb_alloc(sizeof *one);
-        if (one == NULL)
-            return ebb_error_memory();
+        EBB_GOT(one);
         memset(one, 0, sizeof *one);
         one->problem = problem;
         one->next = l->first;

@@ -187,8 +187,7 @@ ebb_status ebb_work_prepare(ebb_call *c, ebb_work_reader read)
     if (bytes > c->workspace_bytes)
         return ebb_call_error(c, "it was planned for another device than the one that is here");
     prepared *p = ebb_alloc(sizeof *p);
-    if (p == NULL)
-        return ebb_error_memory();
+    EBB_GOT(p);
     memset(p, 0, sizeof *p);
     c->state = p;
     (void)read_planned(&p->work, c, read);

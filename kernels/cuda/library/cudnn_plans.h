@@ -11,9 +11,7 @@
 #include "kernels/cuda/library/cudnn/shapes.h"
 #include "kernels/kernels.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 /* From now on plans are for the described device of that name; NULL: for the one that is here.
  * EBB_USAGE lists the known names. */
@@ -53,6 +51,4 @@ typedef struct ebb_cuda_cudnn_ask { /* cleared first: equal bytes are equal plan
  * is computed as float32 unless ebb_cuda_tf32; sums are in one order always. */
 const ebb_cudnn_plan *ebb_cuda_cudnn_plan(const char **why, const ebb_cuda_cudnn_ask *ask);
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

@@ -10,9 +10,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include "onnx/words/status.h"
+
+EBB_C_BEGIN
 
 /* dlopen()'s handle, never to be closed; or NULL and in why the loader's words. variable: as
  * "EBB_CUDNN"; name: as "libcudnn.so.9". */
@@ -26,6 +26,4 @@ bool ebb_library_symbol(void *library, const char *name, void *place);
 void ebb_library_list(char *text, size_t size, const char *name, const char *version,
                       const char *why);
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

@@ -11,9 +11,7 @@
 
 #include "kernels/cuda/library/lt_map.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 /* Opens libcublasLt.so.13, once a process; the file named by
  * $EBB_CUBLASLT where that is set (find_library.h).
@@ -55,6 +53,4 @@ ebb_status ebb_lt_plan_find(ebb_lt_plan *plan, void *handle);
 /* EBB_USAGE where none was found. stream: a cudaStream_t. */
 ebb_status ebb_lt_plan_run(ebb_lt_plan *plan, void *handle, const ebb_lt_operands *o, void *stream);
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

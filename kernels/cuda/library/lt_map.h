@@ -10,10 +10,6 @@
 
 #include "kernels/cuda/product.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct ebb_lt_matrix { /* as it lies, in columns: element [i, j] is at i + j lead */
     int64_t rows, columns, lead;
     int64_t next; /* elements from one batch to the next; 0: the same for all */
@@ -65,7 +61,3 @@ static inline const char *ebb_lt_map_read(ebb_lt_map *map, const ebb_cuda_produc
     map->result.next = p->m * p->n;
     return NULL;
 }
-
-#ifdef __cplusplus
-}
-#endif

@@ -95,8 +95,7 @@ ebb_status ebb_nccl_open(ebb_nccl **made, ebb_group *group, const char *what)
     EBB_TRY(
         group->transport->exchange(group->context, EBB_ALL_GATHER, &own, all, sizeof own, what));
     ebb_nccl *n = (ebb_nccl *)ebb_alloc(sizeof *n);
-    if (n == NULL)
-        return ebb_error_memory();
+    EBB_GOT(n);
     memset(n, 0, sizeof *n);
     n->group = group;
     const int result = nccl.CommInitRank(&n->comm, group->ranks, all[0], group->rank);

@@ -8,9 +8,7 @@
 
 #include "kernels/away/group.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 typedef struct ebb_nccl ebb_nccl;
 
@@ -32,6 +30,4 @@ void ebb_nccl_give_up(ebb_nccl *nccl);
  * under way is over then, and so is the communicator. */
 ebb_status ebb_nccl_wait(ebb_nccl *nccl, void *stream);
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

@@ -7,12 +7,10 @@
 
 #include "onnx/words/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
-typedef struct
-    ebb_nccl_id { /* of a communicator, before there is one: rank 0 makes it, all get it */
+/* Of a communicator, before there is one: rank 0 makes it, all get it. */
+typedef struct ebb_nccl_id {
     char bytes[128];
 } ebb_nccl_id;
 
@@ -37,6 +35,4 @@ enum { EBB_NCCL_SUCCESS = 0, EBB_NCCL_UINT8 = 1 };
 #define EBB_NCCL_TYPE(name, result, parameters) typedef result ebb_nccl_##name parameters;
 EBB_NCCL_FUNCTIONS(EBB_NCCL_TYPE)
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

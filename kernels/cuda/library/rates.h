@@ -6,15 +6,11 @@
 
 #include <stdbool.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 /* name: a described device's ("h100"), or what a driver calls its own ("NVIDIA H100 80GB HBM3").
  * tf32: whether products of float32 may be TF32. Never NULL: those of an A100 where the name is
  * not known. Static. */
 const ebb_rates *ebb_cuda_rates(const char *name, bool tf32);
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

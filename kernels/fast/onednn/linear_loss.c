@@ -13,7 +13,6 @@
 #include "kernels/plain/scores/linear_loss.h"
 #include "kernels/plain/vmath.h"
 
-#include <math.h>
 #include <string.h>
 
 #define REAL_BITS 32

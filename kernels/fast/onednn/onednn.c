@@ -128,8 +128,7 @@ static ebb_status prepare(ebb_call *call, const ebb_dnnl_plans *from)
     if (ebb_size_mul(&size, from->slots, sizeof all->part[0]) &&
         ebb_size_add(&size, size, sizeof *all))
         all = ebb_alloc(size);
-    if (all == NULL)
-        return ebb_error_memory();
+    EBB_GOT(all);
     memset(all, 0, size);
     call->state = all;
     const ebb_threads_before before = ebb_dnnl_enter(call);

@@ -107,8 +107,7 @@ static ebb_status prepare(ebb_call *c)
             return NULL;
     EBB_TRY(workspace(c, &bytes));
     c->state = ebb_alloc(bytes);
-    if (c->state == NULL)
-        return ebb_error_memory();
+    EBB_GOT(c->state);
     for (uint32_t k = 0; k < l.states; k++) {
         if (map[k].type.dtype == EBB_F64)
             make_map_f64((map_f64 *)c->state + k, map[k].constant->data, l.bits, l.draws);

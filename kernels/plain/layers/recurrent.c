@@ -31,8 +31,6 @@
 #include "kernels/plain/plain.h"
 #include "kernels/call/recurrent.h"
 
-#include <math.h>
-
 enum { COLUMNS = 64 }; /* sums held at once; 512 bytes of stack */
 
 static const void *operand_data(const ebb_call *call, int i)

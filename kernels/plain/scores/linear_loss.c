@@ -8,7 +8,6 @@
 #include "kernels/plain/scores/linear_loss.h"
 #include "kernels/plain/vmath.h"
 
-#include <math.h>
 #include <string.h>
 
 typedef struct products { /* [m, k] x [k, n] */

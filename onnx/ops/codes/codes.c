@@ -5,7 +5,6 @@
  * with a byte, so that rows may be read one by one.
  */
 #include "onnx/ops/common.h"
-#include "onnx/ops/ops.h"
 #include "onnx/graph/shape.h"
 
 static ebb_status read_bits(const ebb_infer *c, int64_t *bits)

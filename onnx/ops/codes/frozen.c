@@ -10,7 +10,6 @@
 #include "onnx/words/frozen.h"
 #include "onnx/graph/shape.h"
 #include "onnx/ops/common.h"
-#include "onnx/ops/ops.h"
 
 static ebb_status infer(ebb_infer *c, bool bytes)
 {

@@ -1,7 +1,6 @@
 /* packed: bits in place of floats and bools. PackSign and PackBits keep one bit an element;
  * MaskGrad and UnpackBits read them. FewBit keeps one to four, FewBitGrad reads them. */
 #include "onnx/ops/common.h"
-#include "onnx/ops/ops.h"
 #include "onnx/graph/shape.h"
 
 /* (Y or B) -> uint8[ceil(n / 8)]. */

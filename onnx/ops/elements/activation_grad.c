@@ -4,7 +4,6 @@
  * y where y tells all: then x may go, or y may be written over it.
  */
 #include "onnx/ops/common.h"
-#include "onnx/ops/ops.h"
 
 /* y = max(x, 0).  dx = dy where y > 0, else 0. */
 void ebb_grad_relu(ebb_build *b, ebb_grad *c)

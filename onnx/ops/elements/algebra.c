@@ -1,7 +1,6 @@
 /* algebra: Einsum, determinants, counts of n-grams: their types. */
 #include "onnx/words/einsum.h"
 #include "onnx/ops/common.h"
-#include "onnx/ops/ops.h"
 #include "onnx/graph/shape.h"
 
 /* (A, B, ...) {equation}. */

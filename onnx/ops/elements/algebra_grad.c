@@ -10,7 +10,6 @@
  */
 #include "onnx/words/einsum.h"
 #include "onnx/ops/common.h"
-#include "onnx/ops/ops.h"
 
 enum { LETTERS = 52, EQUATION = 2 * EBB_MAX_RANK * EBB_EINSUM_INPUTS };
 

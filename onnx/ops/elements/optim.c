@@ -1,6 +1,5 @@
 /* optim: the optimizers' steps: new weights and states like the old ones. */
 #include "onnx/ops/common.h"
-#include "onnx/ops/ops.h"
 #include "onnx/graph/shape.h"
 
 /* Input i is a scalar: rank 0, or one element. */

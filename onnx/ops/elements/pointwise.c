@@ -1,7 +1,6 @@
 /* pointwise: operators whose element i needs element i of the (broadcast) inputs alone: their
  * types. Gradients: pointwise_grad.c, activation_grad.c. */
 #include "onnx/ops/common.h"
-#include "onnx/ops/ops.h"
 #include "onnx/graph/shape.h"
 
 /* out[0] = the dtype given, the shape of all inputs from `first` on broadcast together. */

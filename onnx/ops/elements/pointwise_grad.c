@@ -6,7 +6,6 @@
  * anyway.
  */
 #include "onnx/ops/common.h"
-#include "onnx/ops/ops.h"
 
 static const double two_over_root_pi = 1.12837916709551257390;
 

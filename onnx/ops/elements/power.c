@@ -2,7 +2,6 @@
  * neighbours. Types are those of pools and of norm.c.
  */
 #include "onnx/ops/common.h"
-#include "onnx/ops/ops.h"
 #include "onnx/ops/window.h"
 
 /* y = (sum |x|^p)^(1/p):  dy/dx = sign(x) |x|^(p - 1) / y^(p - 1). The first factor is the

@@ -4,7 +4,6 @@
  * from a key in the graph: the same key gives the same mask again.
  */
 #include "onnx/ops/common.h"
-#include "onnx/ops/ops.h"
 #include "onnx/graph/shape.h"
 
 /* ---- inference ---- */

@@ -1,6 +1,5 @@
 /* reduce: sums, means and extrema over axes; the place of an extremum; running sums. */
 #include "onnx/ops/common.h"
-#include "onnx/ops/ops.h"
 #include "onnx/graph/shape.h"
 
 /* ---- inference ---- */

@@ -4,7 +4,6 @@
  * the forward operator itself. (That of ConvWeightGrad, linear in two inputs, is in conv.c.)
  */
 #include "onnx/ops/common.h"
-#include "onnx/ops/ops.h"
 
 static void with_axis(ebb_build *b, const ebb_grad *c)
 {

@@ -10,7 +10,6 @@
  * Those with channels last (Nhwc) have all their tensors, the weight included, with dim 1 last.
  */
 #include "onnx/ops/common.h"
-#include "onnx/ops/ops.h"
 #include "onnx/graph/shape.h"
 #include "onnx/ops/window.h"
 

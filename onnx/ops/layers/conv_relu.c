@@ -6,7 +6,6 @@
  * Everything of the convolution's own is asked of its row, with the operands that are its.
  */
 #include "onnx/ops/common.h"
-#include "onnx/ops/ops.h"
 #include "onnx/graph/shape.h"
 
 enum { CONV_INPUTS = 3, ADDED = 3 };

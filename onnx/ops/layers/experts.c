@@ -8,7 +8,6 @@
  */
 #include "onnx/graph/shape.h"
 #include "onnx/ops/common.h"
-#include "onnx/ops/ops.h"
 
 ebb_status ebb_infer_experts(const ebb_infer *c, uint32_t of)
 {

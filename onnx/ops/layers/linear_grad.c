@@ -10,7 +10,6 @@
  *   ds = sum dy (round(x / s) - x / s)  inside,  sum dy (bound - zero)  outside.
  */
 #include "onnx/ops/common.h"
-#include "onnx/ops/ops.h"
 
 /* ---- steps ---- */
 

@@ -1,6 +1,5 @@
 /* matmul: MatMul, com.microsoft FusedMatMul (alpha and transposition inside) and Gemm. */
 #include "onnx/ops/common.h"
-#include "onnx/ops/ops.h"
 #include "onnx/graph/shape.h"
 
 static bool flag(const ebb_attrs *attrs, const char *name)

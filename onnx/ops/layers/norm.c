@@ -1,6 +1,5 @@
 /* norm: batch, layer and root-mean-square normalization, and their gradients' types. */
 #include "onnx/ops/common.h"
-#include "onnx/ops/ops.h"
 #include "onnx/graph/shape.h"
 
 /* ---- batch norm: [N, C, ...], one scale and shift a channel ---- */

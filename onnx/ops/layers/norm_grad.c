@@ -1,6 +1,5 @@
 /* norm_grad: gradients of the normalizations. */
 #include "onnx/ops/common.h"
-#include "onnx/ops/ops.h"
 
 /* ---- batch norm ---- */
 

@@ -1,6 +1,5 @@
 /* image: operators that sample an image between its elements: their types. */
 #include "onnx/ops/common.h"
-#include "onnx/ops/ops.h"
 #include "onnx/graph/shape.h"
 
 #include <math.h>

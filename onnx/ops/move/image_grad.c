@@ -4,7 +4,6 @@
  * and into the places. All are nodes of operators that other runtimes have.
  */
 #include "onnx/ops/common.h"
-#include "onnx/ops/ops.h"
 #include "onnx/ops/move/sampled.h"
 #include "onnx/ops/window.h"
 

@@ -3,7 +3,6 @@
  * None of them needs the values of the data: shapes, axes and indices alone.
  */
 #include "onnx/ops/common.h"
-#include "onnx/ops/ops.h"
 #include "onnx/graph/shape.h"
 
 static void refuse(ebb_build *b, const ebb_grad *c, const char *why)

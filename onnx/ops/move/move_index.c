@@ -2,7 +2,6 @@
  * Types only; gradients are in move_grad.c.
  */
 #include "onnx/ops/common.h"
-#include "onnx/ops/ops.h"
 #include "onnx/graph/shape.h"
 
 #include <math.h>

@@ -4,7 +4,6 @@
  * these places: a Gather. Places are known from shapes and attributes, but for MaxUnpool's.
  */
 #include "onnx/ops/common.h"
-#include "onnx/ops/ops.h"
 
 /* y = CenterCropPad(x).  It keeps the middle, and cuts or pads both ends alike: so does the way
  * back. Needs x's shape alone. */

@@ -15,7 +15,6 @@
  * the identity, resized along one axis.
  */
 #include "onnx/ops/common.h"
-#include "onnx/ops/ops.h"
 #include "onnx/words/resize.h"
 
 enum { MATRIX_MOST = 1 << 20, MATRIX_SIDE = 1 << 10 }; /* elements; of the identity */

@@ -4,7 +4,6 @@
  *   RandomSketch(X [n, d], key) {rows, stream} -> Y [rows, d]
  */
 #include "onnx/ops/common.h"
-#include "onnx/ops/ops.h"
 #include "onnx/graph/shape.h"
 
 static ebb_status need_key(const ebb_infer *c, uint32_t i)

@@ -7,7 +7,6 @@
  * not taken: readers would see rows that are not there.
  */
 #include "onnx/ops/common.h"
-#include "onnx/ops/ops.h"
 #include "onnx/graph/shape.h"
 
 /* (X, condition) {axis?}: the slices of X, or without an axis its elements, that are chosen. */

@@ -4,7 +4,6 @@
  * own opsets have.
  */
 #include "onnx/ops/common.h"
-#include "onnx/ops/ops.h"
 
 /* The attribute axis, counted from the front. */
 static int axis_of(const ebb_grad *c, int64_t otherwise, int rank)

@@ -1,6 +1,5 @@
 /* signal: Fourier transforms, windows, mel weights: their types. */
 #include "onnx/ops/common.h"
-#include "onnx/ops/ops.h"
 #include "onnx/graph/shape.h"
 
 /* The one number of a constant input; false where it is absent or not known. */

@@ -7,7 +7,6 @@
  * A real x gets the real part. Half a spectrum stands for the whole of which it is half.
  */
 #include "onnx/ops/common.h"
-#include "onnx/ops/ops.h"
 
 static bool given(const ebb_grad *c, uint32_t i)
 {

@@ -16,7 +16,6 @@
  * these are the dtypes of CPUs, whose kernels have whole rows of P and find rowsum(P dP) for nothing.
  */
 #include "onnx/ops/common.h"
-#include "onnx/ops/ops.h"
 #include "onnx/graph/shape.h"
 
 enum { Q, K, V, KEEP, BIAS };

@@ -5,7 +5,6 @@
  *     y = z  or  silu(z);  the last k - 1 elements of xs are the next past
  */
 #include "onnx/ops/common.h"
-#include "onnx/ops/ops.h"
 
 /* xs: past, or zeros, before x. */
 static ebb_value with_past(ebb_build *b, const ebb_grad *c, int64_t kept)

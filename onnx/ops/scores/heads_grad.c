@@ -8,7 +8,6 @@
  * of K and V that several of Q share are repeated, and their gradients added up.
  */
 #include "onnx/ops/common.h"
-#include "onnx/ops/ops.h"
 
 #include <math.h>
 

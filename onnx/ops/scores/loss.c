@@ -1,6 +1,5 @@
 /* loss: softmax, and the losses over class scores [N, C, d...] and labels [N, d...]. */
 #include "onnx/ops/common.h"
-#include "onnx/ops/ops.h"
 #include "onnx/graph/shape.h"
 
 /* ---- inference ---- */

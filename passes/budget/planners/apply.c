@@ -41,10 +41,8 @@ static ebb_status prepare(applier *a, const ebb_remat_schedule *schedule)
     a->moved = EBB_NEW(scratch, ebb_value, a->s->value_count + 1);
     a->held = EBB_NEW(scratch, ebb_value, a->s->value_count + 1);
     a->away = EBB_NEW(scratch, ebb_value, a->s->value_count + 1);
-    if (a->moved == NULL || a->held == NULL || a->away == NULL || a->name == NULL ||
-        a->own == NULL || a->copy == NULL || a->view == NULL || a->view_of == NULL ||
-        a->placed == NULL)
-        return ebb_error_memory();
+    EBB_GOT(a->moved && a->held && a->away && a->name && a->own && a->copy && a->view &&
+            a->view_of && a->placed);
     for (uint32_t u = 0; u < p->op_count; u++)
         a->own[u] = SIZE_MAX;
     for (size_t i = 0; i < schedule->count; i++) {
@@ -73,8 +71,7 @@ static ebb_status name_of(applier *a, uint32_t u)
         char text[512];
         (void)snprintf(text, sizeof text, "%.480s/node", ebb_value_name(a->g, ebb_out(a->g, n, 0)));
         ebb_str made = ebb_graph_intern(a->g, text);
-        if (made.i == 0)
-            return ebb_error_memory();
+        EBB_GOT(made.i != 0);
         ebb_node_of(a->g, n)->name = made;
         name = ebb_text(a->g, made);
     }
@@ -149,8 +146,7 @@ static ebb_status latest(applier *a, ebb_value v, ebb_value *shown)
         ebb_node n = ebb_value_of(g, view)->producer;
         const uint32_t ins = ebb_node_of(g, n)->in_count;
         ebb_value *in = EBB_NEW(a->e->scratch, ebb_value, ins + (size_t)1);
-        if (in == NULL)
-            return ebb_error_memory();
+        EBB_GOT(in);
         in[0] = from;
         for (uint32_t i = 1; i < ins; i++) // the sizes that it is made by
             if (ebb_in(g, n, i).i != 0)
@@ -190,8 +186,7 @@ static ebb_status place_named(applier *a, ebb_node n)
     if (!ebb_op_has(ebb_node_of(a->g, n)->op, EBB_BODIES))
         return NULL;
     const ebb_value *names = ebb_captures_of(a->g, n, a->e->scratch, &count);
-    if (names == NULL)
-        return ebb_error_memory();
+    EBB_GOT(names);
     for (uint32_t i = 0; i < count; i++)
         if (names[i].i < a->s->value_count)
             EBB_TRY(latest(a, names[i], &shown));
@@ -205,8 +200,7 @@ static ebb_status execute(applier *a, uint32_t u, bool own, rewiring *later)
     const uint32_t ins = ebb_node_of(g, n)->in_count, outs = ebb_node_of(g, n)->out_count;
     ebb_value *in = EBB_NEW(a->e->scratch, ebb_value, ins + (size_t)1);
     ebb_value *out = EBB_NEW(a->e->scratch, ebb_value, outs + (size_t)1);
-    if (in == NULL || out == NULL)
-        return ebb_error_memory();
+    EBB_GOT(in && out);
     for (uint32_t i = 0; i < ins; i++)
         if (ebb_node_of(g, n)->in[i].i != 0)
             EBB_TRY(latest(a, ebb_node_of(g, n)->in[i], &in[i]));
@@ -258,8 +252,7 @@ static ebb_status execute_all(applier *a, const ebb_remat_schedule *schedule)
     ebb_graph *g = a->g;
     rewiring *list = EBB_NEW(a->e->scratch, rewiring, schedule->count + 1);
     size_t count = 0;
-    if (list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(list);
     for (size_t i = 0; i < schedule->count; i++) {
         uint32_t u = schedule->ops[i];
         if (ebb_remat_is_move(&a->s->problem, u)) {

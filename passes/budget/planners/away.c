@@ -345,10 +345,8 @@ static ebb_status begin(search *w, const ebb_away_problem *p, uint64_t most, ebb
     w->best = EBB_NEW(scratch, uint32_t, n + 1);
     w->events = EBB_NEW(scratch, event, STAGES * n + 1);
     w->over = EBB_NEW(scratch, double, 2 * n + 1);
-    if (keys == NULL || w->live == NULL || w->rest == NULL || w->gone == NULL ||
-        w->by_made == NULL || w->order == NULL || w->best == NULL || w->events == NULL ||
-        w->over == NULL)
-        return ebb_error_memory();
+    EBB_GOT(keys && w->live && w->rest && w->gone && w->by_made && w->order && w->best &&
+            w->events && w->over);
     for (uint32_t i = 0; i < n; i++)
         keys[i] = (key){p->sites[i].made, i, i};
     sort_sites(w->by_made, keys, n);
@@ -366,8 +364,7 @@ static ebb_status list_rule(ebb_away_rule *rule, search *w, ebb_arena *arena)
     uint32_t at;
     *rule = (ebb_away_rule){.site = EBB_NEW(arena, uint32_t, p->site_count + 1),
                             .peak = EBB_NEW(arena, uint64_t, p->site_count + 1)};
-    if (rule->site == NULL || rule->peak == NULL)
-        return ebb_error_memory();
+    EBB_GOT(rule->site && rule->peak);
     memcpy(w->live, p->live, p->count * sizeof *w->live);
     for (;;) {
         rule->peak[rule->count] = highest(w->live, p->count, &at);

@@ -11,7 +11,6 @@
  * nothing: the search moves on at once until bytes run out, and branches only where something must
  * go. If all states are seen and no goal is, nothing fits.
  */
-#include <stdlib.h>
 
 #include "passes/budget/planners/search.h"
 
@@ -202,8 +201,7 @@ static ebb_status write_down(const solver *s, uint32_t goal, ebb_remat_schedule 
     for (uint32_t at = goal; at != NO_OP; at = s->states[at].from)
         count += s->states[at].op != NO_OP;
     uint32_t *ops = EBB_NEW(s->arena, uint32_t, count + 1);
-    if (ops == NULL)
-        return ebb_error_memory();
+    EBB_GOT(ops);
     *schedule = (ebb_remat_schedule){ops, count};
     for (uint32_t at = goal; at != NO_OP; at = s->states[at].from)
         if (s->states[at].op != NO_OP)
@@ -238,8 +236,7 @@ static ebb_status make_solver(solver *s, const ebb_remat_problem *p, uint64_t st
     s->table = EBB_NEW(arena, uint32_t, s->table_mask);
     s->in = EBB_NEW(arena, uint64_t, (size_t)p->op_count + 1);
     s->out = EBB_NEW(arena, uint64_t, (size_t)p->op_count + 1);
-    if (s->states == NULL || s->table == NULL || s->in == NULL || s->out == NULL)
-        return ebb_error_memory();
+    EBB_GOT(s->states && s->table && s->in && s->out);
     s->table_mask--;
     for (uint32_t u = 0; u < p->op_count; u++) {
         for (uint32_t k = 0; k < p->ops[u].in_count; k++)
@@ -310,8 +307,7 @@ ebb_status ebb_remat_exact_frontier(ebb_remat_frontier *frontier, bool *proven,
         EBB_TRY(find_best(&s, best.peak_bytes - 1, &best, proven));
         if (best.schedule.ops == NULL)
             break;
-        if (!ebb_arena_grow(arena, &points, count, &capacity, sizeof *points))
-            return ebb_error_memory();
+        EBB_GOT(ebb_arena_grow(arena, &points, count, &capacity, sizeof *points));
         points[count++] = best;
     }
     *frontier = (ebb_remat_frontier){points, count};

@@ -185,9 +185,7 @@ static ebb_status number_values(program *m)
     m->s = EBB_NEW(m->arena, int, (size_t)m->ops + 1);
     m->u = EBB_NEW(m->arena, int, m->ops);
     m->f = EBB_NEW(m->arena, int, (size_t)m->ops * m->ops);
-    if (m->made == NULL || m->made_at == NULL || m->made_base == NULL || m->r == NULL ||
-        m->c == NULL || m->s == NULL || m->u == NULL || m->f == NULL)
-        return ebb_error_memory();
+    EBB_GOT(m->made && m->made_at && m->made_base && m->r && m->c && m->s && m->u && m->f);
     uint32_t count = 0;
     for (uint32_t i = 0; i < m->ops; i++) {
         m->made_base[i] = count;
@@ -317,8 +315,7 @@ static ebb_status load(const ebb_cbc *cbc, ebb_cbc_model *model, const program *
     int *start = EBB_NEW(m->arena, int, (size_t)m->columns + 2);
     int *row = EBB_NEW(m->arena, int, m->entry_count + 1);
     double *factor = EBB_NEW(m->arena, double, m->entry_count + 1);
-    if (start == NULL || row == NULL || factor == NULL)
-        return ebb_error_memory();
+    EBB_GOT(start && row && factor);
     for (size_t i = 0; i < m->entry_count; i++)
         start[m->entries[i].column + 2]++;
     for (int j = 0; j < m->columns; j++)
@@ -341,8 +338,7 @@ static ebb_status read_schedule(ebb_remat_schedule *schedule, const program *m,
 {
     uint32_t *ops = EBB_NEW(m->arena, uint32_t, (size_t)m->ops * m->ops + 1);
     size_t count = 0;
-    if (ops == NULL)
-        return ebb_error_memory();
+    EBB_GOT(ops);
     for (uint32_t t = 0; t < m->ops; t++)
         for (uint32_t i = 0; i <= t; i++)
             if (solution[column_r(m, t, i)] > 0.5)
@@ -356,8 +352,7 @@ static ebb_status solve(ebb_remat_schedule *schedule, const program *m, uint64_t
     const ebb_cbc *cbc;
     EBB_TRY(ebb_cbc_open(&cbc));
     ebb_cbc_model *model = cbc->create();
-    if (model == NULL)
-        return ebb_error_memory();
+    EBB_GOT(model);
     cbc->set_log_level(model, 0);
     cbc->set_gap(model, 1 - 1e-3); // costs are whole
     ebb_status status = load(cbc, model, m);

@@ -65,9 +65,7 @@ static ebb_status prepare(player *y, const bool *kept, ebb_arena *scratch)
     y->stack = EBB_NEW(scratch, uint32_t, (size_t)p->op_count + 1);
     y->missing = EBB_NEW(scratch, uint32_t, (size_t)p->op_count + 1);
     uint32_t *latest = EBB_NEW(scratch, uint32_t, (size_t)p->op_count + 1);
-    if (y->kept == NULL || y->there == NULL || y->forward == NULL || y->asked == NULL ||
-        y->stack == NULL || y->missing == NULL || latest == NULL)
-        return ebb_error_memory();
+    EBB_GOT(y->kept && y->there && y->forward && y->asked && y->stack && y->missing && latest);
     for (uint32_t v = 0; v < p->value_count; v++) {
         const ebb_remat_value *value = &p->values[v];
         y->kept[v] = kept[v] || value->stays || !of_forward(p, v);
@@ -83,8 +81,7 @@ static ebb_status prepare(player *y, const bool *kept, ebb_arena *scratch)
 
 static ebb_status execute(player *y, uint32_t u)
 {
-    if (!ebb_arena_grow(y->arena, &y->ops, y->count, &y->capacity, sizeof *y->ops))
-        return ebb_error_memory();
+    EBB_GOT(ebb_arena_grow(y->arena, &y->ops, y->count, &y->capacity, sizeof *y->ops));
     y->ops[y->count++] = u;
     for (uint32_t k = 0; k < y->p->ops[u].out_count; k++)
         y->there[y->p->ops[u].out[k]] = true;
@@ -139,8 +136,7 @@ static ebb_status make_again(player *y, uint32_t u, bool **before, size_t *room)
         ebb_free(*before);
         *room = 2 * outputs;
         *before = ebb_alloc(*room);
-        if (*before == NULL)
-            return ebb_error_memory();
+        EBB_GOT(*before);
     }
     for (uint32_t i = 0; i < y->missing_count; i++) {
         const ebb_remat_op *op = &y->p->ops[y->missing[i]];
@@ -204,8 +200,7 @@ static ebb_status sort_by_key(uint32_t *out, const ebb_remat_schedule *from, con
                               ebb_arena *scratch)
 {
     uint32_t *begin = EBB_NEW(scratch, uint32_t, from->count + 2);
-    if (begin == NULL)
-        return ebb_error_memory();
+    EBB_GOT(begin);
     for (size_t i = 0; i < from->count; i++)
         begin[key[i] + 1]++;
     for (size_t i = 0; i < from->count; i++)
@@ -224,8 +219,7 @@ static ebb_status late(uint32_t *out, const ebb_remat_problem *p, const ebb_rema
     uint32_t *reader = EBB_NEW(scratch, uint32_t, (size_t)p->value_count + 1);
     bool *done = EBB_NEW(scratch, bool, (size_t)p->op_count + 1);
     bool *repeat = EBB_NEW(scratch, bool, from->count + 1);
-    if (key == NULL || reader == NULL || done == NULL || repeat == NULL)
-        return ebb_error_memory();
+    EBB_GOT(key && reader && done && repeat);
     for (size_t i = 0; i < from->count; i++) {
         repeat[i] = done[from->ops[i]];
         done[from->ops[i]] = true;
@@ -253,8 +247,7 @@ ebb_status ebb_remat_late(ebb_remat_schedule *schedule, const ebb_remat_problem 
     if (from->count >= UINT32_MAX)
         return ebb_error(EBB_REJECTED, "a schedule of %zu executions is too long", from->count);
     uint32_t *ops = EBB_NEW(arena, uint32_t, from->count + 1);
-    if (ops == NULL)
-        return ebb_error_memory();
+    EBB_GOT(ops);
     ebb_arena scratch = {0};
     ebb_status status = late(ops, problem, from, &scratch);
     ebb_arena_fini(&scratch);
@@ -299,8 +292,7 @@ static bool better(const ebb_remat_best *best, const ebb_remat_weight *w)
 static ebb_status take(ebb_remat_best *best, const ebb_remat_schedule *s, const ebb_remat_weight *w)
 {
     uint32_t *ops = EBB_NEW(best->arena, uint32_t, s->count + 1);
-    if (ops == NULL)
-        return ebb_error_memory();
+    EBB_GOT(ops);
     memcpy(ops, s->ops, s->count * sizeof *ops);
     best->schedule = (ebb_remat_schedule){ops, s->count};
     best->weight = *w;

@@ -483,8 +483,6 @@ ebb_status ebb_moves_make(ebb_moves *f, uint32_t op_count, ebb_arena *arena)
     f->over_count = EBB_NEW(arena, uint32_t, slots + 1);
     f->mark = EBB_NEW(arena, uint32_t, slots);
     f->closure = EBB_NEW(arena, uint32_t, slots);
-    if (f->peaks == NULL || f->over == NULL || f->over_count == NULL || f->mark == NULL ||
-        f->closure == NULL)
-        return ebb_error_memory();
+    EBB_GOT(f->peaks && f->over && f->over_count && f->mark && f->closure);
     return NULL;
 }

@@ -1,8 +1,6 @@
 /* problem.c: a graph in numbers: who makes and reads which bytes, and at what cost. */
 #include "passes/budget/planners/problem.h"
 
-#include <stdlib.h>
-
 #include "onnx/graph/place.h"
 #include "onnx/graph/scan.h"
 
@@ -64,8 +62,7 @@ static ebb_status find_roots(maker *m)
     s->root = EBB_NEW(m->arena, ebb_value, s->value_count + 1);
     s->number = EBB_NEW(m->arena, uint32_t, s->value_count + 1);
     m->at = EBB_NEW(m->arena, uint32_t, m->g->node_count + 1);
-    if (s->root == NULL || s->number == NULL || m->at == NULL)
-        return ebb_error_memory();
+    EBB_GOT(s->root && s->number && m->at);
     EBB_EACH_VALUE(m->g, v)
         s->root[v.i] = v;
     uint32_t count = 0;
@@ -99,8 +96,7 @@ static ebb_status number_values(maker *m)
     const ebb_graph *g = m->g;
     m->values = EBB_NEW(m->arena, ebb_remat_value, s->value_count + 1);
     s->value = EBB_NEW(m->arena, ebb_value, s->value_count + 1);
-    if (m->values == NULL || s->value == NULL)
-        return ebb_error_memory();
+    EBB_GOT(m->values && s->value);
     for (size_t i = 0; i < g->initializer_count; i++) {
         uint64_t bytes;
         if (ebb_value_of(g, g->initializers[i])->dead ||
@@ -182,8 +178,7 @@ static ebb_status add_reads(const maker *m, reads *r, ebb_value v, int level)
         return ebb_error(EBB_UNSUPPORTED, "value '%s' is a view by sizes that are views, %d deep",
                          ebb_value_name(m->g, v), EBB_REMAT_DEEP);
     if (at != EBB_REMAT_NONE) {
-        if (!ebb_arena_grow(m->arena, &r->list, r->count, &r->capacity, sizeof *r->list))
-            return ebb_error_memory();
+        EBB_GOT(ebb_arena_grow(m->arena, &r->list, r->count, &r->capacity, sizeof *r->list));
         add_once(r->list, &r->count, at);
     }
     for (ebb_value root = m->s->root[v.i]; !ebb_same_value(v, root);) {
@@ -229,8 +224,7 @@ static void runs_once(maker *m, ebb_value v)
 static ebb_status mark_single(maker *m)
 {
     m->runs_once = EBB_NEW(m->arena, bool, m->s->problem.op_count + (size_t)1);
-    if (m->runs_once == NULL)
-        return ebb_error_memory();
+    EBB_GOT(m->runs_once);
     EBB_EACH_VALUE(m->g, v) {
         const ebb_value_info *info = ebb_value_of(m->g, v);
         if (!info->dead && (info->flags & EBB_IS_CAPTURED) != 0)
@@ -254,8 +248,7 @@ static ebb_status mark_single(maker *m)
 static ebb_status find_overs(maker *m, const ebb_node_info *node, ebb_remat_op *op)
 {
     ebb_remat_over *list = EBB_NEW(m->arena, ebb_remat_over, node->out_count * (size_t)8 + 1);
-    if (list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(list);
     for (uint32_t k = 0; k < node->out_count && k < 8; k++) {
         uint32_t out = value_at(m, node->out[k]);
         for (uint32_t i = 0; out != EBB_REMAT_NONE && i < node->in_count && i < 8; i++) {
@@ -282,8 +275,7 @@ static ebb_status make_op(maker *m, ebb_node n)
     ebb_remat_op *op = &m->ops[at];
     reads in = {0};
     uint32_t *out = EBB_NEW(m->arena, uint32_t, node->out_count + (size_t)1);
-    if (out == NULL)
-        return ebb_error_memory();
+    EBB_GOT(out);
     m->s->node[at] = n;
     ebb_value *names;
     uint32_t name_count;
@@ -354,8 +346,7 @@ static ebb_status constrain_all(maker *m)
 {
     const ebb_graph *g = m->g;
     uint32_t *written = EBB_NEW(m->arena, uint32_t, g->value_count + 1);
-    if (written == NULL)
-        return ebb_error_memory();
+    EBB_GOT(written);
     for (size_t i = 0; i < g->binding_count; i++) {
         ebb_value state = g->bindings[i].state, next = g->bindings[i].next;
         uint32_t made = value_at(m, next);
@@ -382,8 +373,7 @@ static ebb_status constrain_all(maker *m)
             if (befores == NULL)
                 op->befores = befores =
                     EBB_NEW(m->arena, uint32_t, node->in_count + (size_t)name_count);
-            if (befores == NULL)
-                return ebb_error_memory();
+            EBB_GOT(befores);
             add_once(befores, &op->before_count, by - 1);
             if (by - 1 < op->before)
                 op->before = by - 1;
@@ -403,8 +393,7 @@ static ebb_status find_readers(maker *m)
             m->values[m->ops[u].in[k]].reader_count++;
     uint32_t *pool = EBB_NEW(m->arena, uint32_t, total + 1);
     uint32_t **next = EBB_NEW(m->arena, uint32_t *, (size_t)p->value_count + 1);
-    if (pool == NULL || next == NULL)
-        return ebb_error_memory();
+    EBB_GOT(pool && next);
     for (uint32_t v = 0; v < p->value_count; v++) {
         m->values[v].readers = next[v] = pool;
         pool += m->values[v].reader_count;
@@ -426,8 +415,7 @@ ebb_status ebb_remat_source_make(ebb_remat_source *source, ebb_arena *arena, con
     EBB_TRY(mark_single(&m));
     m.ops = EBB_NEW(arena, ebb_remat_op, (size_t)source->problem.op_count + 1);
     source->node = EBB_NEW(arena, ebb_node, (size_t)source->problem.op_count + 1);
-    if (m.ops == NULL || source->node == NULL)
-        return ebb_error_memory();
+    EBB_GOT(m.ops && source->node);
     source->problem.ops = m.ops;
     source->problem.move_ns = ebb_move_time_of(g, 1, EBB_PLACE_DISK, false).beside;
     EBB_EACH_NODE(g, n)

@@ -49,8 +49,7 @@ static ebb_status plant(tree *t, const uint64_t *live, size_t count, ebb_arena *
         t->leaves *= 2;
     t->most = EBB_NEW(arena, uint64_t, 2 * t->leaves);
     t->more = EBB_NEW(arena, uint64_t, 2 * t->leaves);
-    if (t->most == NULL || t->more == NULL)
-        return ebb_error_memory();
+    EBB_GOT(t->most && t->more);
     memcpy(&t->most[t->leaves], live, count * sizeof *live);
     for (size_t i = t->leaves; i-- > 1;)
         t->most[i] = t->most[2 * i] > t->most[2 * i + 1] ? t->most[2 * i] : t->most[2 * i + 1];
@@ -167,9 +166,7 @@ static ebb_status allocate(refill *r, ebb_arena *scratch)
     r->next = EBB_NEW(scratch, uint32_t, count);
     r->left_out = EBB_NEW(scratch, bool, count);
     r->repeats = EBB_NEW(scratch, repeat, count);
-    if (r->copy == NULL || r->last == NULL || r->previous == NULL || r->next == NULL ||
-        r->left_out == NULL || r->repeats == NULL)
-        return ebb_error_memory();
+    EBB_GOT(r->copy && r->last && r->previous && r->next && r->left_out && r->repeats);
     return NULL;
 }
 
@@ -178,8 +175,7 @@ static ebb_status find_repeats(refill *r, ebb_arena *scratch)
     const ebb_remat_problem *p = r->p;
     uint32_t *latest = EBB_NEW(scratch, uint32_t, (size_t)p->value_count + 1); /* copy + 1 */
     uint32_t *done = EBB_NEW(scratch, uint32_t, (size_t)p->op_count + 1);      /* execution + 1 */
-    if (latest == NULL || done == NULL)
-        return ebb_error_memory();
+    EBB_GOT(latest && done);
     uint32_t copies = 0;
     for (uint32_t i = 0; i < r->s->count; i++) {
         uint32_t u = r->s->ops[i];
@@ -213,8 +209,7 @@ static ebb_status one_round(ebb_remat_schedule *out, const ebb_remat_problem *p,
     ebb_remat_weight weight;
     uint64_t *live = EBB_NEW(scratch, uint64_t, from->count + 1);
     uint32_t *ops = EBB_NEW(scratch, uint32_t, from->count + 1);
-    if (live == NULL || ops == NULL)
-        return ebb_error_memory();
+    EBB_GOT(live && ops);
     EBB_TRY(ebb_remat_weigh(&weight, live, p, from, scratch));
     EBB_TRY(allocate(&r, scratch));
     EBB_TRY(plant(&r.live, live, from->count, scratch));

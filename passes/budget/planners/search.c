@@ -61,8 +61,7 @@ static ebb_status make_searcher(searcher *f, const ebb_remat_problem *whole,
     f->m.p = &f->permuted;
     f->original = EBB_NEW(arena, uint32_t, ops);
     f->place = EBB_NEW(arena, uint32_t, ops);
-    if (f->original == NULL || f->place == NULL)
-        return ebb_error_memory();
+    EBB_GOT(f->original && f->place);
     return set_order(f, order->ops);
 }
 
@@ -71,8 +70,7 @@ static ebb_status write_down(searcher *f, ebb_remat_schedule *schedule)
 {
     EBB_TRY(ebb_slots_schedule(&f->m.s, schedule, f->arena));
     uint32_t *ops = EBB_NEW(f->arena, uint32_t, schedule->count + 1);
-    if (ops == NULL)
-        return ebb_error_memory();
+    EBB_GOT(ops);
     for (size_t i = 0; i < schedule->count; i++)
         ops[i] = f->original[schedule->ops[i]];
     schedule->ops = ops;
@@ -86,8 +84,7 @@ static ebb_status load(searcher *f, const ebb_remat_schedule *schedule)
     bool *seen = EBB_NEW(f->arena, bool, (size_t)f->whole->op_count + 1);
     uint32_t *ops = EBB_NEW(f->arena, uint32_t, schedule->count + 1);
     uint32_t count = 0;
-    if (order == NULL || seen == NULL || ops == NULL)
-        return ebb_error_memory();
+    EBB_GOT(order && seen && ops);
     for (size_t i = 0; i < schedule->count; i++) {
         uint32_t u = schedule->ops[i];
         if (!seen[u])
@@ -144,8 +141,7 @@ static ebb_status ask(seeds *all, const ebb_planner *planner, uint32_t at, uint6
     EBB_TRY(ebb_remat_weigh(&weight, NULL, problem, &schedule, arena));
     if (weight.peak_bytes > budget)
         return NULL;
-    if (!ebb_arena_grow(arena, &all->list, all->count, &all->capacity, sizeof *all->list))
-        return ebb_error_memory();
+    EBB_GOT(ebb_arena_grow(arena, &all->list, all->count, &all->capacity, sizeof *all->list));
     all->list[all->count++] = (seed){at, {weight.peak_bytes, weight.cost_ns, schedule}};
     return NULL;
 }
@@ -325,8 +321,7 @@ static ebb_status collect(ebb_remat_frontier *frontier, const ebb_remat_problem 
 {
     ebb_remat_point *points = EBB_NEW(arena, ebb_remat_point, (size_t)count + 1);
     size_t found = 0, kept = 0;
-    if (points == NULL)
-        return ebb_error_memory();
+    EBB_GOT(points);
     for (uint32_t k = 0; k < count; k++)
         if (levels[k].point.schedule.ops != NULL)
             points[found++] = levels[k].point;
@@ -393,8 +388,7 @@ ebb_status ebb_remat_frontier_find(ebb_remat_frontier *frontier, const ebb_remat
     EBB_TRY(ask_apart(&apart, weight.peak_bytes, problem, steps / 64, arena));
     const size_t count = 2 * LEVELS + all.count + apart.count;
     level *levels = EBB_NEW(arena, level, count);
-    if (levels == NULL)
-        return ebb_error_memory();
+    EBB_GOT(levels);
     for (size_t i = 0; i < all.count; i++)
         levels[2 * LEVELS + i].point = all.list[i].point;
     for (size_t i = 0; i < apart.count; i++)

@@ -470,24 +470,20 @@ ebb_status ebb_slots_make(ebb_slots *s, const ebb_remat_problem *problem, ebb_ar
     s->is_dirty = EBB_NEW(arena, bool, s->slot_count);
     s->read_last = EBB_NEW(arena, uint32_t, (size_t)values + 1);
     s->read_stamp = EBB_NEW(arena, uint32_t, (size_t)values + 1);
-    if (s->runs == NULL || s->lists == NULL || s->input_death == NULL || s->inside == NULL ||
-        s->most == NULL || s->more == NULL || s->dirty == NULL || s->is_dirty == NULL ||
-        s->read_last == NULL || s->read_stamp == NULL)
-        return ebb_error_memory();
+    EBB_GOT(s->runs && s->lists && s->input_death && s->inside && s->most && s->more && s->dirty &&
+            s->is_dirty && s->read_last && s->read_stamp);
     /* Leaves beyond the last slot are never the fullest. */
     for (uint32_t leaf = s->leaves; leaf-- > 1;)
         s->most[leaf] = 0;
     for (uint32_t u = 0; u <= ops; u++) {
         uint32_t outs = u < ops ? problem->ops[u].out_count : 0;
         s->lists[u] = (ebb_slots_list){EBB_NEW(arena, uint32_t, 2), 0, 2};
-        if (s->lists[u].op == NULL)
-            return ebb_error_memory();
+        EBB_GOT(s->lists[u].op);
         if (u == ops)
             break;
         s->runs[u] = (ebb_slots_runs){EBB_NEW(arena, uint32_t, 2),
                                       EBB_NEW(arena, uint32_t, 2 * (size_t)outs + 1), 1, 2};
-        if (s->runs[u].slot == NULL || s->runs[u].death == NULL)
-            return ebb_error_memory();
+        EBB_GOT(s->runs[u].slot && s->runs[u].death);
         s->runs[u].slot[0] = u;
         s->lists[u].op[s->lists[u].count++] = u;
         s->cost_ns += problem->ops[u].cost_ns;

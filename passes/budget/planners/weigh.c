@@ -119,9 +119,7 @@ static ebb_status resolve(referee *r, ebb_arena *scratch)
     r->copy_base = EBB_NEW(scratch, uint32_t, r->s->count + 1);
     r->last = EBB_NEW(scratch, uint32_t, copies + 1);
     bool *done = EBB_NEW(scratch, bool, (size_t)p->op_count + 1);
-    if (r->latest == NULL || r->copy_base == NULL || r->last == NULL || done == NULL ||
-        !allocate_moves(r, scratch))
-        return ebb_error_memory();
+    EBB_GOT(r->latest && r->copy_base && r->last && done && allocate_moves(r, scratch));
     for (uint32_t v = 0; v < p->value_count; v++)
         if (p->values[v].op == EBB_REMAT_NONE)
             r->latest[v] = v + 1;
@@ -246,8 +244,7 @@ ebb_status ebb_remat_weigh(ebb_remat_weight *weight, uint64_t *live,
     *weight = (ebb_remat_weight){0};
     EBB_TRY(resolve(&r, scratch));
     uint64_t *dying = EBB_NEW(scratch, uint64_t, schedule->count + 1);
-    if (dying == NULL)
-        return ebb_error_memory();
+    EBB_GOT(dying);
     add_up(&r, weight, live, dying);
     return NULL;
 }
@@ -273,8 +270,7 @@ ebb_status ebb_remat_keep_all(ebb_remat_schedule *schedule, const ebb_remat_prob
                               ebb_arena *arena)
 {
     uint32_t *ops = EBB_NEW(arena, uint32_t, (size_t)problem->op_count + 1);
-    if (ops == NULL)
-        return ebb_error_memory();
+    EBB_GOT(ops);
     for (uint32_t i = 0; i < problem->op_count; i++)
         ops[i] = i;
     *schedule = (ebb_remat_schedule){ops, problem->op_count};
@@ -343,8 +339,7 @@ ebb_status ebb_remat_prune(ebb_remat_schedule *schedule, const ebb_remat_problem
     bool *wanted = EBB_NEW(arena, bool, (size_t)problem->value_count + 1);
     bool *needed = EBB_NEW(arena, bool, from->count + 1);
     uint8_t *moving = EBB_NEW(arena, uint8_t, (size_t)problem->value_count + 1);
-    if (ops == NULL || wanted == NULL || needed == NULL || moving == NULL)
-        return ebb_error_memory();
+    EBB_GOT(ops && wanted && needed && moving);
     for (uint32_t v = 0; v < problem->value_count; v++)
         wanted[v] = problem->values[v].stays;
     for (size_t i = from->count; i-- > 0;) {

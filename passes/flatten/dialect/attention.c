@@ -11,8 +11,6 @@
 
 #include <math.h>
 
-#include "passes/common.h"
-
 enum { LENGTH_MOST = 1 << 14 }; // of a causal mask, which is written out
 
 /* ---- forms ---- */

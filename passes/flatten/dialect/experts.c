@@ -16,8 +16,6 @@
 
 #include <math.h>
 
-#include "passes/common.h"
-
 typedef struct weights { /* of one of the three products; b: none where there is no bias */
     ebb_value w, b, scales, zeros;
     int64_t bits; /* 0: floats */

@@ -6,8 +6,6 @@
  */
 #include "passes/flatten/dialect/heads.h"
 
-#include "passes/common.h"
-
 /* ---- rotary positions ---- */
 
 /* Rows of a table [positions, size / 2] for `at`, [B, 1, S, size / 2]; at none: 0 .. S - 1. */

@@ -1,8 +1,6 @@
 /* norm: normalizations that were fused with what surrounds them, and those of training graphs. */
 #include "passes/flatten/dialect/dialect.h"
 
-#include "passes/common.h"
-
 /* ---- the norms themselves ---- */
 
 /* The default of operators that skip and embed is another. */

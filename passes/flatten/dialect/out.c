@@ -33,9 +33,8 @@ ebb_status ebb_out_body(ebb_model *model, const char *name)
             return NULL; // the body says what this opset has no words for
         f.imports[0].version = opset;
         f.origin = NULL;
-        if (!ebb_arena_grow(&model->arena, &model->functions, model->function_count,
-                            &model->function_capacity, sizeof f))
-            return ebb_error_memory();
+        EBB_GOT(ebb_arena_grow(&model->arena, &model->functions, model->function_count,
+                               &model->function_capacity, sizeof f));
         model->functions[model->function_count++] = f;
     }
     return NULL;
@@ -175,8 +174,7 @@ static ebb_status rename_batch_norm(ebb_graph *g, ebb_node n, size_t *narrowed)
     info->op = EBB_OP_UNKNOWN;
     info->domain = ebb_graph_intern(g, EBB_DOMAIN_MS);
     info->op_name = ebb_graph_intern(g, "BatchNormInternal");
-    if (info->domain.i == 0 || info->op_name.i == 0)
-        return ebb_error_memory();
+    EBB_GOT(info->domain.i != 0 && info->op_name.i != 0);
     return ebb_out_body(g->model, "BatchNormInternal");
 }
 

@@ -18,7 +18,6 @@
  */
 #include "exec/weigh/estimate.h"
 #include "passes/common.h"
-#include "passes/passes.h"
 
 /* Every reader of the mask is a DropoutGrad: for them bits will do. */
 static bool for_gradients_alone(const ebb_graph *g, ebb_value mask)

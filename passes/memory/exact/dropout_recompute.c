@@ -28,7 +28,6 @@
  */
 #include "exec/weigh/estimate.h"
 #include "passes/common.h"
-#include "passes/passes.h"
 
 typedef struct state {
     ebb_edit *e;
@@ -142,18 +141,16 @@ static bool shows(const ebb_graph *g, ebb_node n)
 
 static ebb_status list_shown(state *s, ebb_value v)
 {
-    if (!ebb_arena_grow(s->e->scratch, &s->shown, s->shown_count, &s->shown_capacity,
-                        sizeof *s->shown))
-        return ebb_error_memory();
+    EBB_GOT(ebb_arena_grow(s->e->scratch, &s->shown, s->shown_count, &s->shown_capacity,
+                           sizeof *s->shown));
     s->shown[s->shown_count++] = v;
     return NULL;
 }
 
 static ebb_status list_reader(state *s, ebb_use use)
 {
-    if (!ebb_arena_grow(s->e->scratch, &s->readers, s->reader_count, &s->reader_capacity,
-                        sizeof *s->readers))
-        return ebb_error_memory();
+    EBB_GOT(ebb_arena_grow(s->e->scratch, &s->readers, s->reader_count, &s->reader_capacity,
+                           sizeof *s->readers));
     s->readers[s->reader_count++] = use;
     return NULL;
 }
@@ -333,8 +330,7 @@ static ebb_status rewrite(state *s, ebb_node n, ebb_node by)
     ebb_graph *g = e->g;
     ebb_value waits = waiting(s, ebb_in(g, n, 0)), y = ebb_out(g, n, 0);
     char *name = ebb_arena_printf(e->scratch, "%s/again", ebb_value_name(g, y));
-    if (name == NULL)
-        return ebb_error_memory();
+    EBB_GOT(name);
     for (size_t i = 0; i < s->reader_count; i++) {
         ebb_use use = s->readers[i];
         ebb_build b = ebb_edit_build(e, use.node, EBB_PHASE_NONE);

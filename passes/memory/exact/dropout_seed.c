@@ -13,7 +13,6 @@
  */
 #include "exec/weigh/estimate.h"
 #include "passes/common.h"
-#include "passes/passes.h"
 
 static ebb_status reseed(ebb_edit *e, ebb_node n, ebb_node forward)
 {

@@ -14,7 +14,6 @@
  * what it repeats, and where the update or a subgraph reads it.
  */
 #include "passes/common.h"
-#include "passes/passes.h"
 
 enum { DEEP = 16 }; /* moves from the smaller value to what is read */
 

@@ -23,7 +23,6 @@
 
 #include "exec/weigh/estimate.h"
 #include "passes/common.h"
-#include "passes/passes.h"
 
 typedef struct state {
     ebb_edit *e;
@@ -295,8 +294,7 @@ static ebb_status find_comparisons(state *s)
     s->list = EBB_SCRATCH(s->e, ebb_node, g->node_count);
     s->group = EBB_SCRATCH(s->e, uint32_t, g->node_count);
     s->asked = EBB_SCRATCH(s->e, uint32_t, s->saves.value_count);
-    if (first == NULL || s->list == NULL || s->group == NULL || s->asked == NULL)
-        return ebb_error_memory();
+    EBB_GOT(first && s->list && s->group && s->asked);
     EBB_EACH_NODE(g, n) {
         if (!could_move(s, n))
             continue;
@@ -370,8 +368,7 @@ static ebb_status move_comparisons(state *s)
     enum { UNKNOWN, YES, NO };
     uint8_t *taken = EBB_SCRATCH(s->e, uint8_t, s->count + 1);
     bool *counted = EBB_SCRATCH(s->e, bool, s->saves.value_count);
-    if (taken == NULL || counted == NULL)
-        return ebb_error_memory();
+    EBB_GOT(taken && counted);
     for (uint32_t k = 0; k < s->count; k++) {
         uint32_t group = group_of(s, k);
         bool asks = taken[group] == UNKNOWN;
@@ -401,8 +398,7 @@ static ebb_status run(ebb_edit *e)
     EBB_TRY(ebb_saves_find(&s.saves, e->g, e->scratch));
     s.at = ebb_graph_positions(e->g, e->scratch);
     s.last = EBB_SCRATCH(e, uint32_t, s.saves.value_count);
-    if (s.at == NULL || s.last == NULL)
-        return ebb_error_memory();
+    EBB_GOT(s.at && s.last);
     EBB_EACH_NODE(e->g, n)
         for (uint32_t i = 0; i < ebb_node_of(e->g, n)->in_count && ebb_is_backward(e->g, n); i++)
             s.last[ebb_saves_root(&s.saves, ebb_in(e->g, n, i)).i] = s.at[n.i];

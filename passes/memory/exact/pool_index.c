@@ -24,7 +24,6 @@
 #include "exec/weigh/estimate.h"
 #include "onnx/ops/window.h"
 #include "passes/common.h"
-#include "passes/passes.h"
 
 typedef struct site {
     ebb_node grad, forward;
@@ -268,8 +267,7 @@ static ebb_status run(ebb_edit *e)
     EBB_TRY(ebb_saves_find(&s.saves, e->g, e->scratch));
     s.answered = EBB_SCRATCH(e, uint32_t, s.saves.value_count);
     s.taken = EBB_SCRATCH(e, int8_t, s.saves.value_count);
-    if (s.answered == NULL || s.taken == NULL)
-        return ebb_error_memory();
+    EBB_GOT(s.answered && s.taken);
     EBB_EACH_NODE(e->g, n) {
         if (ebb_node_of(e->g, n)->op != EBB_OP_MAX_POOL_GRAD || !ebb_is_backward(e->g, n))
             continue;

@@ -19,7 +19,6 @@
  * 2023 (fusing gradient and update).
  */
 #include "passes/common.h"
-#include "passes/passes.h"
 
 enum { MANY = UINT32_MAX };
 
@@ -52,9 +51,7 @@ static ebb_status look(releaser *r)
     r->own = EBB_NEW(scratch, bool, nodes);
     r->last = EBB_NEW(scratch, uint32_t, values);
     r->state = EBB_NEW(scratch, ebb_value, values);
-    if (r->at == NULL || r->node == NULL || r->early == NULL || r->key == NULL ||
-        r->gradient == NULL || r->own == NULL || r->last == NULL || r->state == NULL)
-        return ebb_error_memory();
+    EBB_GOT(r->at && r->node && r->early && r->key && r->gradient && r->own && r->last && r->state);
     EBB_EACH_NODE(g, n) {
         r->key[r->count] = r->early[r->count] = r->count;
         r->node[r->count++] = n;
@@ -183,8 +180,7 @@ static void settle(releaser *r)
 static ebb_status sorted(const releaser *r, uint32_t *order)
 {
     uint32_t *from = EBB_SCRATCH(r->e, uint32_t, r->count + (size_t)1);
-    if (from == NULL)
-        return ebb_error_memory();
+    EBB_GOT(from);
     for (uint32_t p = 0; p < r->count; p++)
         from[r->key[p] + 1]++;
     for (uint32_t p = 0; p < r->count; p++)
@@ -216,8 +212,7 @@ static ebb_status report(const releaser *r, uint32_t p, bool moved)
 static ebb_status report_all(const releaser *r, const uint32_t *order)
 {
     uint32_t *others = EBB_SCRATCH(r->e, uint32_t, r->count + (size_t)1), now = 0;
-    if (others == NULL)
-        return ebb_error_memory();
+    EBB_GOT(others);
     for (uint32_t p = 0; p < r->count; p++)
         others[p + 1] = others[p] + !is_update(r, p);
     for (uint32_t i = 0; i < r->count; i++) {
@@ -235,8 +230,7 @@ static ebb_status run(ebb_edit *e)
     find_all(&r);
     settle(&r);
     uint32_t *order = EBB_SCRATCH(e, uint32_t, r.count + (size_t)1);
-    if (order == NULL)
-        return ebb_error_memory();
+    EBB_GOT(order);
     EBB_TRY(sorted(&r, order));
     EBB_TRY(report_all(&r, order));
     for (uint32_t i = 0; i < r.count; i++)

@@ -23,7 +23,6 @@
  */
 #include "exec/weigh/estimate.h"
 #include "passes/common.h"
-#include "passes/passes.h"
 #include "passes/memory/sign.h"
 
 typedef ebb_sign_question question;
@@ -145,8 +144,7 @@ static ebb_status collect(state *s)
     s->list = EBB_SCRATCH(s->e, question, g->node_count);
     s->asked = EBB_SCRATCH(s->e, uint32_t, s->saves.value_count);
     s->taken = EBB_SCRATCH(s->e, int8_t, s->saves.value_count);
-    if (s->list == NULL || s->asked == NULL || s->taken == NULL)
-        return ebb_error_memory();
+    EBB_GOT(s->list && s->asked && s->taken);
     EBB_EACH_NODE(g, n) {
         if (!ebb_is_backward(g, n))
             continue;

@@ -3,7 +3,6 @@
 #include "passes/memory/lossy/bits.h"
 
 #include <math.h>
-#include <stdint.h>
 #include <string.h>
 
 #include <jansson.h>

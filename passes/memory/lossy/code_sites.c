@@ -142,8 +142,7 @@ ebb_status ebb_code_sites_find(ebb_code_sites *s, ebb_edit *e, const char *only)
     *s = (ebb_code_sites){.count = 0};
     EBB_TRY(ebb_reads_find(&s->reads, g, e->scratch));
     s->list = EBB_SCRATCH(e, ebb_code_site, g->value_count);
-    if (s->list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(s->list);
     for (size_t i = 0; i < g->input_count; i++)
         add_site(s, g, g->inputs[i], only);
     EBB_EACH_NODE(g, n)

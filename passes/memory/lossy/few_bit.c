@@ -25,7 +25,6 @@
 #include "passes/common.h"
 #include "passes/memory/decode.h"
 #include "passes/memory/lossy/few_bit_table.h"
-#include "passes/passes.h"
 
 typedef struct site {
     ebb_node grad;     /* makes dx of dy */
@@ -171,8 +170,7 @@ static ebb_status product_site(state *st, ebb_node n, site *s)
     const ebb_graph *g = st->e->g;
     *s = (site){.x = ebb_in(g, n, 0), .alpha = 1, .named = product_of(ebb_node_of(g, n)->op)};
     bool *derived = EBB_SCRATCH(st->e, bool, g->value_count);
-    if (derived == NULL)
-        return ebb_error_memory();
+    EBB_GOT(derived);
     follow(g, s, derived);
     const ebb_value_info *info = ebb_value_of(g, s->x);
     for (size_t i = 0; i < info->use_count && s->refused == NULL; i++) {
@@ -189,8 +187,7 @@ static ebb_status collect(state *st)
     st->capacity = g->node_count;
     st->sites = EBB_SCRATCH(st->e, site, st->capacity);
     st->tables = EBB_SCRATCH(st->e, kept_table, st->capacity);
-    if (st->sites == NULL || st->tables == NULL)
-        return ebb_error_memory();
+    EBB_GOT(st->sites && st->tables);
     EBB_EACH_NODE(g, n) {
         site s = {.named = NULL};
         ebb_value x = ebb_in(g, n, 0);

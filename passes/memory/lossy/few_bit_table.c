@@ -189,8 +189,7 @@ static ebb_status lay(line *l, ebb_arena *scratch)
     double bend = log(1 + reach) + 2, whole = sinh(bend);
     l->at = EBB_NEW(scratch, double, CELLS + 1);
     l->before = (double(*)[KINDS])ebb_arena_zeroed(scratch, CELLS + 1, sizeof *l->before);
-    if (l->at == NULL || l->before == NULL)
-        return ebb_error_memory();
+    EBB_GOT(l->at && l->before);
     for (int i = 0; i <= CELLS; i++) {
         l->at[i] = reach * sinh(bend * (2.0 * i / CELLS - 1)) / whole;
         if (i > 0 && l->f->kink != 0 && l->at[i] > l->f->kink && l->at[i - 1] < l->f->kink)
@@ -243,8 +242,7 @@ static ebb_status programme(const line *l, unsigned levels, double *borders, ebb
     enum { POINTS = CELLS + 1 };
     double *best = EBB_NEW(scratch, double, POINTS), *next = EBB_NEW(scratch, double, POINTS);
     uint16_t *from = EBB_NEW(scratch, uint16_t, (size_t)POINTS * levels);
-    if (best == NULL || next == NULL || from == NULL)
-        return ebb_error_memory();
+    EBB_GOT(best && next && from);
     for (int j = 0; j < POINTS; j++)
         best[j] = cost(l, levels, 0, 0, j);
     for (unsigned k = 1; k < levels; k++) {

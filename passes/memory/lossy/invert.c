@@ -22,7 +22,6 @@
 #include "exec/weigh/estimate.h"
 #include "passes/common.h"
 #include "passes/memory/decode.h"
-#include "passes/passes.h"
 
 /* Of the error of the derivative. */
 static const double bound = 5e-4;

@@ -37,7 +37,6 @@
 
 #include "exec/weigh/estimate.h"
 #include "passes/common.h"
-#include "passes/passes.h"
 
 enum { MOST_CODES = 256 };
 
@@ -220,10 +219,8 @@ static ebb_status make_codes(const coder *c, state *s)
     int64_t n = 0, dims[1];
     uint8_t *codes = NULL;
     void *scales = NULL;
-    if (codes_name == NULL || scale_name == NULL)
-        return ebb_error_memory();
-    if (!ebb_type_elements(&from->type, &n))
-        return ebb_error_memory();
+    EBB_GOT(codes_name && scale_name);
+    EBB_GOT(ebb_type_elements(&from->type, &n));
     if (from->data != NULL && !encode(c, s, from, n, &codes, &scales))
         return ebb_error_memory();
     dims[0] = bytes_of(c, n);
@@ -240,8 +237,7 @@ static ebb_status make_codes(const coder *c, state *s)
 static ebb_status bind(const coder *c, ebb_value good, ebb_value v, ebb_value next)
 {
     char *name = ebb_arena_printf(c->e->scratch, "%s_next", ebb_value_name(c->e->g, v));
-    if (name == NULL)
-        return ebb_error_memory();
+    EBB_GOT(name);
     if (good.i != 0) {
         ebb_node made = ebb_value_of(c->e->g, next)->producer;
         ebb_build b = ebb_edit_build(c->e, ebb_next(c->e->g, made), EBB_UPDATE);
@@ -415,8 +411,7 @@ static ebb_status read_options(coder *c)
 static ebb_status run(ebb_edit *e)
 {
     coder *c = EBB_SCRATCH(e, coder, 1);
-    if (c == NULL)
-        return ebb_error_memory();
+    EBB_GOT(c);
     c->e = e;
     EBB_TRY(read_options(c));
     for (ebb_node n = ebb_first(e->g), next; n.i != 0; n = next) {

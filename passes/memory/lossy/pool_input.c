@@ -31,7 +31,6 @@
 #include "exec/weigh/estimate.h"
 #include "passes/common.h"
 #include "passes/memory/decode.h"
-#include "passes/passes.h"
 #include "passes/memory/sign.h"
 
 typedef struct state {
@@ -336,8 +335,7 @@ static ebb_status run(ebb_edit *e)
     s.signs = EBB_SCRATCH(e, uint32_t, s.saves.value_count);
     s.taken = EBB_SCRATCH(e, int8_t, s.saves.value_count);
     s.made = EBB_SCRATCH(e, ebb_value, s.saves.value_count);
-    if (s.made == NULL || s.answered == NULL || s.signs == NULL || s.taken == NULL)
-        return ebb_error_memory();
+    EBB_GOT(s.made && s.answered && s.signs && s.taken);
     count_reads(&s);
     EBB_EACH_NODE(e->g, n)
         if (is_site(e->g, n))
@@ -345,12 +343,10 @@ static ebb_status run(ebb_edit *e)
     return NULL;
 }
 
-// clang-format off
 static const ebb_option options[] = {
     {"p", EBB_OPTION_CHOICE, "2", "2|4", "elements of a cell along each axis"},
     {0},
 };
-// clang-format on
 
 const ebb_pass ebb_pass_pool_input = {
     .name = "pool-input",

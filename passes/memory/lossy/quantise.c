@@ -38,7 +38,6 @@
 
 #include "passes/memory/lossy/bits.h"
 #include "passes/memory/lossy/code_sites.h"
-#include "passes/passes.h"
 
 typedef struct grouping { /* of a tensor's elements, and which groups have a range in common */
     int axis;
@@ -135,8 +134,7 @@ static ebb_status running_range(ebb_edit *e, const ebb_code_site *p, int64_t cla
     const int64_t dims[2] = {classes, 2};
     ebb_type type = ebb_type_tensor(EBB_F32, 2, dims);
     char *name = ebb_arena_printf(e->scratch, "%s.range", ebb_value_name(e->g, p->root));
-    if (name == NULL)
-        return ebb_error_memory();
+    EBB_GOT(name);
     return ebb_graph_add_initializer(e->g, range, name, &type, none, EBB_ROLE_STATISTIC);
 }
 
@@ -215,8 +213,7 @@ static ebb_status share_bits(state *s)
     const char *file = ebb_option_string(s->e, "measured");
     size_t count = 0, missing = 0;
     ebb_bits_item **items = EBB_SCRATCH(s->e, ebb_bits_item *, s->sites.count + 1);
-    if (items == NULL)
-        return ebb_error_memory();
+    EBB_GOT(items);
     for (size_t i = 0; i < s->sites.count; i++) {
         const ebb_code_site *p = &s->sites.list[i];
         if (p->refused != NULL || coded_bytes(s, p, 1) >= p->bytes)
@@ -242,8 +239,7 @@ static ebb_status share_bits(state *s)
 static ebb_status choose_bits(state *s)
 {
     s->bits = EBB_SCRATCH(s->e, ebb_bits_item, s->sites.count + 1);
-    if (s->bits == NULL)
-        return ebb_error_memory();
+    EBB_GOT(s->bits);
     if (strcmp(ebb_option_string(s->e, "bits"), "mixed") == 0)
         return share_bits(s);
     for (size_t i = 0; i < s->sites.count; i++)

@@ -26,7 +26,6 @@
  */
 #include "exec/weigh/estimate.h"
 #include "passes/memory/linear.h"
-#include "passes/passes.h"
 
 #include <math.h>
 
@@ -77,8 +76,7 @@ static ebb_status add_norms(ebb_edit *e, const ebb_linear_group *group, ebb_valu
     bool wide = type.dtype == EBB_F64;
     char *name = ebb_arena_printf(e->scratch, "ebb.norms.%s", ebb_value_name(g, group->root));
     void *ones = ebb_arena_alloc(e->scratch, (size_t)group->n * (wide ? 8 : 4));
-    if (name == NULL || ones == NULL)
-        return ebb_error_memory();
+    EBB_GOT(name && ones);
     for (int64_t i = 0; i < group->n; i++)
         if (wide)
             ((double *)ones)[i] = 1;

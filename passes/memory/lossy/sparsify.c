@@ -21,7 +21,6 @@
  */
 #include "exec/weigh/estimate.h"
 #include "passes/memory/linear.h"
-#include "passes/passes.h"
 
 /* S of k x n by n x columns. */
 static double sketch_ns(const ebb_graph *g, const ebb_linear_group *group, int64_t k,
@@ -83,12 +82,10 @@ static ebb_status run(ebb_edit *e)
     return ebb_linear_visit(e, &plan);
 }
 
-// clang-format off
 static const ebb_option options[] = {
     {"ratio", EBB_OPTION_FLOAT, "0.2", "(0, 1)", "mixtures kept for each row, above 0 and below 1"},
     {0},
 };
-// clang-format on
 
 const ebb_pass ebb_pass_sparsify = {
     .name = "sparsify",

@@ -25,7 +25,6 @@
  */
 #include "exec/weigh/estimate.h"
 #include "passes/memory/lossy/code_sites.h"
-#include "passes/passes.h"
 
 enum { NODES_BEFORE = 8 }; /* that an image is followed back through */
 

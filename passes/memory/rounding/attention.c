@@ -30,7 +30,6 @@
 #include "exec/weigh/estimate.h"
 #include "passes/memory/rounding/attention_site.h"
 #include "passes/memory/rounding/attention_turn.h"
-#include "passes/passes.h"
 
 typedef ebb_attention_site site;
 
@@ -187,8 +186,7 @@ static ebb_status run(ebb_edit *e)
     ebb_node *softmaxes = EBB_SCRATCH(e, ebb_node, g->node_count);
     size_t count = 0;
     bool trains = false;
-    if (positions == NULL || masks == NULL || softmaxes == NULL)
-        return ebb_error_memory();
+    EBB_GOT(positions && masks && softmaxes);
     EBB_EACH_NODE(g, n) {
         trains = trains || ebb_node_of(g, n)->phase == EBB_BACKWARD;
         if (ebb_node_of(g, n)->op == EBB_OP_SOFTMAX && !ebb_is_backward(g, n))

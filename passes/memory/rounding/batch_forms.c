@@ -199,8 +199,7 @@ static ebb_status classify(splitting *s, ebb_node n, const char **why)
         return NULL;
     }
     ebb_batch_node *b = describe(s, n, false);
-    if (b == NULL)
-        return ebb_error_memory();
+    EBB_GOT(b);
     const char *reason = ebb_batch_rule(b);
     if (reason != NULL && !all.parts)
         return compute_later(s, n);
@@ -297,11 +296,9 @@ static ebb_status allocate(splitting *s)
     s->sum = EBB_NEW(scratch, ebb_value, g->value_count);
     s->slices = EBB_NEW(scratch, ebb_batch_slices, g->value_count);
     s->totals = EBB_NEW(scratch, ebb_batch_count, g->node_count);
-    if (s->form == NULL || s->early == NULL || s->depends == NULL || s->labels == NULL ||
-        s->needed == NULL || s->clones == NULL || s->later == NULL || s->rule == NULL ||
-        s->joins == NULL || s->whole == NULL || s->look == NULL || s->looked == NULL ||
-        s->part == NULL || s->sum == NULL || s->slices == NULL || s->totals == NULL)
-        return ebb_error_memory();
+    EBB_GOT(s->form && s->early && s->depends && s->labels && s->needed && s->clones && s->later &&
+            s->rule && s->joins && s->whole && s->look && s->looked && s->part && s->sum &&
+            s->slices && s->totals);
     for (size_t v = 0; v < g->value_count; v++)
         s->form[v].axis = -1;
     return NULL;

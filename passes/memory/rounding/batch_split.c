@@ -13,8 +13,7 @@ typedef ebb_batch_split splitting;
 static ebb_status rename_value(splitting *s, ebb_value v, const char *base)
 {
     ebb_str fresh = ebb_graph_fresh(s->g, base);
-    if (fresh.i == 0)
-        return ebb_error_memory();
+    EBB_GOT(fresh.i != 0);
     return ebb_value_rename(s->g, v, ebb_text(s->g, fresh));
 }
 
@@ -126,8 +125,7 @@ static ebb_status get_slice(splitting *s, ebb_value v, form f, int64_t i, ebb_va
     if (c->form.axis != f.axis || c->form.outer != f.outer) { // the last way asked for is kept
         c->form = f;
         c->part = EBB_SCRATCH(s->e, ebb_value, (size_t)s->parts);
-        if (c->part == NULL)
-            return ebb_error_memory();
+        EBB_GOT(c->part);
     }
     if (c->part[i].i == 0)
         c->part[i] = slice_of(s, *slice, f, i);
@@ -328,8 +326,7 @@ static ebb_status mark(splitting *s, ebb_node n, ebb_node made, int64_t i)
     if (s->again) // a part may be made again more than once; values' names tell apart
         (void)snprintf(text, sizeof text, "%.500s/again", ebb_value_name(g, ebb_out(g, made, 0)));
     ebb_str own = ebb_graph_intern(g, text);
-    if (own.i == 0)
-        return ebb_error_memory();
+    EBB_GOT(own.i != 0);
     ebb_node_info *info = ebb_node_of(g, made);
     info->name = own;
     info->overload = ebb_node_of(g, n)->overload;
@@ -471,8 +468,7 @@ ebb_status ebb_batch_whole(splitting *s, ebb_value v, ebb_value *whole)
         for (int64_t i = 0; parts != NULL && i < s->parts; i++)
             parts[i] = open_axis(s, s->part[v.i][i], f);
     }
-    if (parts == NULL)
-        return ebb_error_memory();
+    EBB_GOT(parts);
     ebb_with_int(&s->b, "axis", f.outer > 1 ? f.axis + 1 : f.axis);
     *whole = ebb_emit_list(&s->b, EBB_OP_CONCAT, parts, (uint32_t)s->parts);
     *whole = s->whole[v.i] = ebb_emit_reshape(&s->b, *whole, t.dims, t.rank);

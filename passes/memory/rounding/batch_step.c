@@ -11,8 +11,7 @@ static ebb_status list_nodes(const splitting *s, ebb_node **list)
 {
     size_t count = 0;
     *list = EBB_SCRATCH(s->e, ebb_node, s->node_count + 1);
-    if (*list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(*list);
     EBB_EACH_NODE(s->g, n)
         (*list)[count++] = n;
     return NULL;
@@ -23,8 +22,7 @@ ebb_status ebb_batch_make_room(splitting *s, ebb_node n)
     for (uint32_t k = 0; k < ebb_node_of(s->g, n)->out_count; k++) {
         const ebb_value v = ebb_out(s->g, n, k);
         s->part[v.i] = EBB_SCRATCH(s->e, ebb_value, (size_t)s->parts);
-        if (s->part[v.i] == NULL)
-            return ebb_error_memory();
+        EBB_GOT(s->part[v.i]);
     }
     return NULL;
 }
@@ -60,8 +58,7 @@ static ebb_status take_own_rows(splitting *s)
         EBB_TRY(ebb_value_set_type(g, v, &t));
         EBB_TRY(ebb_rows_mark(g, v, s->axis));
         s->part[v.i] = EBB_SCRATCH(s->e, ebb_value, 1);
-        if (s->part[v.i] == NULL)
-            return ebb_error_memory();
+        EBB_GOT(s->part[v.i]);
         s->part[v.i][0] = v;
     }
     return NULL;

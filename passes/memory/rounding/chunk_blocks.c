@@ -215,8 +215,7 @@ ebb_status ebb_chunk_put_blocks(const ebb_chunk_site *s, ebb_build *b, ebb_chunk
     const size_t count = (size_t)((rows + s->block - 1) / s->block);
     k.dx = EBB_SCRATCH(s->e, ebb_value, count);
     k.dlow = EBB_SCRATCH(s->e, ebb_value, count);
-    if (k.dx == NULL || k.dlow == NULL)
-        return ebb_error_memory();
+    EBB_GOT(k.dx && k.dlow);
     k.labels = ebb_emit_reshape(b, ebb_in(s->g, s->loss, 1), &rows, 1);
     if (s->low.i != 0)
         k.low = as_matrix(s, b, s->low);

@@ -35,7 +35,6 @@
  */
 #include "exec/weigh/estimate.h"
 #include "passes/memory/rounding/chunk_sites.h"
-#include "passes/passes.h"
 
 static const ebb_type *type_of(const ebb_chunk_site *s, ebb_value v)
 {
@@ -100,11 +99,9 @@ static ebb_status put(ebb_chunk_site *s, ebb_value old, ebb_value with)
     if (!ebb_value_is_held(g, old) && (ebb_value_of(g, with)->flags & EBB_IS_OUTPUT) == 0) {
         char *name = ebb_arena_strdup(s->e->scratch, ebb_value_name(g, old));
         char *aside = name != NULL ? ebb_arena_printf(s->e->scratch, "%s_before", name) : NULL;
-        if (aside == NULL)
-            return ebb_error_memory();
+        EBB_GOT(aside);
         ebb_str fresh = ebb_graph_fresh(g, aside);
-        if (fresh.i == 0)
-            return ebb_error_memory();
+        EBB_GOT(fresh.i != 0);
         EBB_TRY(ebb_value_rename(g, old, ebb_text(g, fresh)));
         EBB_TRY(ebb_value_rename(g, with, name));
     }

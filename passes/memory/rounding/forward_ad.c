@@ -20,7 +20,6 @@
  * Paper: arXiv 2209.10778, on nested forward-mode differentiation.
  */
 #include "exec/weigh/estimate.h"
-#include "passes/passes.h"
 #include "passes/memory/rounding/piece.h"
 
 enum { MOST_NODES = 64 }; /* of a chain; no exporter comes near it */
@@ -64,8 +63,7 @@ static ebb_status find_wants(state *s)
     s->taken = EBB_SCRATCH(s->e, bool, g->node_count);
     s->at = ebb_graph_positions(g, s->e->scratch);
     s->met = EBB_SCRATCH(s->e, uint32_t, g->value_count);
-    if (s->wants == NULL || s->taken == NULL || s->at == NULL || s->met == NULL)
-        return ebb_error_memory();
+    EBB_GOT(s->wants && s->taken && s->at && s->met);
     EBB_TRY(ebb_saves_find(&s->saves, g, s->e->scratch));
     for (size_t i = 0; i < g->initializer_count; i++)
         s->wants[g->initializers[i].i] =
@@ -269,8 +267,7 @@ static ebb_status carry(ebb_edit *e, ebb_build *b, ebb_node n, uint32_t i, ebb_v
     const uint32_t ins = ebb_node_of(g, n)->in_count;
     ebb_value *x = EBB_SCRATCH(e, ebb_value, ins + 1u), *dx = EBB_SCRATCH(e, ebb_value, ins + 1u);
     bool *wants = EBB_SCRATCH(e, bool, ins + 1u);
-    if (x == NULL || dx == NULL || wants == NULL)
-        return ebb_error_memory();
+    EBB_GOT(x && dx && wants);
     memcpy(x, ebb_node_of(g, n)->in, ins * sizeof *x);
     wants[i] = true;
     ebb_value y = ebb_out(g, n, 0);
@@ -307,8 +304,7 @@ static ebb_status derive(ebb_edit *e, const chain *c, ebb_value *d)
 {
     ebb_graph *g = e->g;
     ebb_value *carried = EBB_SCRATCH(e, ebb_value, g->value_count);
-    if (carried == NULL)
-        return ebb_error_memory();
+    EBB_GOT(carried);
     size_t count = g->value_count;
     ebb_build b = ebb_edit_build(e, c->nodes[0], EBB_PHASE_NONE);
     b.name = ebb_arena_printf(e->scratch, "%s/slope", ebb_value_name(g, c->y));

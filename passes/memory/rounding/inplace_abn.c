@@ -24,7 +24,6 @@
  * training of DNNs", CVPR 2018.
  */
 #include "passes/memory/rounding/norm_sites.h"
-#include "passes/passes.h"
 
 typedef struct act_site { /* the backward of what stands behind a norm */
     ebb_norm_act act;

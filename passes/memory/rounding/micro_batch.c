@@ -30,7 +30,6 @@
  * parts: run it before passes that pack what is stored.
  */
 #include "passes/memory/rounding/batch_split.h"
-#include "passes/passes.h"
 
 static ebb_status run(ebb_edit *e)
 {

@@ -21,7 +21,6 @@
  * footprint reduction", NeurIPS 2022, for LayerNorm.
  */
 #include "passes/memory/rounding/norm_sites.h"
-#include "passes/passes.h"
 
 typedef struct state {
     ebb_edit *e;
@@ -55,8 +54,7 @@ static ebb_status collect(state *s)
     s->sites = EBB_SCRATCH(s->e, ebb_norm_site, g->node_count);
     s->asked = EBB_SCRATCH(s->e, uint32_t, s->saves.value_count);
     s->taken = EBB_SCRATCH(s->e, int8_t, s->saves.value_count);
-    if (s->sites == NULL || s->asked == NULL || s->taken == NULL)
-        return ebb_error_memory();
+    EBB_GOT(s->sites && s->asked && s->taken);
     EBB_EACH_NODE(g, n) {
         ebb_norm_site *site = &s->sites[s->count];
         if (!ebb_norm_site_find(site, g, n))

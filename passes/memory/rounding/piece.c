@@ -53,8 +53,7 @@ static ebb_status emit_rule(finder *f, ebb_node n)
     ebb_value *y = EBB_SCRATCH(f->e, ebb_value, outs + 8u);
     ebb_value *dy = EBB_SCRATCH(f->e, ebb_value, outs + 8u);
     bool *wants = EBB_SCRATCH(f->e, bool, ins + 1u), any = false;
-    if (x == NULL || dx == NULL || y == NULL || dy == NULL || wants == NULL)
-        return ebb_error_memory();
+    EBB_GOT(x && dx && y && dy && wants);
     for (uint32_t i = 0; i < ins; i++) {
         x[i] = ebb_node_of(g, n)->in[i];
         wants[i] = x[i].i != 0 && (f->inside[x[i].i] || ebb_same_value(x[i], f->p->x));
@@ -88,8 +87,7 @@ static ebb_status emit(finder *f)
     f->inside = EBB_SCRATCH(f->e, bool, f->old_values);
     f->grad = EBB_SCRATCH(f->e, ebb_value, f->old_values);
     f->part = EBB_SCRATCH(f->e, ebb_value, slots);
-    if (f->inside == NULL || f->grad == NULL || f->part == NULL)
-        return ebb_error_memory();
+    EBB_GOT(f->inside && f->grad && f->part);
     for (size_t k = 0; k < p->count; k++)
         for (uint32_t o = 0; o < ebb_node_of(g, p->nodes[k])->out_count; o++)
             f->inside[ebb_node_of(g, p->nodes[k])->out[o].i] = true;
@@ -225,8 +223,7 @@ static bool *follow_dy(const finder *f)
 static ebb_status mark_needed(finder *f)
 {
     bool *wanted = EBB_SCRATCH(f->e, bool, f->g->value_count);
-    if (wanted == NULL)
-        return ebb_error_memory();
+    EBB_GOT(wanted);
     for (size_t k = 0; k < f->part_count; k++)
         wanted[f->part[k].i] = true;
     for (size_t k = f->made_count; k-- > 0;) {
@@ -327,8 +324,7 @@ static ebb_status match_all(finder *f, bool *found)
 {
     const bool *follows = follow_dy(f);
     *found = false;
-    if (follows == NULL)
-        return ebb_error_memory();
+    EBB_GOT(follows);
     for (size_t k = 0; k < f->made_count; k++)
         if (f->needed[k] && !follows[ebb_out(f->g, f->made[k], 0).i] && !match_node(f, k))
             return NULL;
@@ -473,9 +469,7 @@ static ebb_status search(finder *f, ebb_piece_grad *grad)
     f->used = EBB_SCRATCH(f->e, bool, g->node_count);
     f->value = EBB_SCRATCH(f->e, ebb_value, g->value_count);
     grad->sums = EBB_SCRATCH(f->e, ebb_use, f->part_count + 1);
-    if (f->made == NULL || f->needed == NULL || f->real == NULL || f->used == NULL ||
-        f->value == NULL || grad->sums == NULL)
-        return ebb_error_memory();
+    EBB_GOT(f->made && f->needed && f->real && f->used && f->value && grad->sums);
     for (size_t i = f->old_nodes; i < g->node_count; i++)
         f->made[f->made_count++] = (ebb_node){(uint32_t)i};
     EBB_TRY(mark_needed(f));
@@ -506,8 +500,7 @@ ebb_status ebb_piece_grad_saves(ebb_piece_saves *result, const ebb_piece_grad *g
     const ebb_graph *g = e->g;
     uint32_t *reads = EBB_SCRATCH(e, uint32_t, saves->value_count);
     *result = (ebb_piece_saves){.bytes = 0};
-    if (reads == NULL)
-        return ebb_error_memory();
+    EBB_GOT(reads);
     for (size_t k = 0; k < grad->dead_count; k++) {
         const ebb_node_info *info = ebb_node_of(g, grad->dead[k]);
         for (uint32_t i = 0; i < info->in_count; i++) {

@@ -15,7 +15,6 @@
  * as are Sigmoid and Tanh: there is nothing to do, and the report says so.
  */
 #include "exec/weigh/estimate.h"
-#include "passes/passes.h"
 #include "passes/memory/rounding/piece.h"
 
 enum { MOST_NODES = 8 };
@@ -260,8 +259,7 @@ static ebb_status run(ebb_edit *e)
     bool *seen = EBB_SCRATCH(e, bool, g->value_count);
     size_t values = g->value_count;
     ebb_saves saves;
-    if (seen == NULL)
-        return ebb_error_memory();
+    EBB_GOT(seen);
     EBB_TRY(ebb_saves_find(&saves, g, e->scratch));
     for (ebb_node n = ebb_last(g); n.i != 0; n = ebb_prev(g, n)) { // the longer chain first
         chain c;
@@ -285,11 +283,9 @@ static ebb_status run(ebb_edit *e)
     return NULL;
 }
 
-// clang-format off
 const ebb_pass ebb_pass_softmax_from_output = {
     .name = "softmax-from-output",
     .doc = "make the gradient of a softmax in several nodes from its output alone",
     .exactness = EBB_ROUNDING,
     .run = run,
 };
-// clang-format on

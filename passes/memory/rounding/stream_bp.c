@@ -26,7 +26,6 @@
  */
 #include "onnx/graph/infer.h"
 #include "passes/memory/rounding/batch_split.h"
-#include "passes/passes.h"
 
 typedef ebb_batch_form form;
 typedef ebb_batch_split splitting;
@@ -74,8 +73,7 @@ static ebb_status ask_rule(const splitting *s, ebb_node n, int alone, ebb_batch_
 {
     const ebb_node_info *info = ebb_node_of(s->g, n);
     *b = EBB_SCRATCH(s->e, ebb_batch_node, 1);
-    if (*b == NULL)
-        return ebb_error_memory();
+    EBB_GOT(*b);
     **b = (ebb_batch_node){.g = s->g, .n = n, .scratch = s->e->scratch, .parts = s->parts};
     for (uint32_t i = 0; i < info->in_count; i++) {
         (*b)->in[i] = (form){EBB_BATCH_WHOLE, -1, 0};
@@ -221,8 +219,7 @@ static ebb_status weigh_runs(streaming *t, bool keeps)
         EBB_SCRATCH(s->e, uint32_t, s->value_count); // as what must stay, for that run
     bool *again = EBB_SCRATCH(s->e, bool, s->node_count);
     t->kept = EBB_SCRATCH(s->e, bool, t->runs + (size_t)2);
-    if (gain == NULL || counted == NULL || again == NULL || t->kept == NULL)
-        return ebb_error_memory();
+    EBB_GOT(gain && counted && again && t->kept);
     for (size_t c = t->cloned_count; c-- > 0;) {
         const ebb_node n = t->cloned[c];
         const ebb_node_info *info = ebb_node_of(s->g, n);
@@ -404,10 +401,8 @@ static ebb_status stream(streaming *t, bool keeps)
     t->joined = EBB_SCRATCH(s->e, bool, s->value_count);
     t->asked = EBB_SCRATCH(s->e, uint32_t, s->node_count);
     t->in_run = EBB_SCRATCH(s->e, uint32_t, s->node_count);
-    if (list == NULL || t->run == NULL || t->cloned == NULL || t->again == NULL ||
-        t->number == NULL || t->crosses == NULL || t->asked == NULL || t->joined == NULL ||
-        t->in_run == NULL)
-        return ebb_error_memory();
+    EBB_GOT(list && t->run && t->cloned && t->again && t->number && t->crosses && t->asked &&
+            t->joined && t->in_run);
     EBB_EACH_NODE(s->g, n)
         list[count++] = n;
     s->b = ebb_build_at(s->g, EBB_NO_NODE, EBB_FORWARD, s->e->pass->name);

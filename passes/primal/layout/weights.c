@@ -74,8 +74,7 @@ static ebb_status store(ebb_images *s, ebb_value v, ebb_value *stored)
     unsigned char *bytes = NULL;
     if (t->data != NULL) {
         bytes = ebb_arena_alloc(s->e->scratch, t->bytes + 1);
-        if (bytes == NULL)
-            return ebb_error_memory();
+        EBB_GOT(bytes);
         turn(bytes, t->data, &type, size);
     }
     const int64_t dims[] = {type.dims[0], type.dims[2], type.dims[3], type.dims[1]};
@@ -142,8 +141,7 @@ ebb_status ebb_weights_settle(ebb_images *s)
             EBB_TRY(turn_back(s, v, last));
         ebb_str name = ebb_value_of(g, v)->name;
         ebb_str fresh = ebb_graph_fresh(g, "before");
-        if (fresh.i == 0)
-            return ebb_error_memory();
+        EBB_GOT(fresh.i != 0);
         EBB_TRY(ebb_value_rename(g, v, ebb_text(g, fresh)));
         EBB_TRY(ebb_value_rename(g, last, ebb_text(g, name)));
         ebb_graph_remove_initializer(g, v);

@@ -100,8 +100,7 @@ ebb_status ebb_lora_find_squares(const ebb_graph *g, ebb_lora_layer *layer, ebb_
     bool turned;
     ebb_frozen_matrix m;
     layer->squares = ebb_arena_zeroed(scratch, (size_t)layer->out, sizeof *layer->squares);
-    if (layer->squares == NULL)
-        return ebb_error_memory();
+    EBB_GOT(layer->squares);
     if (layer->frozen) {
         if (frozen_of(g, layer->node, &m))
             add_frozen(&m, layer->squares);

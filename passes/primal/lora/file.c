@@ -40,8 +40,7 @@ static ebb_status read_config(ebb_lora_file *file, ebb_arena *scratch)
 {
     json_error_t wrong;
     char *path = ebb_arena_printf(scratch, "%s/adapter_config.json", file->path);
-    if (path == NULL)
-        return ebb_error_memory();
+    EBB_GOT(path);
     file->config = json_load_file(path, 0, &wrong);
     if (!json_is_object(file->config))
         return ebb_error(EBB_REJECTED, "lora: %s: %s", path,
@@ -92,8 +91,7 @@ ebb_status ebb_lora_file_open(ebb_lora_file *file, const char *path, ebb_arena *
     const bool folder = stat(path, &is) == 0 && S_ISDIR(is.st_mode);
     const char *tensors =
         folder ? ebb_arena_printf(scratch, "%s/adapter_model.safetensors", path) : path;
-    if (tensors == NULL)
-        return ebb_error_memory();
+    EBB_GOT(tensors);
     if (folder)
         EBB_TRY(read_config(file, scratch));
     EBB_TRY(ebb_data_open(&file->data, tensors, NULL));

@@ -190,8 +190,7 @@ static ebb_status name_parts(const ebb_graph *g, ebb_lora_layer *found, ebb_aren
         found->part[k].module = ebb_arena_printf(scratch, "%.*s%c_proj", (int)(length - end),
                                                  found->whole.module, letters[k]);
         found->part[k].in_file = found->part[k].module;
-        if (found->part[k].module == NULL)
-            return ebb_error_memory();
+        EBB_GOT(found->part[k].module);
     }
     found->part_count = EBB_LORA_PARTS;
     return NULL;
@@ -201,8 +200,7 @@ ebb_status ebb_lora_name(const ebb_graph *g, ebb_lora_layer *found, ebb_arena *s
 {
     found->whole.module = ebb_module_of(g, found->node, found->stored, scratch);
     found->whole.in_file = ebb_module_in_file(g, found->node, found->stored, scratch);
-    if (found->whole.module == NULL || found->whole.in_file == NULL)
-        return ebb_error_memory();
+    EBB_GOT(found->whole.module && found->whole.in_file);
     return name_parts(g, found, scratch);
 }
 

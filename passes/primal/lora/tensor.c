@@ -97,8 +97,7 @@ static ebb_status add_zeros(ebb_adapters *l, const char *name, const ebb_type *t
         l->zeros = ebb_arena_zeroed(&l->g->model->arena, bytes + 1, 1);
         l->zero_bytes = bytes;
     }
-    if (l->zeros == NULL)
-        return ebb_error_memory();
+    EBB_GOT(l->zeros);
     EBB_TRY(ebb_graph_add_initializer(l->g, made, name, type, NULL, EBB_ROLE_PARAMETER));
     return ebb_value_point(l->g, *made, l->zeros);
 }
@@ -108,16 +107,14 @@ static ebb_status add_tensor(ebb_adapters *l, const char *module, const char *te
 {
     size_t bytes;
     char *name = ebb_arena_printf(l->e->scratch, "%s.%s", module, tensor);
-    if (name == NULL || !ebb_type_bytes(type, &bytes))
-        return ebb_error_memory();
+    EBB_GOT(name && ebb_type_bytes(type, &bytes));
     if (ebb_value_find(l->g, name).i != 0)
         return ebb_error(EBB_USAGE, "lora: the model has a value '%s' already", name);
     const bool drawn = strcmp(tensor, "lora_A.weight") == 0;
     if (l->file.data == NULL && squares == NULL && !drawn)
         return add_zeros(l, name, type, bytes, made);
     void *data = ebb_arena_zeroed(l->e->scratch, bytes + 1, 1);
-    if (data == NULL)
-        return ebb_error_memory();
+    EBB_GOT(data);
     if (l->file.data != NULL)
         EBB_TRY(take(l, module, tensor, type, data));
     else if (squares != NULL)
@@ -153,8 +150,7 @@ static ebb_status remember(ebb_adapters *l, const ebb_lora_layer *layer, const e
     ebb_props *props = &ebb_value_of(l->g, made->b)->props;
     char *text = ebb_arena_printf(l->e->scratch, "%.17g", made->scale);
     char *at = ebb_arena_printf(l->e->scratch, "%lld", (long long)from);
-    if (text == NULL || at == NULL)
-        return ebb_error_memory();
+    EBB_GOT(text && at);
     EBB_TRY(ebb_props_set(l->g, props, "ebb.adapter.a", ebb_value_name(l->g, made->a)));
     EBB_TRY(ebb_props_set(l->g, props, "ebb.adapter.scale", text));
     if (l->by_root)
@@ -166,8 +162,7 @@ static ebb_status remember(ebb_adapters *l, const ebb_lora_layer *layer, const e
             ebb_props_set(l->g, props, "ebb.adapter.length", ebb_value_name(l->g, made->length)));
     if (layer->block > 1) {
         char *block = ebb_arena_printf(l->e->scratch, "%lld", (long long)layer->block);
-        if (block == NULL)
-            return ebb_error_memory();
+        EBB_GOT(block);
         EBB_TRY(ebb_props_set(l->g, props, "ebb.adapter.block", block));
         EBB_TRY(
             ebb_props_set(l->g, props, "ebb.adapter.codes", ebb_value_name(l->g, layer->stored)));

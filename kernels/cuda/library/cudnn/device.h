@@ -12,9 +12,7 @@
 
 #include "onnx/words/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 typedef struct ebb_cudnn_device {
     const char *name; /* "h100": the word that users give */
@@ -28,6 +26,4 @@ extern const char *const ebb_cudnn_described_names[];
  * name is EBB_DEVICE, with the names that there are. */
 ebb_status ebb_cudnn_device_find(ebb_cudnn_device *device, const char *name);
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

@@ -70,8 +70,7 @@ ebb_status ebb_cudnn_graph_new(ebb_cudnn_graph **graph, const char *label)
     *graph = NULL;
     EBB_TRY(ebb_cudnn_open());
     ebb_cudnn_graph *made = ebb_alloc(sizeof *made);
-    if (made == NULL)
-        return ebb_error_memory();
+    EBB_GOT(made);
     memset(made, 0, sizeof *made);
     made->fresh = EBB_CUDNN_ROLES;
     made->label = label;

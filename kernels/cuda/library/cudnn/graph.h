@@ -13,9 +13,7 @@
 
 #include "onnx/words/tensor.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 enum { EBB_CUDNN_RANK = 5, EBB_CUDNN_AXES = 3 }; /* N, C and at most three spatial axes */
 
@@ -85,6 +83,4 @@ void ebb_cudnn_graph_free(ebb_cudnn_graph *graph);
 /* Bytes that a tensor in memory spans; 0 where the graph has no such role. */
 int64_t ebb_cudnn_role_bytes(const ebb_cudnn_graph *graph, ebb_cudnn_role role);
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

@@ -17,9 +17,7 @@
 #include "kernels/cuda/library/cudnn/device.h"
 #include "kernels/cuda/library/cudnn/graph.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 /* Whether kernels that are compiled when a plan is made can be planned for a described device. They
  * need the driver's library, or the toolkit's stub of it, which has its name and does nothing:
@@ -61,6 +59,4 @@ void ebb_cudnn_plan_free(ebb_cudnn_plan *plan);
 ebb_status ebb_cudnn_plan_run(const ebb_cudnn_plan *plan, void *handle, int count,
                               const int64_t *roles, void *const *pointers, void *workspace);
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

@@ -11,9 +11,7 @@
 
 #include "kernels/cuda/library/cudnn/graph.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+EBB_C_BEGIN
 
 enum {                          /* what comes with a graph: bits */
        EBB_CUDNN_WITH_BIAS = 1, /* a convolution reads BIAS, of its dtype, [1, K, 1, 1] */
@@ -107,6 +105,4 @@ ebb_status ebb_cudnn_attention_forward(ebb_cudnn_graph **graph,
 ebb_status ebb_cudnn_attention_backward(ebb_cudnn_graph **graph,
                                         const ebb_cudnn_attention_sizes *sizes);
 
-#ifdef __cplusplus
-}
-#endif
+EBB_C_END

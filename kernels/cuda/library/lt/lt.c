@@ -191,8 +191,7 @@ ebb_status ebb_lt_plan_new(ebb_lt_plan **plan, const ebb_lt_problem *problem)
     *plan = NULL;
     EBB_TRY(ebb_lt_open());
     ebb_lt_plan *made = ebb_alloc(sizeof *made);
-    if (made == NULL)
-        return ebb_error_memory();
+    EBB_GOT(made);
     memset(made, 0, sizeof *made);
     made->problem = *problem;
     ebb_status status = describe(made);

@@ -30,8 +30,7 @@ static ebb_status split(cutter *t)
 {
     const ebb_remat_problem *p = t->p;
     bool *pulled = EBB_NEW(t->scratch, bool, (size_t)p->op_count + 1);
-    if (pulled == NULL)
-        return ebb_error_memory();
+    EBB_GOT(pulled);
     for (bool again = true; again;) {
         again = false;
         for (uint32_t u = 0; u < p->op_count; u++) {
@@ -94,8 +93,7 @@ static ebb_status find_crossing(cutter *t)
     uint32_t n = t->c->forward_count;
     uint64_t *ends = EBB_NEW(t->scratch, uint64_t, (size_t)n + 2);
     uint32_t *enders = EBB_NEW(t->scratch, uint32_t, (size_t)n + 2);
-    if (ends == NULL || enders == NULL)
-        return ebb_error_memory();
+    EBB_GOT(ends && enders);
     uint64_t live = 0;
     uint32_t count = 0;
     for (uint32_t i = 0; i < n; i++) { // after operator i, before position i + 1
@@ -178,8 +176,7 @@ static ebb_status cut(cutter *t, uint32_t most)
     ebb_chain *c = t->c;
     uint32_t n = c->forward_count, count = 0;
     bool *natural = EBB_NEW(t->scratch, bool, (size_t)n + 1);
-    if (natural == NULL)
-        return ebb_error_memory();
+    EBB_GOT(natural);
     find_natural(t, natural);
     for (uint32_t i = 1; i < n; i++)
         count += natural[i];
@@ -190,8 +187,7 @@ static ebb_status cut(cutter *t, uint32_t most)
     if (count + 1 > most)
         thin(t, natural, most);
     t->cut = EBB_NEW(t->arena, uint32_t, (size_t)n + 2);
-    if (t->cut == NULL)
-        return ebb_error_memory();
+    EBB_GOT(t->cut);
     c->stages = n > 0;
     for (uint32_t i = 1; i < n && c->stages < most; i++)
         if (natural[i])
@@ -216,10 +212,8 @@ static ebb_status allocate(cutter *t)
     t->c->reach = t->reach = EBB_NEW(t->arena, uint32_t, values);
     t->c->read_back = t->read_back = EBB_NEW(t->arena, bool, values);
     t->c->always = t->always = EBB_NEW(t->arena, bool, values);
-    if (t->is_forward == NULL || t->position == NULL || t->crossing == NULL ||
-        t->crossers == NULL || t->forward == NULL || t->backward == NULL || t->stage_of == NULL ||
-        t->reach == NULL || t->read_back == NULL || t->always == NULL)
-        return ebb_error_memory();
+    EBB_GOT(t->is_forward && t->position && t->crossing && t->crossers && t->forward &&
+            t->backward && t->stage_of && t->reach && t->read_back && t->always);
     return NULL;
 }
 
@@ -253,8 +247,7 @@ ebb_status ebb_chain_keep(const ebb_chain *chain, const bool *enters, uint32_t f
 {
     ebb_arena scratch = {0};
     uint32_t *next = EBB_NEW(&scratch, uint32_t, (size_t)chain->stages + 2); // kept cut behind s
-    if (next == NULL)
-        return ebb_error_memory();
+    EBB_GOT(next);
     next[chain->stages] = chain->stages;
     for (uint32_t s = chain->stages; s-- > 0;)
         next[s] = s + 1 < chain->stages && enters[s + 1] ? s + 1 : next[s + 1];
@@ -281,8 +274,8 @@ static ebb_status add(ebb_tape *tape, uint32_t u)
     tape->full = tape->full || tape->count >= tape->most;
     if (tape->full)
         return NULL;
-    if (!ebb_arena_grow(tape->arena, &tape->ops, tape->count, &tape->capacity, sizeof *tape->ops))
-        return ebb_error_memory();
+    EBB_GOT(
+        ebb_arena_grow(tape->arena, &tape->ops, tape->count, &tape->capacity, sizeof *tape->ops));
     tape->ops[tape->count++] = u;
     if (!ebb_remat_is_move(tape->chain->problem, u))
         tape->done[u] = true;

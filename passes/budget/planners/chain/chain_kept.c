@@ -33,8 +33,7 @@ static ebb_status link_up(kept_planner *k, ebb_arena *scratch)
     uint64_t *inner = EBB_NEW(scratch, uint64_t, (size_t)stages + 1);
     uint64_t *work = EBB_NEW(scratch, uint64_t, (size_t)stages + 1);
     k->rest = EBB_NEW(scratch, uint64_t, (size_t)stages + 1);
-    if (inner == NULL || work == NULL || k->rest == NULL)
-        return ebb_error_memory();
+    EBB_GOT(inner && work && k->rest);
     for (uint32_t s = stages; s-- > 0;) {
         uint64_t made = c->saved[s], run = c->fill[s] + c->grad[s];
         uint64_t most = c->back[s] > run ? c->back[s] : run;
@@ -51,8 +50,7 @@ static ebb_status schedule_from(const kept_planner *k, uint32_t from, ebb_remat_
     const ebb_remat_problem *p = k->chain.problem;
     bool *enters = EBB_NEW(scratch, bool, (size_t)k->chain.stages + 1);
     bool *kept = EBB_NEW(scratch, bool, (size_t)p->value_count + 1);
-    if (enters == NULL || kept == NULL)
-        return ebb_error_memory();
+    EBB_GOT(enters && kept);
     ebb_links_trace(&k->links, from, enters);
     enters[from] = true;
     EBB_TRY(ebb_chain_keep(&k->chain, enters, from, kept));
@@ -121,8 +119,7 @@ static ebb_status choose(ebb_remat_best *best, bool dp, uint64_t steps, ebb_aren
     if (dp) {
         k.need = EBB_NEW(scratch, uint64_t, (size_t)k.chain.stages + 1);
         k.bound = EBB_NEW(scratch, uint64_t, (size_t)k.chain.stages + 1);
-        if (k.need == NULL || k.bound == NULL)
-            return ebb_error_memory();
+        EBB_GOT(k.need && k.bound);
         EBB_TRY(ebb_links_least_resident(&k.links, k.rest, k.need, k.bound, scratch));
     }
     uint64_t low = dp ? least_need(&k) : least_running(&k);

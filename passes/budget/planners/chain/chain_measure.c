@@ -53,8 +53,7 @@ static ebb_status find_stages(measure *m)
 {
     ebb_chain *c = m->c;
     pool *pools = EBB_NEW(m->scratch, pool, (size_t)c->backward_count + 1);
-    if (pools == NULL)
-        return ebb_error_memory();
+    EBB_GOT(pools);
     size_t count = 0;
     for (uint32_t i = 0; i < c->backward_count; i++) {
         uint32_t stage = 0;
@@ -229,8 +228,7 @@ static ebb_status weigh_stages(measure *m)
     ebb_chain *c = m->c;
     const ebb_remat_problem *p = m->p;
     bool *dies = EBB_NEW(m->scratch, bool, (size_t)p->value_count + 1);
-    if (dies == NULL)
-        return ebb_error_memory();
+    EBB_GOT(dies);
     c->base = p->base_bytes;
     for (uint32_t v = 0; v < p->value_count; v++) {
         const ebb_remat_value *value = &p->values[v];
@@ -272,11 +270,9 @@ static ebb_status allocate(measure *m, ebb_arena *arena)
     m->stage_at = EBB_NEW(m->scratch, uint32_t, (size_t)m->c->forward_count + 1);
     m->stage = EBB_NEW(m->scratch, uint32_t, (size_t)m->c->backward_count + 1);
     m->last = EBB_NEW(m->scratch, uint32_t, (size_t)m->p->value_count + 1);
-    if (m->turn == NULL || m->in == NULL || m->saved == NULL || m->drop == NULL ||
-        m->fill == NULL || m->back == NULL || m->grad == NULL || m->ns == NULL || m->redo == NULL ||
-        m->redo_ns == NULL || m->rest == NULL || m->needed == NULL || m->wanted == NULL ||
-        m->stage_at == NULL || m->stage == NULL || m->last == NULL)
-        return ebb_error_memory();
+    EBB_GOT(m->turn && m->in && m->saved && m->drop && m->fill && m->back && m->grad && m->ns &&
+            m->redo && m->redo_ns && m->rest && m->needed && m->wanted && m->stage_at && m->stage &&
+            m->last);
     return NULL;
 }
 

@@ -133,8 +133,7 @@ static ebb_status cut(joiner *j, uint32_t b, uint32_t most, ebb_arena *scratch)
 {
     ebb_remat_problem *p = EBB_NEW(scratch, ebb_remat_problem, 1);
     ebb_remat_op *ops = EBB_NEW(scratch, ebb_remat_op, (size_t)j->p->op_count + 1);
-    if (p == NULL || ops == NULL)
-        return ebb_error_memory();
+    EBB_GOT(p && ops);
     *p = *j->p;
     p->ops = ops;
     for (uint32_t u = 0; u < p->op_count; u++) {

@@ -39,9 +39,7 @@ ebb_status ebb_links_make(ebb_links *links, uint32_t n, const uint64_t *keep, co
     links->cost = EBB_NEW(arena, uint64_t, width);
     links->from = EBB_NEW(arena, uint32_t, width);
     links->queue = EBB_NEW(arena, uint32_t, width);
-    if (own == NULL || before == NULL || links->work == NULL || links->cost == NULL ||
-        links->from == NULL || links->queue == NULL)
-        return ebb_error_memory();
+    EBB_GOT(own && before && links->work && links->cost && links->from && links->queue);
     for (uint32_t k = 1; k <= n + 1; k++) {
         own[k] = keep[k];
         before[k] = before[k - 1] + inner[k];
@@ -128,8 +126,7 @@ ebb_status ebb_links_least_resident(ebb_links *links, const uint64_t *rest, uint
     uint32_t n = links->n;
     size_t count = 0;
     uint64_t *values = EBB_NEW(scratch, uint64_t, ((size_t)n + 2) * (n + 1) / 2 + 1);
-    if (values == NULL)
-        return ebb_error_memory();
+    EBB_GOT(values);
     for (uint32_t j = 1; j <= n + 1; j++) {
         need[j] = EBB_LINKS_NEVER;
         for (uint32_t i = 0; i < j; i++)

@@ -101,8 +101,7 @@ static ebb_status list_values(stepper *t, uint32_t u, ebb_arena *scratch)
     for (uint32_t v = 0; unit->away && v < c->problem->value_count; v++) {
         if (!is_kept_for(c, v, unit->first, with_saved))
             continue;
-        if (!ebb_arena_grow(scratch, &m->values, m->count, &capacity, sizeof *m->values))
-            return ebb_error_memory();
+        EBB_GOT(ebb_arena_grow(scratch, &m->values, m->count, &capacity, sizeof *m->values));
         m->values[m->count++] = v;
         bytes += (double)c->problem->values[v].bytes;
     }
@@ -229,8 +228,7 @@ static ebb_status by_bytes(void *self, uint64_t setting, ebb_remat_schedule *sch
         return NULL;
     t->moved = EBB_NEW(scratch, moved, (size_t)t->plan.count + 1);
     t->state = EBB_NEW(scratch, uint8_t, values);
-    if (t->moved == NULL || t->state == NULL)
-        return ebb_error_memory();
+    EBB_GOT(t->moved && t->state);
     for (uint32_t u = 0; u < t->plan.count; u++)
         EBB_TRY(list_values(t, u, scratch));
     time_moves(t, false);
@@ -248,8 +246,7 @@ static ebb_status try_stages(void *self, ebb_remat_best *best, uint32_t most, eb
     EBB_TRY(ebb_chain_make(&t->chain, best->problem, most, scratch));
     t->stage = EBB_NEW(scratch, ebb_pofo_stage, (size_t)t->chain.stages + 1);
     t->most = ebb_chain_all_kept(&t->chain);
-    if (t->stage == NULL)
-        return ebb_error_memory();
+    EBB_GOT(t->stage);
     return t->chain.stages > 1 ? ebb_remat_best_turn(best, 1, SETTINGS, TRIES, by_bytes, t) : NULL;
 }
 

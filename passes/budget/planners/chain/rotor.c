@@ -273,9 +273,7 @@ static ebb_status prepare(rotor *r, const ebb_remat_problem *p, uint32_t most, e
     r->ns_up_to = EBB_NEW(scratch, double, stages + 1);
     r->table = EBB_NEW(scratch, float, (stages * (stages + 1) / 2 + 1) * (SLOTS + 1));
     cheap *list = EBB_NEW(scratch, cheap, (size_t)p->op_count + 1);
-    if (r->forms == NULL || r->form_count == NULL || r->rank == NULL || r->ns_up_to == NULL ||
-        r->table == NULL || list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(r->forms && r->form_count && r->rank && r->ns_up_to && r->table && list);
     memset(r->rank, 0xff, p->op_count * sizeof *r->rank);
     for (uint32_t s = 0; s < stages; s++) {
         find_forms(r, s, list);

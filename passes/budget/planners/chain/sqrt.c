@@ -18,8 +18,7 @@ static ebb_status offer(ebb_remat_best *best, const ebb_chain *c, uint32_t segme
 {
     bool *enters = EBB_NEW(scratch, bool, (size_t)c->stages + 1);
     bool *kept = EBB_NEW(scratch, bool, (size_t)c->problem->value_count + 1);
-    if (enters == NULL || kept == NULL)
-        return ebb_error_memory();
+    EBB_GOT(enters && kept);
     double total = 0, sum = 0;
     for (uint32_t s = 0; s < c->stages; s++)
         total += (double)c->saved[s];

@@ -40,15 +40,13 @@ static ebb_status find_states(walker *k, ebb_arena *scratch)
     k->crossing = NULL;
     k->from = EBB_NEW(scratch, uint32_t, (size_t)c->stages + 2);
     k->stored = EBB_NEW(scratch, uint8_t, (size_t)c->problem->value_count + 1);
-    if (k->from == NULL || k->stored == NULL)
-        return ebb_error_memory();
+    EBB_GOT(k->from && k->stored);
     for (uint32_t i = 0; i < c->stages; i++) {
         for (uint32_t v = 0; v < c->problem->value_count; v++) {
             if (c->stage_of[v] >= i || c->always[v] || c->reach[v] < c->cut[i] ||
                 c->problem->values[v].bytes == 0)
                 continue;
-            if (!ebb_arena_grow(scratch, &k->crossing, count, &capacity, sizeof *k->crossing))
-                return ebb_error_memory();
+            EBB_GOT(ebb_arena_grow(scratch, &k->crossing, count, &capacity, sizeof *k->crossing));
             k->crossing[count++] = v;
         }
         k->from[i + 1] = (uint32_t)count;

@@ -368,8 +368,7 @@ static ebb_status number_intervals(walk *w, ebb_arena *arena)
 {
     const ebb_remat_problem *p = w->p;
     w->interval_base = EBB_NEW(arena, size_t, (size_t)p->value_count + 1);
-    if (w->interval_base == NULL)
-        return ebb_error_memory();
+    EBB_GOT(w->interval_base);
     for (uint32_t v = 0; v < p->value_count; v++)
         w->interval_base[v + 1] = w->interval_base[v] + p->values[v].reader_count + 1;
     w->doomed = EBB_NEW(arena, bool, w->interval_base[p->value_count] + 1);
@@ -383,8 +382,7 @@ static ebb_status list_expiring(walk *w, ebb_arena *arena)
     const ebb_remat_problem *p = w->p;
     w->expiring_base = EBB_NEW(arena, uint32_t, (size_t)p->op_count + 2);
     w->expiring = EBB_NEW(arena, uint32_t, (size_t)p->op_count + 1);
-    if (w->expiring_base == NULL || w->expiring == NULL)
-        return ebb_error_memory();
+    EBB_GOT(w->expiring_base && w->expiring);
     for (uint32_t u = 0; u < p->op_count; u++)
         if (p->ops[u].before != EBB_REMAT_NONE)
             w->expiring_base[p->ops[u].before + 2]++;
@@ -400,8 +398,7 @@ ebb_status ebb_dtr_walk_new(ebb_dtr_walk **walk_out, const ebb_remat_problem *p,
 {
     enum { REPEATS = 15 }; // an average operator's; chains in logarithmic memory need fewer
     walk *w = EBB_NEW(arena, walk, 1);
-    if (w == NULL)
-        return ebb_error_memory();
+    EBB_GOT(w);
     size_t ops = (size_t)p->op_count + 1, values = (size_t)p->value_count + 1, inputs = 1;
     for (uint32_t u = 0; u < p->op_count; u++)
         inputs += p->ops[u].in_count;
@@ -438,8 +435,7 @@ ebb_status ebb_dtr_walk_new(ebb_dtr_walk **walk_out, const ebb_remat_problem *p,
                                w->shortlist, w->shortlist_h, w->frames, w->held,     w->mark,
                                w->queue,     w->ops,         w->kept};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (all[i] == NULL)
-            return ebb_error_memory();
+        EBB_GOT(all[i]);
     for (uint32_t u = 0; u < p->op_count; u++)
         w->starts[u + 1] = w->starts[u] + p->ops[u].cost_ns;
     EBB_TRY(number_intervals(w, arena));

@@ -23,8 +23,7 @@ ebb_status ebb_lower_builder_new(ebb_lower_builder **builder, const ebb_remat_pr
                                  uint32_t forward, ebb_arena *arena)
 {
     ebb_lower_builder *b = *builder = EBB_NEW(arena, ebb_lower_builder, 1);
-    if (b == NULL)
-        return ebb_error_memory();
+    EBB_GOT(b);
     size_t values = (size_t)problem->value_count + 1;
     b->p = problem;
     b->forward = forward;
@@ -33,9 +32,7 @@ ebb_status ebb_lower_builder_new(ebb_lower_builder **builder, const ebb_remat_pr
     b->wanted = EBB_NEW(arena, bool, values);
     b->ops = EBB_NEW(arena, uint32_t, (size_t)problem->op_count + forward + 1);
     b->frames = EBB_NEW(arena, frame, (size_t)forward + 1);
-    if (b->present == NULL || b->forced == NULL || b->wanted == NULL || b->ops == NULL ||
-        b->frames == NULL)
-        return ebb_error_memory();
+    EBB_GOT(b->present && b->forced && b->wanted && b->ops && b->frames);
     return NULL;
 }
 

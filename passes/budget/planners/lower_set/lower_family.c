@@ -48,8 +48,7 @@ static ebb_status weigh_backward(family *f)
     double *change = EBB_NEW(f->arena, double, (size_t)p->op_count + 1);
     f->backward_live = EBB_NEW(f->arena, double, (size_t)p->op_count + 1);
     f->gradients = EBB_NEW(f->arena, double, (size_t)f->n + 1);
-    if (change == NULL || f->backward_live == NULL || f->gradients == NULL)
-        return ebb_error_memory();
+    EBB_GOT(change && f->backward_live && f->gradients);
     double live = (double)p->base_bytes;
     for (uint32_t v = 0; v < p->value_count; v++) {
         const ebb_remat_value *value = &p->values[v];
@@ -124,8 +123,7 @@ static ebb_status list_prefixes(const family *f, candidate *list)
 {
     const ebb_remat_problem *p = f->p;
     double *change = EBB_NEW(f->arena, double, (size_t)f->n + 2);
-    if (change == NULL)
-        return ebb_error_memory();
+    EBB_GOT(change);
     double inside = 0, crossing = 0;
     for (uint32_t u = 0; u < f->n; u++) {
         for (uint32_t k = 0; k < p->ops[u].out_count; k++) {
@@ -189,8 +187,7 @@ static ebb_status choose_sets(family *f)
     candidate *prefixes = EBB_NEW(f->arena, candidate, (size_t)f->n + 1);
     candidate *others = EBB_NEW(f->arena, candidate, (size_t)f->n / stride + 2);
     candidate chosen[MOST_SETS];
-    if (prefixes == NULL || others == NULL)
-        return ebb_error_memory();
+    EBB_GOT(prefixes && others);
     EBB_TRY(list_prefixes(f, prefixes));
     for (uint32_t u = 0; u < f->n; u += stride) {
         others[closures] = closure_of(f, u);
@@ -207,8 +204,7 @@ static ebb_status choose_sets(family *f)
     }
     size_t words = f->s->words;
     f->members = EBB_NEW(f->arena, uint64_t, (count + 2) * words);
-    if (f->members == NULL)
-        return ebb_error_memory();
+    EBB_GOT(f->members);
     uint32_t sets = 1; // the empty one
     for (uint32_t i = 0; i < count; i++) {
         uint64_t *set = f->members + sets * words;
@@ -292,8 +288,7 @@ static ebb_status weigh_steps(family *f)
     ebb_lower_sets *s = f->s;
     bool *crossing = EBB_NEW(f->arena, bool, (size_t)f->p->value_count + 1);
     f->steps = EBB_NEW(f->arena, ebb_lower_step, (size_t)s->count * (s->count - 1) / 2 + 1);
-    if (crossing == NULL || f->steps == NULL)
-        return ebb_error_memory();
+    EBB_GOT(crossing && f->steps);
     for (uint32_t to = 1; to < s->count; to++) {
         const uint64_t *set = f->members + to * s->words;
         for (uint32_t v = 0; v < f->p->value_count; v++)
@@ -330,8 +325,7 @@ ebb_status ebb_lower_sets_make(ebb_lower_sets **sets, const ebb_remat_problem *p
 {
     family f = {.p = problem, .arena = arena};
     f.s = *sets = EBB_NEW(arena, ebb_lower_sets, 1);
-    if (f.s == NULL)
-        return ebb_error_memory();
+    EBB_GOT(f.s);
     EBB_TRY(find_forward(&f));
     *f.s = (ebb_lower_sets){.problem = problem, .forward = f.n, .words = ((size_t)f.n + 63) / 64};
     if (f.n == 0)
@@ -340,8 +334,7 @@ ebb_status ebb_lower_sets_make(ebb_lower_sets **sets, const ebb_remat_problem *p
         problem->value_count > problem->op_count ? problem->value_count : problem->op_count;
     f.mark = EBB_NEW(arena, uint32_t, most + 1);
     f.queue = EBB_NEW(arena, uint32_t, most + 1);
-    if (f.mark == NULL || f.queue == NULL)
-        return ebb_error_memory();
+    EBB_GOT(f.mark && f.queue);
     EBB_TRY(weigh_backward(&f));
     EBB_TRY(choose_sets(&f));
     memset(f.mark, 0, most * sizeof *f.mark); // stamps of operators, now of values

@@ -274,8 +274,7 @@ static ebb_status search(best *b, const ebb_lower_sets *sets, int estimate)
     c.counts = EBB_NEW(b->found.arena, uint32_t, sets->count);
     c.merged = EBB_NEW(b->found.arena, pair, RANGES);
     c.merged_capacity = RANGES;
-    if (c.merged == NULL || c.pairs == NULL || c.counts == NULL)
-        return ebb_error_memory();
+    EBB_GOT(c.merged && c.pairs && c.counts);
     double low = sets->least, high = sets->most, fitting = 0, above = high;
     double below = low;
     for (int i = 0; i < BISECTIONS; i++) { // the least that has a chain at all
@@ -327,9 +326,7 @@ static ebb_status plan(ebb_remat_schedule *schedule, const ebb_remat_problem *pr
     b.dear = EBB_NEW(arena, dear, values);
     b.block = EBB_NEW(arena, uint32_t, ops);
     b.rung.block = EBB_NEW(arena, uint32_t, ops);
-    if (b.kept == NULL || b.rung.kept == NULL || b.dear == NULL || b.block == NULL ||
-        b.rung.block == NULL)
-        return ebb_error_memory();
+    EBB_GOT(b.kept && b.rung.kept && b.dear && b.block && b.rung.block);
     b.steps -= sets->work < steps ? sets->work : steps;
     EBB_TRY(search(&b, sets, EBB_LOWER_HIGH));
     EBB_TRY(search(&b, sets, EBB_LOWER_LOW));

@@ -252,8 +252,7 @@ static ebb_status settle(search *s, uint64_t steps, uint32_t *best, ebb_arena *s
 {
     uint32_t *given = EBB_NEW(scratch, uint32_t, (size_t)s->o.n + 1);
     uint32_t *found = EBB_NEW(scratch, uint32_t, (size_t)s->o.n + 1);
-    if (given == NULL || found == NULL)
-        return ebb_error_memory();
+    EBB_GOT(given && found);
     ebb_order_weight w = ebb_order_weigh(&s->o, best);
     copy(s, s->seq, best);
     for (int round = 0; round < ROUNDS; round++) {
@@ -281,9 +280,7 @@ static ebb_status find(ebb_remat_schedule *order, const ebb_remat_problem *probl
     s.spare = EBB_NEW(scratch, uint32_t, n);
     s.small = EBB_NEW(scratch, bool, n);
     s.large = EBB_NEW(scratch, bool, n);
-    if (best == NULL || s.seq == NULL || s.next == NULL || s.trial == NULL || s.spare == NULL ||
-        s.small == NULL || s.large == NULL)
-        return ebb_error_memory();
+    EBB_GOT(best && s.seq && s.next && s.trial && s.spare && s.small && s.large);
     for (uint32_t i = 0; i < problem->op_count; i++)
         best[i] = i;
     if (problem->op_count > 1)

@@ -56,8 +56,7 @@ static uint32_t fraction(const ebb_order *o)
 static ebb_status make_flow(ebb_order *o)
 {
     ebb_order_flow *f = EBB_NEW(o->arena, ebb_order_flow, 1);
-    if (f == NULL)
-        return ebb_error_memory();
+    EBB_GOT(f);
     size_t nodes = (size_t)o->n + o->p->value_count + FREE + 1;
     size_t edges = nodes;
     for (uint32_t v = 0; v < o->p->value_count; v++)
@@ -74,10 +73,8 @@ static ebb_status make_flow(ebb_order *o)
     f->to = EBB_NEW(o->arena, uint32_t, edges);
     f->left = EBB_NEW(o->arena, uint64_t, edges);
     f->seen = EBB_NEW(o->arena, bool, (size_t)o->p->value_count + 1);
-    if (f->node == NULL || f->ops == NULL || f->head == NULL || f->now == NULL ||
-        f->level == NULL || f->queue == NULL || f->path == NULL || f->next == NULL ||
-        f->to == NULL || f->left == NULL || f->seen == NULL)
-        return ebb_error_memory();
+    EBB_GOT(f->node && f->ops && f->head && f->now && f->level && f->queue && f->path && f->next &&
+            f->to && f->left && f->seen);
     f->shift = fraction(o);
     o->flow = f;
     return NULL;

@@ -44,8 +44,7 @@ static ebb_status find_pairs(ebb_order *o)
 {
     o->pred_from = EBB_NEW(o->arena, uint32_t, (size_t)o->n + 2);
     o->succ_from = EBB_NEW(o->arena, uint32_t, (size_t)o->n + 2);
-    if (o->pred_from == NULL || o->succ_from == NULL)
-        return ebb_error_memory();
+    EBB_GOT(o->pred_from && o->succ_from);
     size_t pairs = o->n;
     for (uint32_t v = 0; v < o->p->value_count; v++)
         pairs += o->p->values[v].reader_count;
@@ -60,8 +59,7 @@ static ebb_status find_pairs(ebb_order *o)
     }
     o->pred = EBB_NEW(o->arena, uint32_t, pairs + 1);
     o->succ = EBB_NEW(o->arena, uint32_t, pairs + 1);
-    if (o->pred == NULL || o->succ == NULL)
-        return ebb_error_memory();
+    EBB_GOT(o->pred && o->succ);
     memcpy(o->anchor, o->succ_from, o->n * sizeof *o->anchor);
     memcpy(o->bucket, o->pred_from, o->n * sizeof *o->bucket);
     each_pair(o->p, put_pair, o);
@@ -81,10 +79,8 @@ ebb_status ebb_order_init(ebb_order *o, const ebb_remat_problem *problem, ebb_ar
     o->anchor = EBB_NEW(arena, uint32_t, n + 1);
     o->bucket = EBB_NEW(arena, uint32_t, n + 1);
     o->local = EBB_NEW(arena, uint32_t, values);
-    if (o->made == NULL || o->position == NULL || o->last == NULL || o->state == NULL ||
-        o->live == NULL || o->dying == NULL || o->anchor == NULL || o->bucket == NULL ||
-        o->local == NULL)
-        return ebb_error_memory();
+    EBB_GOT(o->made && o->position && o->last && o->state && o->live && o->dying && o->anchor &&
+            o->bucket && o->local);
     for (uint32_t u = 0; u < o->n; u++)
         for (uint32_t k = 0; k < problem->ops[u].out_count; k++)
             o->made[u] += problem->values[problem->ops[u].out[k]].bytes;

@@ -77,8 +77,7 @@ static ebb_status meet(stretch *s, ebb_arena *scratch)
     for (uint32_t i = 0; i < s->count; i++)
         values += o->p->ops[s->ops[i]].in_count + (size_t)o->p->ops[s->ops[i]].out_count;
     s->values = EBB_NEW(scratch, local_value, values + 1);
-    if (s->values == NULL)
-        return ebb_error_memory();
+    EBB_GOT(s->values);
     for (uint32_t i = 0; i < s->count; i++) {
         uint32_t u = s->ops[i];
         const ebb_remat_op *op = &o->p->ops[u];

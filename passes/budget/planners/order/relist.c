@@ -25,8 +25,7 @@ static ebb_status expand_one(expansion *x, uint32_t i)
     uint32_t *in = EBB_NEW(x->arena, uint32_t, (size_t)from->in_count + 1);
     uint32_t *out = EBB_NEW(x->arena, uint32_t, (size_t)from->out_count + 1);
     ebb_remat_over *over = EBB_NEW(x->arena, ebb_remat_over, (size_t)from->over_count + 1);
-    if (in == NULL || out == NULL || over == NULL)
-        return ebb_error_memory();
+    EBB_GOT(in && out && over);
     for (uint32_t k = 0; k < from->in_count; k++)
         in[k] = x->latest[from->in[k]];
     for (uint32_t k = 0; k < from->over_count; k++)
@@ -52,8 +51,7 @@ static ebb_status expand_befores(expansion *x)
     for (uint32_t i = 0; i < x->s->count; i++) {
         ebb_remat_op *op = &x->ops[i];
         uint32_t *befores = EBB_NEW(x->arena, uint32_t, (size_t)op->before_count + 1);
-        if (befores == NULL)
-            return ebb_error_memory();
+        EBB_GOT(befores);
         uint32_t count = 0;
         for (uint32_t k = 0; k < op->before_count; k++)
             if (x->first[op->befores[k]] != 0)
@@ -74,8 +72,7 @@ static ebb_status expand_readers(expansion *x)
             x->values[x->ops[i].in[k]].reader_count++;
     uint32_t *pool = EBB_NEW(x->arena, uint32_t, total + 1);
     uint32_t **next = EBB_NEW(x->arena, uint32_t *, (size_t)x->value_count + 1);
-    if (pool == NULL || next == NULL)
-        return ebb_error_memory();
+    EBB_GOT(pool && next);
     for (uint32_t v = 0; v < x->value_count; v++) {
         x->values[v].readers = next[v] = pool;
         pool += x->values[v].reader_count;
@@ -96,8 +93,7 @@ static ebb_status expand(expansion *x, ebb_remat_problem *expanded)
     x->values = EBB_NEW(x->arena, ebb_remat_value, values + 1);
     x->latest = EBB_NEW(x->arena, uint32_t, (size_t)p->value_count + 1);
     x->first = EBB_NEW(x->arena, uint32_t, (size_t)p->op_count + 1);
-    if (x->ops == NULL || x->values == NULL || x->latest == NULL || x->first == NULL)
-        return ebb_error_memory();
+    EBB_GOT(x->ops && x->values && x->latest && x->first);
     for (uint32_t v = 0; v < p->value_count; v++) {
         if (p->values[v].op != EBB_REMAT_NONE)
             continue;
@@ -133,8 +129,7 @@ ebb_status ebb_remat_relist(ebb_remat_schedule *better, const ebb_remat_problem 
     EBB_TRY(expand(&x, &expanded));
     EBB_TRY(ebb_remat_order(&order, &expanded, steps, arena));
     uint32_t *ops = EBB_NEW(arena, uint32_t, order.count + 1);
-    if (ops == NULL)
-        return ebb_error_memory();
+    EBB_GOT(ops);
     for (size_t i = 0; i < order.count; i++)
         ops[i] = schedule->ops[order.ops[i]];
     *better = (ebb_remat_schedule){ops, order.count};

@@ -22,8 +22,7 @@ static ebb_status open_part(ebb_walk *w, parts *p, uint32_t first, uint32_t end,
 {
     if (end - first == 1)
         return ebb_walk_add(w, EBB_ACT_REVERSE, 0, first, 0);
-    if (!ebb_arena_grow(&p->scratch, &p->list, p->count, &p->capacity, sizeof *p->list))
-        return ebb_error_memory();
+    EBB_GOT(ebb_arena_grow(&p->scratch, &p->list, p->count, &p->capacity, sizeof *p->list));
     p->list[p->count++] = (part){first, end, slots, true};
     return ebb_walk_add(w, EBB_ACT_WRITE, 0, first, 0);
 }

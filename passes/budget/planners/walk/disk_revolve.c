@@ -62,8 +62,7 @@ static ebb_status fill_again(disk *d, ebb_arena *scratch)
 {
     uint32_t steps = d->c->steps, head = 0, tail = 1;
     place *queue = EBB_NEW(scratch, place, (size_t)steps + 2);
-    if (queue == NULL)
-        return ebb_error_memory();
+    EBB_GOT(queue);
     queue[0] = (place){0, 1};
     for (uint32_t n = 1; n <= steps; n++) {
         while (head + 1 < tail && queue[head + 1].since <= n)
@@ -104,9 +103,7 @@ static ebb_status prepare(disk *d, const ebb_course *c, ebb_arena *scratch)
     d->segment = EBB_NEW(scratch, double, count);
     d->all = EBB_NEW(scratch, double, count);
     d->stop = EBB_NEW(scratch, uint32_t, count);
-    if (d->memory == NULL || d->again == NULL || d->segment == NULL || d->all == NULL ||
-        d->stop == NULL)
-        return ebb_error_memory();
+    EBB_GOT(d->memory && d->again && d->segment && d->all && d->stop);
     ebb_walk_in_memory(d->memory, c->steps, 1, c);
     EBB_TRY(fill_again(d, scratch));
     for (uint32_t j = 1; j <= c->steps; j++)
@@ -161,8 +158,7 @@ static ebb_status disk_revolve(ebb_walk *w, const ebb_course *c, double *cost, e
     }
     *cost = d.all[c->steps];
     uint32_t *length = EBB_NEW(scratch, uint32_t, (size_t)c->steps + 1), count = 0;
-    if (length == NULL)
-        return ebb_error_memory();
+    EBB_GOT(length);
     for (uint32_t n = c->steps, j; d.all[n] < d.memory[n]; n -= j) {
         j = 1;
         for (uint32_t k = 2; k < n && k <= d.longest; k++)
@@ -183,8 +179,7 @@ static ebb_status periodic(ebb_walk *w, const ebb_course *c, double *cost, ebb_a
             period = j;
     uint32_t count = (c->steps - 1) / period;
     uint32_t *length = EBB_NEW(scratch, uint32_t, (size_t)count + 1);
-    if (length == NULL)
-        return ebb_error_memory();
+    EBB_GOT(length);
     for (uint32_t i = 0; i < count; i++)
         length[i] = period;
     *cost = count * d.segment[period] + d.memory[c->steps - count * period];

@@ -60,13 +60,11 @@ static ebb_status fill_level(hrevolve *h, uint32_t k, ebb_arena *scratch)
     table *t = &h->level[k];
     size_t count;
     double *go = EBB_NEW(scratch, double, h->width);
-    if (!ebb_size_mul(&count, h->width, (size_t)t->slots + 1))
-        return ebb_error_memory();
+    EBB_GOT(ebb_size_mul(&count, h->width, (size_t)t->slots + 1));
     t->stored = EBB_NEW(scratch, double, count);
     t->fresh = EBB_NEW(scratch, double, count);
     t->below = EBB_NEW(scratch, double, h->width);
-    if (go == NULL || t->stored == NULL || t->fresh == NULL || t->below == NULL)
-        return ebb_error_memory();
+    EBB_GOT(go && t->stored && t->fresh && t->below);
     for (uint32_t n = 1; n <= h->blocks; n++) {
         if (k > h->lowest)
             t->below[n] = row(h, h->level[k - 1].fresh, h->level[k - 1].slots)[n];
@@ -164,8 +162,7 @@ static ebb_status hrevolve_of(ebb_walk *w, const ebb_course *c, double *cost, eb
     EBB_TRY(cut_into_blocks(&h));
     if (h.lowest > 0) {
         h.memory = EBB_NEW(scratch, double, h.width);
-        if (h.memory == NULL)
-            return ebb_error_memory();
+        EBB_GOT(h.memory);
         ebb_walk_in_memory(h.memory, h.blocks, h.block, c);
     }
     for (uint32_t k = h.lowest; k < c->level_count; k++) {

@@ -76,8 +76,7 @@ static ebb_status fill(join *j, ebb_arena *scratch)
     size_t width = (size_t)j->longest + 1;
     j->least = EBB_NEW(scratch, double, (j->stored + (size_t)1) * j->cells);
     j->revolve = EBB_NEW(scratch, double, ((size_t)j->slots + 2) * width);
-    if (j->least == NULL || j->revolve == NULL)
-        return ebb_error_memory();
+    EBB_GOT(j->least && j->revolve);
     for (uint32_t s = 1; s <= j->slots; s++)
         for (uint32_t n = 1; n <= j->longest; n++)
             j->revolve[s * width + n] = (double)ebb_revolve_forwards(n, s);
@@ -128,8 +127,7 @@ static ebb_status go(const join *j, ebb_walk *w, uint32_t b, const segment *list
 static ebb_status walk_join(const join *j, ebb_walk *w, uint32_t stored, ebb_arena *scratch)
 {
     segment *list = EBB_NEW(scratch, segment, (size_t)stored + 1);
-    if (list == NULL)
-        return ebb_error_memory();
+    EBB_GOT(list);
     trace(j, j->cells - 1, stored, list);
     for (uint32_t b = 0; b < j->c->branch_count; b++)
         EBB_TRY(go(j, w, b, list, stored));

@@ -277,8 +277,7 @@ static ebb_status make(ebb_pofo_plan *plan, maker *m, ebb_arena *arena)
     if (isinf(plan->time))
         return NULL;
     ebb_pofo_unit *units = EBB_NEW(arena, ebb_pofo_unit, m->c->stages);
-    if (units == NULL)
-        return ebb_error_memory();
+    EBB_GOT(units);
     for (uint32_t end = 0; end < m->c->stages; end = units[plan->count++].end) {
         (void)least(m, &p, &units[plan->count]);
         p = behind(m, &p, &units[plan->count]);
@@ -294,9 +293,8 @@ ebb_status ebb_pofo_make(ebb_pofo_plan *plan, const ebb_pofo *chain, const doubl
     ebb_arena scratch = {0};
     maker m = {.c = chain, .rotor = rotor};
     *plan = (ebb_pofo_plan){.time = HUGE_VAL};
-    if (!ebb_size_mul(&count, width * width, width * 2) ||
-        !ebb_size_mul(&count, count, (size_t)chain->stages + 1))
-        return ebb_error_memory();
+    EBB_GOT(ebb_size_mul(&count, width * width, width * 2) &&
+            ebb_size_mul(&count, count, (size_t)chain->stages + 1));
     m.known = EBB_NEW(&scratch, float, count);
     ebb_status status = m.known != NULL ? NULL : ebb_error_memory();
     for (size_t i = 0; status == NULL && i < count; i++)

@@ -207,12 +207,10 @@ static ebb_status simulate(referee *r, const ebb_walk *walk, ebb_arena *scratch)
     const ebb_course *c = r->c;
     r->saved = EBB_NEW(scratch, bool, (size_t)c->steps + 1);
     r->started = EBB_NEW(scratch, transfer, (size_t)c->buffers + 1);
-    if (r->saved == NULL || r->started == NULL)
-        return ebb_error_memory();
+    EBB_GOT(r->saved && r->started);
     for (uint32_t k = 0; k < c->level_count; k++) {
         r->there[k] = EBB_NEW(scratch, bool, (size_t)c->steps + 1);
-        if (r->there[k] == NULL)
-            return ebb_error_memory();
+        EBB_GOT(r->there[k]);
     }
     const char *wrong = begin(r);
     if (wrong != NULL)
