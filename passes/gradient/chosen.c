@@ -1,6 +1,8 @@
 /* chosen.c: which weights pass gradient trains, and what is said of those that it does not. */
 #include "passes/gradient/chosen.h"
 
+#include <stdlib.h>
+
 #include "passes/parameters/noted.h"
 
 ebb_status ebb_chosen_open(ebb_chosen *chosen, ebb_edit *e)
@@ -76,31 +78,78 @@ static const char call_that_marks[] =
     "buffers; --freeze 'NAME' where it is a buffer, --train weights --train 'NAME' where it is a "
     "parameter";
 
-static const char frozen[] = "frozen", not_asked_for[] = "not asked for";
+static const char frozen[] = "frozen", not_asked_for[] = "not asked for",
+                  not_reached[] = "the loss does not depend on it";
 
-static const char *reason_of(const ebb_chosen *chosen, const ebb_reverse *r, ebb_value v)
+static const char *reason_of(const ebb_chosen *chosen, const char *name, const ebb_weight *weight)
 {
-    const ebb_weight *weight = &chosen->list[v.i];
-    const char *name = ebb_value_name(r->g, v);
     if (chosen->freeze != NULL && ebb_weight_matches(chosen->freeze, name, weight))
         return frozen;
     if (chosen->train != NULL && !ebb_weight_matches(chosen->train, name, weight))
         return not_asked_for;
-    return weight->kind == EBB_DOUBTFUL_WEIGHT ? weight->why : "the loss does not depend on it";
+    return weight->kind == EBB_DOUBTFUL_WEIGHT ? weight->why : not_reached;
 }
 
 typedef struct missing {
     size_t gone;   /* of so many the file has no more than what was made of them */
     size_t untold; /* so many are parameters or buffers */
+    int64_t apart; /* on so many elements the loss does not depend */
 } missing;
 
+static void take(ebb_training *t, const ebb_weight *weight, bool trains, int64_t elements)
+{
+    t->weights++;
+    t->trained += trains;
+    t->lost += trains && weight->lost;
+    t->elements += elements;
+    t->trained_elements += trains ? elements : 0;
+}
+
+/* False: no memory. */
+static bool leave_out(ebb_training *t, ebb_left_out *left, missing *m, const char *name,
+                      const char *why, const ebb_weight *weight, int64_t elements)
+{
+    left[t->weights - t->trained] = (ebb_left_out){name, why};
+    take(t, weight, false, elements);
+    m->gone += weight->made;
+    m->untold += weight->untold;
+    m->apart += why == not_reached ? elements : 0;
+    return name != NULL;
+}
+
+/* Those of outputs that no loss reads; the lines of EBB_UNREACHED. */
+static bool count_unreached(ebb_training *t, ebb_left_out *left, missing *m,
+                            const ebb_chosen *chosen, const char *lines, ebb_arena *keep)
+{
+    const ebb_weight sure = {.kind = EBB_SURE_WEIGHT};
+    for (const char *end; lines != NULL && (end = strchr(lines, '\n')) != NULL; lines = end + 1) {
+        char *at;
+        const int64_t elements = strtoll(lines, &at, 10);
+        const char *name = ebb_arena_printf(keep, "%.*s", (int)(end - at - 1), at + 1);
+        const char *why = name != NULL ? reason_of(chosen, name, &sure) : NULL;
+        if (!leave_out(t, left, m, name, why, &sure, elements))
+            return false;
+    }
+    return true;
+}
+
+static size_t count_lines(const char *text)
+{
+    size_t lines = 0;
+    for (; text != NULL && (text = strchr(text, '\n')) != NULL; text++)
+        lines++;
+    return lines;
+}
+
 /* Takes down all that looks like a weight or is trained. NULL: no memory. */
-static ebb_training *count_weights(const ebb_chosen *chosen, const ebb_reverse *r, missing *m)
+static ebb_training *count_weights(const ebb_chosen *chosen, const ebb_reverse *r,
+                                   const char *unreached, missing *m)
 {
     const ebb_graph *g = r->g;
     ebb_arena *keep = r->e->keep;
     ebb_training *t = EBB_NEW(keep, ebb_training, 1);
-    ebb_left_out *left = EBB_NEW(keep, ebb_left_out, g->initializer_count + 1);
+    ebb_left_out *left =
+        EBB_NEW(keep, ebb_left_out, g->initializer_count + count_lines(unreached) + 1);
     if (t == NULL || left == NULL)
         return NULL;
     t->left_out = left;
@@ -110,26 +159,21 @@ static ebb_training *count_weights(const ebb_chosen *chosen, const ebb_reverse *
         if (v.i >= chosen->value_count || !ebb_trainable_candidate(g, v) ||
             !ebb_type_elements(ebb_value_of(g, v)->type, &elements))
             continue;
-        bool trains = r->trains[v.i] && r->counts[v.i];
         const ebb_weight *weight = &chosen->list[v.i];
-        if (!trains && weight->kind == EBB_NO_WEIGHT)
+        const char *name = ebb_value_name(g, v);
+        if (r->trains[v.i] && r->counts[v.i]) {
+            take(t, weight, true, elements);
             continue;
-        if (weight->kind == EBB_DOUBTFUL_WEIGHT && !trains && weight->elements > 0)
+        }
+        if (weight->kind == EBB_NO_WEIGHT)
+            continue;
+        if (weight->kind == EBB_DOUBTFUL_WEIGHT && weight->elements > 0)
             elements = weight->elements; // of the table, not of what was looked up in it
-        if (!trains)
-            left[t->weights - t->trained] = (ebb_left_out){
-                ebb_arena_strdup(keep, ebb_value_name(g, v)), reason_of(chosen, r, v)};
-        if (!trains && left[t->weights - t->trained].name == NULL)
+        if (!leave_out(t, left, m, ebb_arena_strdup(keep, name), reason_of(chosen, name, weight),
+                       weight, elements))
             return NULL;
-        t->weights++;
-        t->trained += trains;
-        t->lost += trains && weight->lost;
-        m->gone += !trains && weight->made;
-        m->untold += !trains && weight->untold;
-        t->elements += elements;
-        t->trained_elements += trains ? elements : 0;
     }
-    return t;
+    return count_unreached(t, left, m, chosen, unreached, keep) ? t : NULL;
 }
 
 enum { SHOWN = 4 }; // names in a sentence
@@ -204,16 +248,19 @@ static const char *with_stand_ins(const char *text, const ebb_chosen *chosen, co
 ebb_status ebb_chosen_tell(const ebb_chosen *chosen, const ebb_reverse *r)
 {
     ebb_edit *e = r->e;
+    const char *unreached = ebb_props_get(r->g, &r->g->props, EBB_UNREACHED);
+    ebb_props_drop(r->g, &r->g->props, EBB_UNREACHED);
     if (chosen->source == EBB_TRAINABLE_ROLES || chosen->source == EBB_TRAINABLE_BINDINGS)
         return NULL;
     missing m = {0};
-    ebb_training *t = count_weights(chosen, r, &m);
+    ebb_training *t = count_weights(chosen, r, unreached, &m);
     if (t != NULL)
         t->said = with_stand_ins(sentence_of(t, e->keep), chosen, r, e->keep);
     EBB_GOT(t && t->said);
     bool asked = chosen->train != NULL || chosen->freeze != NULL ||
                  strcmp(ebb_option_string(e, "partial"), "allow") == 0;
-    const char *why = t->trained_elements < t->elements - t->trained_elements
+    const int64_t reached = t->elements - m.apart; // PyTorch would not train the others either
+    const char *why = t->trained_elements < reached - t->trained_elements
                           ? "less than half would be trained"
                       : m.gone > 0   ? "not all would be trained that PyTorch trains"
                       : m.untold > 0 ? "the file does not tell what PyTorch trains"

@@ -24,6 +24,7 @@
 
 #include "onnx/graph/infer.h"
 #include "passes/common.h"
+#include "passes/parameters/trainable.h"
 
 static bool is_float_tensor(const ebb_graph *g, ebb_value v)
 {
@@ -259,6 +260,46 @@ static void let_go_of_outputs(ebb_edit *e)
             ebb_graph_remove_output(g, g->outputs[i]);
 }
 
+/* Which initializers are weights, while the outputs that are let go of still read them. *list NULL: none is but
+ * `output`, which the loss reads. */
+static ebb_status judge_weights(ebb_edit *e, ebb_value output, ebb_weight **list)
+{
+    const ebb_graph *g = e->g;
+    ebb_trainable_source source;
+    bool others = false;
+    *list = NULL;
+    for (size_t i = 0; i < g->output_count; i++)
+        others |= !ebb_same_value(g->outputs[i], output) && !is_loss(g, g->outputs[i]);
+    if (!others || ebb_option_int(e, "keep-output") != 0)
+        return NULL;
+    *list = EBB_SCRATCH(e, ebb_weight, g->value_count);
+    EBB_GOT(*list);
+    return ebb_weights_judge(*list, &source, g, e->scratch);
+}
+
+/* What no loss reads now is not trained: pass gradient counts and names it. */
+static ebb_status note_unreached(ebb_edit *e, const ebb_weight *list, size_t value_count)
+{
+    enum { NUMBER = 24 };
+    ebb_graph *g = e->g;
+    size_t room = 1, length = 0;
+    int64_t elements;
+    if (list == NULL)
+        return NULL;
+    (void)ebb_graph_sweep(g);
+    for (uint32_t i = 1; i < value_count; i++)
+        if (list[i].kind == EBB_SURE_WEIGHT)
+            room += strlen(ebb_value_name(g, (ebb_value){i})) + NUMBER;
+    char *text = EBB_SCRATCH(e, char, room);
+    EBB_GOT(text);
+    for (uint32_t i = 1; i < value_count; i++)
+        if (list[i].kind == EBB_SURE_WEIGHT && !ebb_value_is_read(g, (ebb_value){i}) &&
+            ebb_type_elements(ebb_value_of(g, (ebb_value){i})->type, &elements))
+            length += (size_t)snprintf(text + length, room - length, "%lld %s\n",
+                                       (long long)elements, ebb_value_name(g, (ebb_value){i}));
+    return length > 0 ? ebb_props_set(g, &g->props, EBB_UNREACHED, text) : NULL;
+}
+
 /* A sum that this pass made reads its last part, which stays an output. */
 static bool is_sum_of_losses(const ebb_graph *g, ebb_value v)
 {
@@ -345,6 +386,8 @@ static ebb_status append(ebb_edit *e, const ebb_loss_kind *kind, ebb_value outpu
     ebb_build b = begin(e);
     ebb_loss_site s = {.e = e, .b = &b, .x = output, .type = *ebb_value_of(g, output)->type};
     const char *name = name_of(e);
+    const size_t value_count = g->value_count;
+    ebb_weight *weights;
     ebb_value loss = EBB_NO_VALUE;
     char text[256];
     EBB_GOT(name);
@@ -352,12 +395,14 @@ static ebb_status append(ebb_edit *e, const ebb_loss_kind *kind, ebb_value outpu
         return ebb_error(EBB_USAGE, "loss: the shape of output '%s' is not known",
                          ebb_value_name(g, output));
     s.name = ebb_option_float(e, "weight") == 1 ? name : NULL;
+    EBB_TRY(judge_weights(e, output, &weights));
     EBB_TRY(find_axis(&s, kind->target));
     EBB_TRY(find_target(&s, kind->target));
     EBB_TRY(kind->build(&s, &loss));
     const ebb_type target = *ebb_value_of(g, s.target)->type;
     let_go_of_outputs(e);
     EBB_TRY(put(e, &b, loss, name));
+    EBB_TRY(note_unreached(e, weights, value_count));
     return ebb_note(e, "%s of '%s' against %s'%s' %s", kind->name, ebb_value_name(g, output),
                     s.is_new                                     ? "the new input "
                     : is_of_teacher(ebb_value_name(g, s.target)) ? ""

@@ -28,6 +28,10 @@ typedef struct ebb_weight {
     const char *why;
 } ebb_weight;
 
+/* Metadata of a graph, from pass loss to pass gradient: the weights of outputs that no loss reads, each a line of the
+ * number of its elements and its name. */
+#define EBB_UNREACHED "ebb.unreached"
+
 /* list: by value id, zeroed. */
 ebb_status ebb_weights_judge(ebb_weight *list, ebb_trainable_source *source, const ebb_graph *g,
                              ebb_arena *scratch);

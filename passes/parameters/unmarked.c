@@ -1,6 +1,7 @@
 /* unmarked.c: parameter or buffer, in a file of PyTorch's TorchScript exporter, which marks neither. */
 #include "passes/parameters/unmarked.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,12 +48,33 @@ static ebb_unmarked by_order(const ebb_unmarked_file *file, ebb_value v)
     return EBB_UNMARKED_UNKNOWN;
 }
 
+/* A frozen batch norm has scale, bias and statistics as buffers, and does arithmetic with them. */
+static bool is_of_frozen_norm(const ebb_graph *g, const char *name, const char *part)
+{
+    char statistic[512];
+    const int path = (int)(part - name);
+    const bool fits = (size_t)path + sizeof "running_var" <= sizeof statistic;
+    if (!fits || (strcmp(part, "weight") != 0 && strcmp(part, "bias") != 0))
+        return false;
+    (void)snprintf(statistic, sizeof statistic, "%.*srunning_var", path, name);
+    const ebb_value v = ebb_value_find(g, statistic);
+    if (v.i == 0 || (ebb_value_of(g, v)->flags & EBB_IS_INITIALIZER) == 0 ||
+        ebb_value_of(g, v)->role == EBB_ROLE_STATISTIC)
+        return false;
+    for (size_t i = 0; i < ebb_value_of(g, v)->use_count; i++)
+        if (ebb_use_of(g, ebb_value_of(g, v)->uses[i]) == EBB_SLOT_STATISTIC)
+            return false;
+    return ebb_value_is_read(g, v);
+}
+
 ebb_unmarked ebb_unmarked_of(const ebb_unmarked_file *file, ebb_value v)
 {
     const char *name = ebb_value_name(file->g, v), *part = ebb_last_part(name);
     // "fc.parametrizations.weight.original0": what torch.nn.utils.parametrize computes a weight of
     const bool original =
         strncmp(part, "original", 8) == 0 && strstr(name, "parametrizations.") != NULL;
+    if (is_of_frozen_norm(file->g, name, part))
+        return EBB_UNMARKED_FROZEN;
     return original || is_of_layer(part) ? EBB_UNMARKED_PARAMETER : by_order(file, v);
 }
 
@@ -107,27 +129,67 @@ static bool has_named_bias(const ebb_graph *g, ebb_node n)
     return !ebb_name_is_anonymous(name) && strstr(ebb_last_part(name), "bias") != NULL;
 }
 
+/* Nodes of the module that n is computed in, its path included: from *low on. The length of its path; 0: none. */
+static size_t module_of(const ebb_unmarked_file *file, ebb_node n, size_t *low)
+{
+    const char *name = ebb_text(file->g, ebb_node_of(file->g, n)->name), *end = strrchr(name, '/');
+    const size_t path = end != NULL ? (size_t)(end - name) + 1 : 0;
+    size_t high = file->node_count; // the first whose name begins with the path
+    *low = 0;
+    while (*low < high) {
+        const size_t middle = *low + (high - *low) / 2;
+        if (strncmp(file->nodes[middle].name, name, path) < 0)
+            *low = middle + 1;
+        else
+            high = middle;
+    }
+    return path;
+}
+
+static bool is_within(const ebb_unmarked_file *file, size_t i, ebb_node n, size_t path)
+{
+    const char *name = ebb_text(file->g, ebb_node_of(file->g, n)->name);
+    return i < file->node_count && strncmp(file->nodes[i].name, name, path) == 0;
+}
+
 bool ebb_unmarked_is_layer(const ebb_unmarked_file *file, ebb_node n)
 {
     const ebb_graph *g = file->g;
     const ebb_op op = ebb_node_of(g, n)->op;
-    const char *name = ebb_text(g, ebb_node_of(g, n)->name), *end = strrchr(name, '/');
-    const size_t path = end != NULL ? (size_t)(end - name) + 1 : 0;
+    size_t low;
+    const size_t path = module_of(file, n, &low);
     if (path == 0 || is_recurrent(op) || has_named_bias(g, n))
         return true;
-    size_t low = 0, high = file->node_count; // the first whose name begins with the path
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        if (strncmp(file->nodes[middle].name, name, path) < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    for (; low < file->node_count && strncmp(file->nodes[low].name, name, path) == 0; low++) {
+    for (; is_within(file, low, n, path); low++) {
         const ebb_node other = file->nodes[low].n;
         const bool within = strchr(file->nodes[low].name + path, '/') != NULL;
         if (within || (ebb_node_of(g, other)->op != op && !is_beside_product(g, other)))
             return false;
     }
     return true;
+}
+
+/* Both operands of a product or a sum: one is computed, one was folded. */
+static bool has_folded_operand(const ebb_graph *g, ebb_node n)
+{
+    return ebb_node_of(g, n)->in_count == 2 &&
+           ebb_is_folded_state(g, ebb_in(g, n, 0)) != ebb_is_folded_state(g, ebb_in(g, n, 1));
+}
+
+bool ebb_unmarked_is_scale(const ebb_unmarked_file *file, ebb_node n)
+{
+    const ebb_graph *g = file->g;
+    size_t low, products = 0, sums = 0;
+    const size_t path = module_of(file, n, &low);
+    for (; path > 0 && is_within(file, low, n, path); low++) {
+        const ebb_node other = file->nodes[low].n;
+        const ebb_op op = ebb_node_of(g, other)->op;
+        const bool within = strchr(file->nodes[low].name + path, '/') != NULL;
+        if (within || ((op == EBB_OP_MUL || op == EBB_OP_ADD) && !has_folded_operand(g, other)) ||
+            (op != EBB_OP_MUL && !is_beside_product(g, other)))
+            return false;
+        products += op == EBB_OP_MUL;
+        sums += op == EBB_OP_ADD;
+    }
+    return products == 1 && sums == 1;
 }

@@ -7,6 +7,7 @@ typedef enum ebb_unmarked {
     EBB_UNMARKED_UNKNOWN = 0,
     EBB_UNMARKED_PARAMETER, /* it has the name of a layer's, or stands before such a one of its module */
     EBB_UNMARKED_BUFFER, /* it stands behind a buffer of its module */
+    EBB_UNMARKED_FROZEN, /* it stands beside running statistics that no batch norm reads */
 } ebb_unmarked;
 
 /* What is found once for a file. */
@@ -30,3 +31,7 @@ ebb_unmarked ebb_unmarked_of(const ebb_unmarked_file *file, ebb_value v);
  * computes, but for sums and moves, as in a linear layer or a convolution; or what is added to it is named as
  * a bias; or it is recurrent; or the file does not tell modules. */
 bool ebb_unmarked_is_layer(const ebb_unmarked_file *file, ebb_node n);
+
+/* Whether a module computes x * a + b alone, of what has no names, and the node is one of the two: a frozen batch
+ * norm that folding went through, or a scale and a shift of its own. */
+bool ebb_unmarked_is_scale(const ebb_unmarked_file *file, ebb_node n);

@@ -14,198 +14,12 @@
 
 #include "passes/common.h"
 #include "passes/parameters/noted.h"
+#include "passes/parameters/readers.h"
 #include "passes/parameters/slots.h"
 #include "passes/parameters/values.h"
 
-typedef struct readers { /* what reads a tensor, through what only moves it */
-    bool weight;         /* an operator takes it as its weight */
-    bool product;        /* and such a one may take two activations as well */
-    bool norm;           /* or normalises */
-    bool other;          /* one that is no table to look up in */
-    bool arithmetic;     /* a sum or a product of elements */
-    bool added;          /* a sum */
-    bool scales;         /* a product with what is computed */
-    bool less;           /* it is subtracted or divided by */
-    bool input;          /* that, and from what comes in */
-    bool noted;          /* the exporter notes what they stand for */
-    bool parameter;      /* and that it is a parameter */
-    bool gone;           /* which the file does not have under its name */
-    bool buffer;         /* or a buffer, and none beside it */
-    bool owner;          /* their module has a parameter that the file has lost */
-    bool rule;           /* and none that is called a weight: one was computed of others */
-    bool layer;          /* or a module within it weight and bias */
-    bool alone;          /* they compute a function of it, or normalise it, in the run */
-    bool behind;         /* they scale or shift what a norm gives */
-    bool normed;         /* they stand for a batch norm */
-    ebb_noted_fold fold; /* and what went into it before */
-    bool whole; /* one of them is a whole layer: of a TorchScript file, which has no notes */
-} readers;
-
-static bool is_from_input(const ebb_graph *g, ebb_value v)
-{
-    for (int steps = 0; steps < 4 && v.i != 0; steps++) {
-        ebb_node n = ebb_value_of(g, v)->producer;
-        if (n.i == 0)
-            return (ebb_value_of(g, v)->flags & (EBB_IS_INPUT | EBB_IS_INITIALIZER)) ==
-                   EBB_IS_INPUT;
-        if (ebb_slot_of(ebb_node_of(g, n)->op, 0) != EBB_SLOT_MOVED)
-            return false;
-        v = ebb_in(g, n, 0);
-    }
-    return false;
-}
-
-bool ebb_use_is_alone(const ebb_graph *g, ebb_use use)
-{
-    switch (ebb_node_of(g, use.node)->op) {
-    case EBB_OP_EXP:
-    case EBB_OP_SIGMOID:
-    case EBB_OP_TANH:
-    case EBB_OP_SOFTPLUS:
-    case EBB_OP_SOFTMAX:
-    case EBB_OP_LOG_SOFTMAX:
-        return true;
-    default:
-        return use.slot == 0 && ebb_op_has(ebb_node_of(g, use.node)->op, EBB_NORM);
-    }
-}
-
-/* What a norm gives, or its product with a scale: a scale and a bias belong there. */
-static bool is_normed(const ebb_graph *g, ebb_value v)
-{
-    for (int steps = 0; steps < 4; steps++) {
-        ebb_node n = v.i != 0 ? ebb_value_of(g, v)->producer : EBB_NO_NODE;
-        ebb_op op = n.i != 0 ? ebb_node_of(g, n)->op : EBB_OP_UNKNOWN;
-        if (n.i == 0)
-            return false;
-        if (ebb_op_has(op, EBB_NORM))
-            return true;
-        bool first = op == EBB_OP_MUL && ebb_value_constant(g, ebb_in(g, n, 0)) != NULL;
-        if (op != EBB_OP_MUL && ebb_slot_of(op, 0) != EBB_SLOT_MOVED)
-            return false;
-        v = ebb_in(g, n, first ? 1 : 0);
-    }
-    return false;
-}
-
-/* A bias is no weight's source, and a weight none of a bias. */
-static bool fits(const char *source, ebb_op op, uint32_t slot)
-{
-    bool bias = op == EBB_OP_ADD || op == EBB_OP_SUB || slot == 2;
-    return !ebb_ends_in(source, bias ? "_weight" : "_bias");
-}
-
-static void take_note(const ebb_judge *j, readers *r, ebb_use use)
-{
-    ebb_op op = ebb_node_of(j->g, use.node)->op;
-    bool any = false;
-    ebb_noted noted;
-    ebb_noted_sources(&noted, j->g, use.node, "p_");
-    r->noted |= noted.call;
-    for (int i = 0; i < noted.count; i++) {
-        any = true;
-        const bool fitting = fits(noted.name[i], op, use.slot);
-        r->parameter |= fitting;
-        r->gone |= fitting && ebb_noted_is_gone(&j->losses, j->g, noted.name[i]);
-    }
-    ebb_noted_sources(&noted, j->g, use.node, "b_");
-    r->buffer |= !any && noted.count > 0;
-    const bool owner = ebb_noted_loss_at(&j->losses, j->g, use.node) != NULL;
-    r->owner |= owner;
-    r->rule |= owner && !ebb_noted_weight_at(&j->losses, j->g, use.node);
-    r->layer |= ebb_noted_layer_below(&j->losses, j->g, use.node) != NULL;
-    r->normed |= ebb_holds_norm(j->g, use.node);
-}
-
-/* Concat of nothing but initializers, and of what is moved of them, only moves them. */
-static bool joins_activations(const ebb_graph *g, ebb_node n)
-{
-    if (ebb_node_of(g, n)->op != EBB_OP_CONCAT)
-        return false;
-    for (uint32_t i = 0; i < ebb_node_of(g, n)->in_count; i++) {
-        ebb_value v = ebb_in(g, n, i);
-        for (int steps = 0; steps < 8 && ebb_value_of(g, v)->producer.i != 0; steps++)
-            v = ebb_in(g, ebb_value_of(g, v)->producer, 0);
-        if ((ebb_value_of(g, v)->flags & EBB_IS_INITIALIZER) == 0)
-            return true;
-    }
-    return false;
-}
-
-static void look_at_use(ebb_judge *j, readers *r, ebb_use use)
-{
-    const ebb_graph *g = j->g;
-    ebb_op op = ebb_node_of(g, use.node)->op;
-    bool weight = ebb_use_of(g, use) == EBB_SLOT_WEIGHT;
-    r->weight |= weight;
-    r->other |= weight && op != EBB_OP_GATHER;
-    r->whole |= weight && j->unmarked.g == g && ebb_unmarked_is_layer(&j->unmarked, use.node);
-    r->added |= op == EBB_OP_ADD || op == EBB_OP_SUM;
-    r->scales |= op == EBB_OP_MUL && !is_from_input(g, ebb_in(g, use.node, use.slot == 0));
-    r->product |= weight && (op == EBB_OP_MATMUL || op == EBB_OP_FUSED_MATMUL);
-    r->norm |=
-        weight && ebb_op_has(op, EBB_NORM) && op != EBB_OP_RMS_NORM; // that was made of a product
-    r->alone |= ebb_use_is_alone(g, use);
-    r->behind |=
-        (op == EBB_OP_MUL || op == EBB_OP_ADD) && is_normed(g, ebb_in(g, use.node, use.slot == 0));
-    r->arithmetic |= ebb_use_of(g, use) == EBB_SLOT_ARITHMETIC || op == EBB_OP_CONCAT;
-    if ((op == EBB_OP_SUB || op == EBB_OP_DIV) && use.slot == 1) {
-        r->less = true;
-        r->input |= is_from_input(g, ebb_in(g, use.node, 0));
-    }
-    take_note(j, r, use);
-}
-
-static void look_at_readers(ebb_judge *j, ebb_value v, readers *r)
-{
-    enum { FAR = 6, MOST = 64 }; // an exported LSTM weight goes Slice, Concat, Unsqueeze
-    const ebb_graph *g = j->g;
-    ebb_value here[MOST] = {v};
-    size_t count = 1, done = 0;
-    for (int step = 0; step <= FAR && done < count; step++) {
-        for (size_t end = count; done < end; done++) {
-            const ebb_value_info *info = ebb_value_of(g, here[done]);
-            for (size_t i = 0; i < info->use_count; i++) {
-                ebb_use use = info->uses[i];
-                bool moves =
-                    ebb_use_of(g, use) == EBB_SLOT_MOVED && !joins_activations(g, use.node);
-                if (!moves)
-                    look_at_use(j, r, use);
-                for (uint32_t o = 0; moves && o < ebb_node_of(g, use.node)->out_count; o++)
-                    if (count < MOST && ebb_out(g, use.node, o).i != 0)
-                        here[count++] = ebb_out(g, use.node, o);
-            }
-        }
-    }
-}
-
-/* What the body of a loop reads by its name is read there. */
-static void look_at_bodies(ebb_judge *j, ebb_value v, readers *r)
-{
-    EBB_EACH_NODE(j->g, n) {
-        const ebb_graph *body = ebb_node_body(j->g, n, "body");
-        ebb_value inner =
-            body != NULL ? ebb_value_named(body, ebb_value_of(j->g, v)->name) : EBB_NO_VALUE;
-        if (inner.i == 0 || (ebb_value_of(body, inner)->flags & EBB_IS_OUTER) == 0)
-            continue;
-        ebb_judge there = *j;
-        there.g = body;
-        look_at_readers(&there, inner, r);
-        look_at_bodies(&there, inner, r);
-    }
-}
-
-static readers readers_of(ebb_judge *j, ebb_value v)
-{
-    readers r = {0};
-    look_at_readers(j, v, &r);
-    if ((ebb_value_of(j->g, v)->flags & EBB_IS_CAPTURED) != 0)
-        look_at_bodies(j, v, &r);
-    return r;
-}
-
 /* A product of parameters takes the place of neither, unlike one that was scaled or normalised. */
-static bool is_product_of_weights(const char *name, const readers *r)
+static bool is_product_of_weights(const char *name, const ebb_readers *r)
 {
     return r->fold >= EBB_FOLD_OF_PARAMETERS &&
            (ebb_name_is_after(name, "matmul") || ebb_name_is_after(name, "mm") ||
@@ -239,6 +53,11 @@ static ebb_weight doubtful(const char *why)
     return (ebb_weight){.kind = EBB_DOUBTFUL_WEIGHT, .why = why};
 }
 
+static ebb_weight untold(const char *why)
+{
+    return (ebb_weight){.kind = EBB_DOUBTFUL_WEIGHT, .untold = true, .why = why};
+}
+
 static ebb_weight sure(const char *instead)
 {
     return (ebb_weight){.kind = EBB_SURE_WEIGHT, .lost = true, .why = instead};
@@ -246,6 +65,12 @@ static ebb_weight sure(const char *instead)
 
 static const char not_told[] =
     "its values follow a rule, and TorchScript files do not tell a parameter from a buffer";
+static const char bare_matrix[] =
+    "neither its name nor its place tells a parameter from a buffer, as of random features";
+static const char frozen_norm[] =
+    "it stands beside running statistics that no batch norm reads, as a frozen one's buffers do";
+static const char scale_and_shift[] =
+    "a scale and a shift without names, as a frozen batch norm has them, which holds no parameters";
 static const char taken[] =
     "taken for parameters, as TorchScript files do not tell: --freeze what is a buffer";
 
@@ -255,7 +80,7 @@ static bool is_constant_by_look(ebb_look look)
 }
 
 /* Places are looked up in it, or it is added whole: one that was trained follows no rule. */
-static bool is_fixed_table(const ebb_judge *j, ebb_value v, const readers *r)
+static bool is_fixed_table(const ebb_judge *j, ebb_value v, const ebb_readers *r)
 {
     return !r->other && (r->weight || r->added) &&
            ebb_is_table_of_sines(ebb_value_of(j->g, v)->tensor);
@@ -280,7 +105,7 @@ static bool is_identity(const ebb_tensor *t)
 }
 
 /* Of a tensor without name and mark, in the slot of a weight. */
-static ebb_weight judge_slot(const ebb_judge *j, ebb_value v, const readers *r, ebb_look look)
+static ebb_weight judge_slot(const ebb_judge *j, ebb_value v, const ebb_readers *r, ebb_look look)
 {
     enum { ENOUGH = 64 }; // elements, to say something against a slot
     const ebb_value_info *info = ebb_value_of(j->g, v);
@@ -309,7 +134,7 @@ static ebb_weight judge_slot(const ebb_judge *j, ebb_value v, const readers *r, 
 
 /* Of equal numbers: nobody writes down a sum with a table of zeros or a product with ones. A vector of
  * zeros may be a bias that is held fixed. */
-static ebb_weight judge_equal(const ebb_judge *j, ebb_value v, const readers *r)
+static ebb_weight judge_equal(const ebb_judge *j, ebb_value v, const ebb_readers *r)
 {
     const ebb_value_info *info = ebb_value_of(j->g, v);
     const double x = ebb_tensor_double(info->tensor, 0);
@@ -320,7 +145,8 @@ static ebb_weight judge_equal(const ebb_judge *j, ebb_value v, const readers *r)
 }
 
 /* Of such a one that is added or multiplied. */
-static ebb_weight judge_operand(const ebb_judge *j, ebb_value v, const readers *r, ebb_look look)
+static ebb_weight judge_operand(const ebb_judge *j, ebb_value v, const ebb_readers *r,
+                                ebb_look look)
 {
     const ebb_value_info *info = ebb_value_of(j->g, v);
     const char *name = ebb_value_name(j->g, v);
@@ -384,7 +210,7 @@ static ebb_weight judge_other(const ebb_judge *j, ebb_value v, ebb_look look, in
 }
 
 /* Numbers of calibration, and those that make an image's mean 0. */
-static bool is_fixed_by_use(const ebb_graph *g, ebb_value v, const readers *r)
+static bool is_fixed_by_use(const ebb_graph *g, ebb_value v, const ebb_readers *r)
 {
     const ebb_value_info *info = ebb_value_of(g, v);
     int64_t elements;
@@ -396,7 +222,7 @@ static bool is_fixed_by_use(const ebb_graph *g, ebb_value v, const readers *r)
 }
 
 /* Of a tensor with a name, which was one of its module's state. */
-static ebb_weight judge_state(const ebb_judge *j, ebb_value v, const readers *r, ebb_look look)
+static ebb_weight judge_state(const ebb_judge *j, ebb_value v, const ebb_readers *r, ebb_look look)
 {
     const ebb_value_info *info = ebb_value_of(j->g, v);
     const ebb_unmarked told =
@@ -405,25 +231,29 @@ static ebb_weight judge_state(const ebb_judge *j, ebb_value v, const readers *r,
         return (ebb_weight){.kind = EBB_SURE_WEIGHT};
     if (told == EBB_UNMARKED_BUFFER)
         return no_weight();
+    if (told == EBB_UNMARKED_FROZEN)
+        return doubtful(frozen_norm);
     // values of a filter, a transform, a grid or a mask are mostly a buffer's
     const bool follows_rule = look == EBB_LOOK_EXPANDED || look == EBB_LOOK_LOOKED_UP
                                   ? r->weight || !r->alone
                               : look == EBB_LOOK_EQUAL ? r->weight && !is_zero_or_one(info->tensor)
                                                        : r->weight && is_constant_by_look(look);
-    if (follows_rule)
-        return (ebb_weight){.kind = EBB_DOUBTFUL_WEIGHT, .untold = true, .why = not_told};
+    if (follows_rule || (r->matrix && look != EBB_LOOK_EQUAL))
+        return untold(follows_rule ? not_told : bare_matrix);
     return (ebb_weight){.kind = EBB_SURE_WEIGHT, .why = taken};
 }
 
 /* Of a tensor with a name: all that its author had as state, but what its values tell otherwise. A
  * lone number is a constant where the file does not tell. */
-static ebb_weight judge_name(const ebb_judge *j, ebb_value v, const readers *r, ebb_look look)
+static ebb_weight judge_name(const ebb_judge *j, ebb_value v, const ebb_readers *r, ebb_look look)
 {
     const ebb_value_info *info = ebb_value_of(j->g, v);
     int64_t elements;
     enum { ENOUGH = 32 }; // elements, to say something against a name
     bool buffer = ebb_name_is_of_buffer(ebb_last_part(ebb_value_name(j->g, v)));
     bool known = ebb_type_elements(info->type, &elements);
+    if (ebb_name_is_of_statistic(ebb_last_part(ebb_value_name(j->g, v))))
+        return no_weight();
     if (buffer && look == EBB_LOOK_EQUAL && !r->weight)
         return no_weight();
     if (is_constant_by_look(look) && (buffer || (!r->weight && known && elements >= ENOUGH)))
@@ -447,19 +277,21 @@ ebb_status ebb_weight_judge(ebb_judge *j, ebb_value v, ebb_weight *weight)
     if (kind == EBB_NOTED_PARAMETER && j->marked) {
         *weight = (ebb_weight){.kind = EBB_SURE_WEIGHT};
         if (ebb_is_table_of_sines(ebb_value_of(g, v)->tensor)) {
-            readers r = readers_of(j, v);
+            ebb_readers r = ebb_readers_of(j, v);
             *weight = is_fixed_table(j, v, &r) ? doubtful(sines) : *weight;
         }
         return NULL;
     }
-    readers r = readers_of(j, v);
+    ebb_readers r = ebb_readers_of(j, v);
     r.fold = ebb_noted_fold_of(&j->losses, g, v);
     bool named = !j->marked && !ebb_name_is_anonymous(ebb_value_name(g, v));
     // an exporter keeps one of equal tensors: it may stand for a parameter as well
     if (is_fixed_by_use(g, v, &r) || (r.fold == EBB_FOLD_OF_CONSTANTS && !r.gone))
         return NULL;
     EBB_TRY(ebb_values_look(&look, &different, ebb_value_of(g, v)->tensor, j->scratch));
+    const bool scale = r.scale && ebb_is_folded_state(g, v);
     *weight = named          ? judge_name(j, v, &r, look)
+              : scale        ? untold(scale_and_shift)
               : r.weight     ? judge_slot(j, v, &r, look)
               : r.alone      ? judge_alone(j, v, look)
               : r.arithmetic ? judge_operand(j, v, &r, look)

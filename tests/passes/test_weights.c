@@ -104,7 +104,9 @@ static void what_may_be_a_buffer_by_its_values_is_not_trained_unasked(void **sta
         {{"Exp", "8x8", 0, repeated, "model.A_log", NULL}, false},
         {{"Conv", "8x8x3", 1, zero, "model.zero", NULL}, false},
         {{"MatMul", "8x8", 1, mask, "model.fc.weight", NULL}, false},
-        {{"MatMul", "8x8", 1, drawn, "model.B", NULL}, false},
+        {{"MatMul", "8x8", 1, drawn, "model.B", NULL}, true},
+        {{"Conv", "8x8x3", 1, drawn, "model.kernels", NULL}, true},
+        {{"Add", "1x8x8", 1, drawn, "model.pos_embed", NULL}, false},
         {{"Mul", "8x1", 1, drawn, "m.parametrizations.weight.original0", NULL}, false},
     };
     for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
@@ -122,7 +124,7 @@ static void what_may_be_a_buffer_by_its_values_is_not_trained_unasked(void **sta
 static void what_is_taken_for_a_parameter_is_said(void **state)
 {
     (void)state;
-    const given c = {"MatMul", "8x8", 1, drawn, "model.B", NULL};
+    const given c = {"Add", "8x8", 1, drawn, "model.B", NULL};
     ebb_model *m = model_with(&c, false);
     assert_null(judged_in(m, c.name).why);
     m->torchscript = true;
@@ -137,18 +139,19 @@ static void a_module_s_parameters_stand_before_its_buffers(void **state)
     const struct {
         const char *states;
         ebb_weight_kind kind; /* of m.B */
-        bool said;            /* that it is taken for a parameter */
+        bool untold;
     } cases[] = {
         {"float[2,2] \"m.B\" = {1,2,3,5}, float[2] \"m.bias\" = {1,2}", EBB_SURE_WEIGHT, false},
         {"float[2,2] \"m.B\" = {1,2,3,5}, float[2] \"m.A\" = {1,2}, float[2] \"m.bias\" = {1,2}",
          EBB_SURE_WEIGHT, false},
-        {"float[2] \"m.bias\" = {1,2}, float[2,2] \"m.B\" = {1,2,3,5}", EBB_SURE_WEIGHT, true},
-        {"float[2,2] \"m.B\" = {1,2,3,5}, float[2] \"m.n.bias\" = {1,2}", EBB_SURE_WEIGHT, true},
-        {"float[2,2] \"m.B\" = {1,2,3,5}, float[2] \"bias\" = {1,2}", EBB_SURE_WEIGHT, true},
+        {"float[2] \"m.bias\" = {1,2}, float[2,2] \"m.B\" = {1,2,3,5}", EBB_DOUBTFUL_WEIGHT, true},
+        {"float[2,2] \"m.B\" = {1,2,3,5}, float[2] \"m.n.bias\" = {1,2}", EBB_DOUBTFUL_WEIGHT,
+         true},
+        {"float[2,2] \"m.B\" = {1,2,3,5}, float[2] \"bias\" = {1,2}", EBB_DOUBTFUL_WEIGHT, true},
         {"int64[1] \"m.count\" = {1}, float[2,2] \"m.B\" = {1,2,3,5}", EBB_NO_WEIGHT, false},
         {"float[2] \"m.running_var\" = {1,2}, float[2,2] \"m.B\" = {1,2,3,5}", EBB_NO_WEIGHT,
          false},
-        {"int64[1] \"m.n.count\" = {1}, float[2,2] \"m.B\" = {1,2,3,5}", EBB_SURE_WEIGHT, true},
+        {"int64[1] \"m.n.count\" = {1}, float[2,2] \"m.B\" = {1,2,3,5}", EBB_DOUBTFUL_WEIGHT, true},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[512];
@@ -158,8 +161,84 @@ static void a_module_s_parameters_stand_before_its_buffers(void **state)
         ebb_model *m = model_of(text);
         m->torchscript = true;
         ebb_weight weight = judged_in(m, "m.B");
-        if (weight.kind != cases[i].kind || (weight.why != NULL) != cases[i].said)
+        if (weight.kind != cases[i].kind || weight.untold != cases[i].untold)
             fail_msg("%s: %d", cases[i].states, weight.kind);
+        ebb_model_free(m);
+    }
+}
+
+/* A product of what layers read is no layer: queries, tokens. */
+static void a_matrix_that_a_layer_reads_is_taken_for_a_parameter(void **state)
+{
+    (void)state;
+    ebb_model *m = model_of(HEAD "g (float[2,2] x) => (float[2,2] y) <float[2,2] \"m.queries\" = "
+                                 "{1,2,3,5}, float[2,2] \"fc.weight\" = {2,7,1,8}> "
+                                 "{ q = MatMul (\"m.queries\", \"fc.weight\") y = Add (x, q) }");
+    m->torchscript = true;
+    const ebb_weight weight = judged_in(m, "m.queries");
+    assert_int_equal(weight.kind, EBB_SURE_WEIGHT);
+    assert_non_null(strstr(weight.why, "taken for parameters"));
+    ebb_model_free(m);
+}
+
+/* Its scale, bias and statistics are buffers, whose names are those of a batch norm's. */
+static void a_frozen_batch_norm_has_no_weights(void **state)
+{
+    (void)state;
+    static const char text[] =
+        HEAD "g (float[1,2,2,2] x) => (float[1,2,2,2] y) <float[2,1,1] \"n.weight\" = {1,3}, "
+             "float[2,1,1] \"n.bias\" = {5,2}, float[2,1,1] \"n.running_mean\" = {7,4}, "
+             "float[2,1,1] \"n.running_var\" = {6,9}> { r = Sqrt (\"n.running_var\") "
+             "s = Div (\"n.weight\", r) m = Mul (\"n.running_mean\", s) "
+             "b = Sub (\"n.bias\", m) z = Mul (x, s) y = Add (z, b) }";
+    static const char norm[] =
+        HEAD "g (float[1,2,2,2] x) => (float[1,2,2,2] y) <float[2] \"n.weight\" = {1,3}, "
+             "float[2] \"n.bias\" = {5,2}, float[2] \"n.running_mean\" = {7,4}, "
+             "float[2] \"n.running_var\" = {6,9}> { y = BatchNormalization (x, \"n.weight\", "
+             "\"n.bias\", \"n.running_mean\", \"n.running_var\") }";
+    static const char *const names[] = {"n.weight", "n.bias", "n.running_mean", "n.running_var"};
+    for (int i = 0; i < 4; i++) {
+        ebb_model *m = model_of(text), *usual = model_of(norm);
+        m->torchscript = usual->torchscript = true;
+        const ebb_weight weight = judged_in(m, names[i]);
+        assert_int_equal(weight.kind, i < 2 ? EBB_DOUBTFUL_WEIGHT : EBB_NO_WEIGHT);
+        assert_true(i >= 2 || strstr(weight.why, "running statistics that no batch norm") != NULL);
+        assert_int_equal(judged_in(usual, names[i]).kind, i < 2 ? EBB_SURE_WEIGHT : EBB_NO_WEIGHT);
+        ebb_model_free(m);
+        ebb_model_free(usual);
+    }
+}
+
+/* Such a one that was folded: a module of a product and a sum, whose operands have lost their names. */
+static void a_scale_and_a_shift_without_names_are_not_trained_unasked(void **state)
+{
+    (void)state;
+    const struct {
+        const char *product, *sum, *shift, *behind;
+        bool untold;
+    } cases[] = {
+        {"/m/bn/Mul", "/m/bn/Add", "onnx::Add_3", "/m/Relu", true},
+        {"/m/bn/Mul", "/m/bn/Add", "onnx::Add_3", "/m/bn/Relu", false},
+        {"/m/bn/Mul", "/m/bn/Add", "m.bn.bias", "/m/Relu", false},
+        {"/m/bn/Mul", "/m/Add", "onnx::Add_3", "/m/relu/Relu", false},
+        {"Mul_4", "Add_5", "onnx::Add_3", "Relu_6", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[512];
+        (void)snprintf(text, sizeof text,
+                       HEAD "g (float[1,2,2,2] x) => (float[1,2,2,2] y) <float[1,2,1,1] "
+                            "\"onnx::Mul_7\" = {1,3}, float[1,2,1,1] \"%s\" = {5,2}> "
+                            "{ a = Mul (x, \"onnx::Mul_7\") b = Add (a, \"%s\") y = Relu (b) }",
+                       cases[i].shift, cases[i].shift);
+        ebb_model *m = model_of(text);
+        m->torchscript = true;
+        const char *const nodes[] = {cases[i].product, cases[i].sum, cases[i].behind};
+        ebb_node n = ebb_first(m->graph);
+        for (int k = 0; k < 3; k++, n = ebb_node_of(m->graph, n)->next)
+            ebb_node_of(m->graph, n)->name = ebb_graph_intern(m->graph, nodes[k]);
+        if (judged_in(m, "onnx::Mul_7").untold != cases[i].untold ||
+            (i == 0) != judged_in(m, cases[i].shift).untold)
+            fail_msg("case %zu", i);
         ebb_model_free(m);
     }
 }
@@ -405,6 +484,9 @@ int main(void)
         cmocka_unit_test(what_may_be_a_buffer_by_its_values_is_not_trained_unasked),
         cmocka_unit_test(what_is_taken_for_a_parameter_is_said),
         cmocka_unit_test(a_module_s_parameters_stand_before_its_buffers),
+        cmocka_unit_test(a_matrix_that_a_layer_reads_is_taken_for_a_parameter),
+        cmocka_unit_test(a_frozen_batch_norm_has_no_weights),
+        cmocka_unit_test(a_scale_and_a_shift_without_names_are_not_trained_unasked),
         cmocka_unit_test(what_lost_its_name_is_said_where_no_layer_reads_it),
         cmocka_unit_test(a_fresh_scale_of_one_number_for_each_channel_is_a_weight),
         cmocka_unit_test(an_identity_that_is_multiplied_by_is_a_fresh_weight),

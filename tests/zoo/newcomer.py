@@ -118,13 +118,15 @@ class Auxiliary(nn.Module):
 
 
 class Pyramid(nn.Module):
-    """The features of a detector at three scales, added."""
+    """The features of a detector at three scales, added; batch norms are frozen. All layers are trained: which of them an
+    author holds fixed (by default the first four) is of his training, and no file says so."""
 
     def __init__(self):
         super().__init__()
         from torchvision.models.detection import backbone_utils
 
-        self.body = backbone_utils.mobilenet_backbone(backbone_name="mobilenet_v3_small", weights=None, fpn=True)
+        self.body = backbone_utils.mobilenet_backbone(backbone_name="mobilenet_v3_small", weights=None, fpn=True,
+                                                         trainable_layers=6)
 
     def forward(self, x):
         return sum(nn.functional.interpolate(y, size=(4, 4)) for y in self.body(x).values())

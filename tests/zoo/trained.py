@@ -344,8 +344,9 @@ export call that helps. It ties parameters of {count['tied']}, parts one paramet
   `x + (q - x)` is taken to have been detached, with a warning, and gradients pass everywhere else.
 - `no_grad()` leaves nothing in any file. Spectral norm exported in training mode iterates under it, and gradients that
   PyTorch does not have pass there (1 % in `critic`); in eval mode its vectors stay as they are.
-- A buffer that was drawn, as the frequencies of `waves_of_place`, in a file of the TorchScript exporter: it is
-  trained, and named, with what to say (`--freeze`).
+- A drawn tensor of a file of the TorchScript exporter that neither name nor place tells a parameter from a buffer: as a matrix that
+  something is multiplied by (the frequencies of `waves_of_place`, a buffer; the vectors of attention in `graph_dense`, parameters) it is
+  refused, with what to say. Otherwise it is a token, a table of places, a scale: trained, and named.
 - A parameter that does nothing yet, as a scale of 1, and goes with its node: `ebb check` and `train` name what the dynamo
   exporter lists and the file does not have. What the model never uses is in that list, too.
 - What the exporter gets wrong: `index_add` by TorchScript (`graph_edges`) adds one of equal indices alone, in ONNX
