@@ -159,11 +159,13 @@ EBB_API ebb_status ebb_launch(const ebb_launch_options *options, int *code)
     EBB_NEED(options);
     EBB_NEED(code);
     ebb_launch_options own, *o = &own;
-    EBB_TRY(EBB_OPTIONS_TAKE(ebb_launch_options, &own, signal, options));
+    EBB_TRY(EBB_OPTIONS_TAKE(ebb_launch_options, &own, link_gb, options));
     launch l = {.o = o, .failed = -1};
     *code = EBB_OK;
     if (o->ranks < 1 || o->ranks > EBB_GROUP_MOST || o->command == NULL || o->command[0] == NULL)
         return ebb_error(EBB_USAGE, "a group is a command and 1 to %d processes", EBB_GROUP_MOST);
+    if (!(o->late_s >= 0 && o->link_us >= 0 && o->link_gb >= 0))
+        return ebb_error(EBB_USAGE, "ebb_launch: late_s, link_us and link_gb must be 0 or more");
     const double late = o->late_s > 0 ? fmin(o->late_s * 1000, 4e9) : LATE_MS;
     const ebb_shared_terms terms = {.late_ms = (uint32_t)late,
                                     .message_ns = o->link_us * 1e3,

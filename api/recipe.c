@@ -362,10 +362,9 @@ static ebb_status write_text(char **text, const ebb_step_options *options, const
     recipe r = {&own, model, &arena, ""};
     *text = NULL;
     EBB_TRY(EBB_OPTIONS_TAKE(ebb_step_options, &own, link, options));
-    if (own.steps < 0)
-        return ebb_error_argument("ebb_step_options", "steps", own.steps);
-    if (own.accumulate < 0)
-        return ebb_error_argument("ebb_step_options", "accumulate", own.accumulate);
+    EBB_OPTIONS_COUNT(ebb_step_options, &own, steps);
+    EBB_OPTIONS_COUNT(ebb_step_options, &own, accumulate);
+    EBB_OPTIONS_COUNT(ebb_step_options, &own, ranks);
     ebb_status status = fill(&r);
     if (status == NULL && r.text != NULL && (*text = ebb_alloc(strlen(r.text) + 1)) != NULL)
         (void)strcpy(*text, r.text);

@@ -879,7 +879,7 @@ typedef struct ebb_trainer_options {
     size_t size;
     const char *const *map;    /* as ebb_data_rows takes it */
     const int64_t *rows;       /* of the data, row_count of them; NULL: all */
-    int64_t row_count;         /* how many there are */
+    int64_t row_count;         /* how many there are, by ebb_data_shape; also where rows is NULL */
     int64_t batch;             /* rows of a step; 0: 32 */
     int64_t steps, epochs;     /* where it ends; steps 0: after so many epochs, 0: one */
     uint64_t seed;             /* of the order of rows */

@@ -190,6 +190,8 @@ ebb_status ebb_evaluator_new(ebb_evaluator **evaluator, const ebb_model *exporte
     EBB_TRY(EBB_OPTIONS_TAKE(ebb_evaluator_options, &own, segments, options));
     EBB_NEED_COUNT(own.row_count);
     EBB_NEED_COUNT(own.batch);
+    EBB_NEED_COUNT(own.threads);
+    EBB_NEED(own.losses);
     ebb_evaluator *e = ebb_alloc(sizeof *e);
     EBB_GOT(e);
     *e = (ebb_evaluator){.o = own, .exported = exported};

@@ -62,21 +62,33 @@ ebb_status ebb_rows_split(int64_t *order, int64_t rows, double share, int64_t *h
     return NULL;
 }
 
+ebb_status ebb_trainer_take(ebb_trainer_options *own, const ebb_trainer_options *options)
+{
+    EBB_TRY(EBB_OPTIONS_TAKE(ebb_trainer_options, own, best_by, options));
+    EBB_OPTIONS_COUNT(ebb_trainer_options, own, row_count);
+    EBB_OPTIONS_COUNT(ebb_trainer_options, own, batch);
+    EBB_OPTIONS_COUNT(ebb_trainer_options, own, steps);
+    EBB_OPTIONS_COUNT(ebb_trainer_options, own, epochs);
+    EBB_OPTIONS_COUNT(ebb_trainer_options, own, eval_every);
+    EBB_OPTIONS_COUNT(ebb_trainer_options, own, patience);
+    EBB_OPTIONS_COUNT(ebb_trainer_options, own, keep);
+    EBB_OPTIONS_COUNT(ebb_trainer_options, own, every);
+    EBB_OPTIONS_COUNT(ebb_trainer_options, own, every_ns);
+    EBB_OPTIONS_COUNT(ebb_trainer_options, own, log_every);
+    return NULL;
+}
+
 ebb_status ebb_trainer_steps(int64_t *steps, const ebb_trainer_options *options)
 {
     EBB_NEED(steps);
     EBB_NEED(options);
     ebb_trainer_options own, *o = &own;
-    EBB_TRY(EBB_OPTIONS_TAKE(ebb_trainer_options, o, best_by, options));
-    EBB_NEED_COUNT(o->row_count);
-    EBB_NEED_COUNT(o->batch);
-    EBB_NEED_COUNT(o->steps);
-    EBB_NEED_COUNT(o->epochs);
+    EBB_TRY(ebb_trainer_take(o, options));
     const int64_t batch = o->batch > 0 ? o->batch : EBB_USUAL_BATCH,
                   per_epoch = o->row_count / batch;
     *steps = o->steps;
     if (o->row_count == 0)
-        return ebb_error(EBB_USAGE, "the data have no rows");
+        return ebb_error(EBB_USAGE, "there are no rows to train on: row_count is 0");
     if (per_epoch < 1)
         return ebb_error(EBB_USAGE,
                          "%lld rows are fewer than one batch of %lld: take a smaller one",

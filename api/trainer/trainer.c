@@ -451,12 +451,7 @@ ebb_status ebb_trainer_new(ebb_trainer **trainer, ebb_program *program, ebb_data
     EBB_NEED(options);
     *trainer = NULL;
     ebb_trainer_options own;
-    EBB_TRY(EBB_OPTIONS_TAKE(ebb_trainer_options, &own, best_by, options));
-    EBB_NEED_COUNT(own.eval_every);
-    EBB_NEED_COUNT(own.patience);
-    EBB_NEED_COUNT(own.keep);
-    EBB_NEED_COUNT(own.every);
-    EBB_NEED_COUNT(own.log_every);
+    EBB_TRY(ebb_trainer_take(&own, options));
     ebb_trainer *t = ebb_alloc(sizeof *t);
     EBB_GOT(t);
     *t = (ebb_trainer){.o = own, .program = program, .data = data, .seed = own.seed};

@@ -48,6 +48,9 @@ struct ebb_trainer {
 
 int64_t ebb_trainer_clock(void); /* ns */
 
+/* The caller's options as this version has them. */
+ebb_status ebb_trainer_take(ebb_trainer_options *own, const ebb_trainer_options *options);
+
 /* From arrays to inputs, for ebb_data_rows; to ebb_free. Names are the data's and the model's own. */
 ebb_status ebb_feeds_of(const char ***feeds, const ebb_model *model, ebb_data *data,
                         const char *const *map);

@@ -289,14 +289,6 @@ static ebb_status finish(ebb_status status, json_t *root, char **json)
     return status;
 }
 
-static ebb_status take_options(ebb_plan_options *own, const ebb_plan_options *options)
-{
-    EBB_TRY(EBB_OPTIONS_TAKE(ebb_plan_options, own, lives, options));
-    EBB_NEED_COUNT(own->threads);
-    EBB_NEED_COUNT(own->steps);
-    return NULL;
-}
-
 EBB_API ebb_status ebb_plan_json(ebb_model *model, const ebb_plan_options *options, char **json)
 {
     EBB_NEED(model);
@@ -304,7 +296,8 @@ EBB_API ebb_status ebb_plan_json(ebb_model *model, const ebb_plan_options *optio
     ebb_plan_options own, *o = &own;
     json_t *root = NULL;
     *json = NULL;
-    EBB_TRY(take_options(o, options));
+    EBB_TRY(EBB_OPTIONS_TAKE(ebb_plan_options, o, lives, options));
+    EBB_NEED_COUNT(o->threads);
     ebb_status status = NULL;
     if (!o->run) {
         status = estimate(model, o, &root);

@@ -18,6 +18,12 @@ ebb_status ebb_options_take(void *own, size_t own_size, size_t first, const void
 /* last: the last field of version 0.1. */
 #define EBB_OPTIONS_TAKE(type, own, last, given) \
     ebb_options_take(own, sizeof(type), offsetof(type, last) + sizeof((own)->last), given, #type)
+/* A count among them that is below zero is named: what several functions take, by the struct. */
+#define EBB_OPTIONS_COUNT(type, own, field)                                    \
+    do {                                                                       \
+        if ((own)->field < 0)                                                  \
+            return ebb_error_argument(#type, #field, (long long)(own)->field); \
+    } while (0)
 
 /* The first `size` bytes of what the caller reads; what is not there is zero. */
 void ebb_facts_give(void *facts, size_t size, const void *own, size_t own_size);

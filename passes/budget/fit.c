@@ -300,7 +300,7 @@ static double gap_to_bound(const joint *j, const choice *c)
             once += p->ops[u].cost_ns;
         bound = once < bound ? once : bound;
     }
-    return bound > 0 ? c->point->cost_ns / bound - 1 : 0;
+    return bound > 0 && c->point->cost_ns > bound ? c->point->cost_ns / bound - 1 : 0;
 }
 
 static ebb_status apply(joint *j, const choice *c)

@@ -97,9 +97,11 @@ static void facts_are_given_as_far_as_the_caller_has_room(void **state)
 static void a_null_or_a_count_below_zero_is_named(void **state)
 {
     (void)state;
+    static const char *const nobody[] = {"true", NULL};
     ebb_model *m = model_of(linear), *none;
     ebb_program *p;
     int64_t steps;
+    int code;
     char *text;
     ebb_batch batch = {NULL, 1};
     refused(ebb_open(&none, NULL), EBB_USAGE, "ebb_open: path is NULL");
@@ -116,7 +118,9 @@ static void a_null_or_a_count_below_zero_is_named(void **state)
     refused(ebb_diff_json(m, m, &(ebb_plan_options){.steps = -1}, &text), EBB_USAGE,
             "ebb_diff_json: steps is -1");
     refused(ebb_trainer_steps(&steps, &(ebb_trainer_options){.row_count = 9, .batch = -3}),
-            EBB_USAGE, "batch is -3");
+            EBB_USAGE, "ebb_trainer_options: batch is -3");
+    refused(ebb_launch(&(ebb_launch_options){.command = nobody, .ranks = 1, .link_gb = -1}, &code),
+            EBB_USAGE, "ebb_launch: late_s, link_us and link_gb must be 0 or more");
     good(ebb_program_compile(&p, m, NULL));
     refused(ebb_program_step(p, NULL), EBB_USAGE, "input 'x' is missing");
     refused(ebb_program_step(p, &batch), EBB_USAGE, "ebb_program_step: tensors is NULL");

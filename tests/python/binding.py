@@ -80,22 +80,25 @@ ebb_evaluator_run.trained ebb_evaluator_run.stop ebb_evaluator_run.context ebb_s
 ebb_real_parse.range ebb_data_of.arrays ebb_data_open_files.paths ebb_program_step.batch""".split()
 
 
-def is_named(function, at):
-    """In a process of its own: called with NULL there, and with something that must not be looked at elsewhere."""
+def said_of(function, pointers):
+    """What it says, in a process of its own, of these pointers, beside others that must not be looked at."""
+    read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        zeros = ctypes.create_string_buffer(4096)
+        zeros = ctypes.create_string_buffer(65536)
         values = []
         for i, (_, kind) in enumerate(header.functions[function][1]):
             if kind in (ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_char_p)):
-                values.append(None if i == at else ctypes.cast(zeros, kind))
+                values.append(ctypes.cast(pointers.get(i, zeros), kind))
             else:
                 values.append(kind())
         status = getattr(lib, function)(*values)
-        name = header.functions[function][1][at][0]
-        text = lib.ebb_status_text(status).decode() if status else ""
-        os._exit(0 if text == f"{function}: {name} is NULL" else 1)
-    return os.waitpid(child, 0)[1] == 0
+        os.write(write, lib.ebb_status_text(status) if status else b"nothing")
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        said = pipe.read().decode()
+    return said if os.waitpid(child, 0)[1] == 0 else "it ended by a signal"
 
 
 def a_null_is_named_by_every_call_that_returns_a_status():
@@ -113,10 +116,31 @@ def a_null_is_named_by_every_call_that_returns_a_status():
             if not is_pointer or optional or f"{function}.{name}" in MAY_BE_NULL:
                 continue
             checked += 1
-            if not is_named(function, at):
+            if said_of(function, {at: None}) != f"{function}: {name} is NULL":
                 wrong.append(f"{function}.{name}")
     assert not wrong, f"not named: {wrong}"
     assert checked > 100, checked
+
+
+def counts_below_zero_are_named():
+    """By each call whose options have one, with the struct's size and with 0, which stands for version 0.1."""
+    wrong, checked = [], 0
+    text = (SOURCE / "include/ebb.h").read_text()
+    for function, struct in re.findall(r"EBB_API ebb_status (\w+)\([^;]*?const (ebb_\w+_options) \*\s*options", text):
+        kind = header.structs[struct]
+        at = [name for name, _ in header.functions[function][1]].index("options")
+        for field, of in kind._fields_:
+            if of not in (ctypes.c_int, ctypes.c_int64) or (struct, field) in (
+                    ("ebb_launch_options", "ranks"), ("ebb_plan_options", "steps")):  # a range; of one call alone
+                continue
+            for size in (ctypes.sizeof(kind), 0):
+                checked += 1
+                options = kind(size=size, **{field: -7})
+                said = said_of(function, {at: ctypes.addressof(options)})
+                if said not in (f"{name}: {field} is -7, and must be 0 or more" for name in (function, struct)):
+                    wrong.append(f"{function}, {struct}.{field}: {said}")
+    assert not wrong, wrong
+    assert checked > 60, checked
 
 
 # ---- models and arrays ----
@@ -235,6 +259,7 @@ def the_sample_is_fifteen_lines_and_learns():
 
 if __name__ == "__main__":
     for test in (structs_lie_as_the_recorded_interface_has_them, a_null_is_named_by_every_call_that_returns_a_status,
+                 counts_below_zero_are_named,
                  a_step_computes_what_numpy_does, arrays_are_not_copied, weights_are_set,
                  a_model_tells_its_facts, an_exception_carries_the_sentence, a_trainer_tells_and_learns,
                  what_a_callback_raises_is_raised_by_run, memory_stays_flat_over_a_thousand_steps,

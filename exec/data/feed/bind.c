@@ -219,6 +219,7 @@ EBB_API ebb_status ebb_data_shape(ebb_data *data, ebb_model *model, const char *
     EBB_NEED(data);
     EBB_NEED(model);
     EBB_NEED(rows);
+    EBB_NEED_COUNT(batch);
     ebb_graph *g = model->graph;
     const ebb_named *first = NULL;
     *rows = -1;

@@ -337,8 +337,8 @@ static ebb_status rows_of(ebb_data **data, const ebb_data_options *o)
 static ebb_status take_options(ebb_data_options *own, const ebb_data_options *options)
 {
     EBB_TRY(EBB_OPTIONS_TAKE(ebb_data_options, own, pack, options));
-    return own->sequence >= 0 ? NULL
-                              : ebb_error_argument("ebb_data_options", "sequence", own->sequence);
+    EBB_OPTIONS_COUNT(ebb_data_options, own, sequence);
+    return NULL;
 }
 
 EBB_API ebb_status ebb_data_open_files(ebb_data **data, const char *const *paths,
