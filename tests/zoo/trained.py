@@ -216,10 +216,31 @@ def multiplied(known, n, wanted, trained):
             if any(a not in (1, b) for a, b in zip(shape, w.shape)):
                 continue
             product = numpy.sort((w * v.reshape(shape)).ravel())
+            if product[0] == product[-1]:  # fresh ones or zeros: says nothing
+                continue
             if any(t.size == product.size and numpy.allclose(numpy.sort(t.ravel()), product, 1e-6, 1e-8)
                    for t in trained.values()):
                 return True
     return False
+
+
+def biases_in(known, t):
+    """Biases of a batch norm and of the layer before it that a tensor was folded of, by value."""
+    found = set()
+    for n in known.values:
+        norm, _, last = n.rpartition(".")
+        parts = [known.values.get(f"{norm}.{k}") for k in ("weight", "bias", "running_mean")]
+        if last != "running_var" or known.values[n].size != t.size or any(p is None for p in parts):
+            continue
+        weight, bias, mean = parts
+        for epsilon in (1e-5, 1e-3):
+            scale = weight / numpy.sqrt(known.values[n] + epsilon)
+            for c in (None, *known.parameters):
+                before = 0 if c is None else known.values[c]
+                if (c is None or before.shape == bias.shape) and numpy.allclose(
+                        (before - mean) * scale + bias, t.ravel(), 1e-4, 1e-6):
+                    found |= {f"{norm}.bias"} | ({c} if c else set())
+    return found
 
 
 def absorbed(model, tensors, known, wanted, covered, trained):
@@ -229,9 +250,8 @@ def absorbed(model, tensors, known, wanted, covered, trained):
     scaled = [t["shape"] for t in tensors.values() if t["is"] == "scaled"]
     instead = [sorted(t["shape"]) for t in tensors.values() if t["is"] == "computed"]
     lost = set()
-    # that of a convolution and that of the norm behind it
-    biases = 2 * [t["elements"] for t in tensors.values()
-                  if t["is"] == "computed" and sum(d > 1 for d in t["shape"]) <= 1]
+    both = set().union(*(biases_in(known, trained[name]) for name, t in tensors.items()
+                         if t["is"] == "computed" and sum(d > 1 for d in t["shape"]) <= 1))
     for n in wanted:  # a weight that was standardised or normalised is trained as it is now
         shape = sorted(known.values[n].shape)
         if n not in covered and sum(d > 1 for d in shape) > 1 and shape in instead:
@@ -247,8 +267,7 @@ def absorbed(model, tensors, known, wanted, covered, trained):
         if n in lost:
             continue
         line = sum(d > 1 for d in known.values[n].shape) <= 1
-        if n not in covered and n.endswith(".bias") and size in biases:
-            biases.remove(size)
+        if n not in covered and n in both:  # of a norm, and of the layer before it
             lost.add(n)
             continue
         taken_in = next((shape for shape in scaled if size in shape), None) if line and n not in covered else None
