@@ -72,7 +72,6 @@ void ebb_program_point_mapped(ebb_program *p)
 static void set_spots(ebb_program *p, ebb_call *call, const ebb_node_info *node)
 {
     const uint32_t *away_of = p->plan.memory.away_of;
-    call->mover = p->mover;
     for (uint32_t i = 0; i < call->input_count; i++)
         call->in[i].spot = away_of[node->in[i].i];
     for (uint32_t i = 0; i < call->output_count; i++)
@@ -88,6 +87,7 @@ static void set_pointers(ebb_program *p)
         const ebb_node_info *node = ebb_node_of(g, p->plan.order[k]);
         call->queue = p->queue;
         call->group = p->group;
+        call->mover = p->mover;
         call->position = k;
         for (uint32_t i = 0; i < call->input_count; i++)
             if (node->in[i].i != 0)

@@ -1,6 +1,7 @@
 /* test_places.c: values that lie in another place: what the ruler says, what the mover does, and every way in
- * which reading and writing a file can fail. */
+ * which reading and writing a file can fail; and that exchanges go on beside the step. */
 #include <errno.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -356,6 +357,53 @@ static void a_full_disk_is_said_before_the_first_step(void **state)
     ebb_model_free(m);
 }
 
+/* ---- exchanges ---- */
+
+static pthread_t exchanger;
+
+/* With another process that has the same numbers, which are one number. */
+static ebb_status exchange_with_a_twin(void *context, ebb_group_verb verb, const void *from,
+                                       void *to, size_t block, const char *what)
+{
+    (void)context, (void)verb, (void)what;
+    exchanger = pthread_self();
+    memcpy(to, from, block);
+    memcpy((char *)to + block, from, block);
+    return NULL;
+}
+
+/* The thread that steps makes an exchange itself only where it is not to go on beside it. */
+static void what_a_step_starts_goes_on_beside_it(void **state)
+{
+    (void)state;
+    static const char *const steps[] = {"s = ai.ebb.StartAllReduce <ranks = 2> (a)\n"
+                                        "  b = ai.ebb.Wait(s, a)\n",
+                                        "b = ai.ebb.AllReduce <ranks = 2> (a)\n"};
+    static const ebb_transport twin = {.exchange = exchange_with_a_twin};
+    for (int i = 0; i < 2; i++) {
+        ebb_group group = {.transport = &twin, .ranks = 2};
+        const ebb_compile_options options = {.group = &group};
+        char text[512];
+        ebb_program *p = NULL;
+        ebb_named y;
+        (void)snprintf(text, sizeof text,
+                       HEAD "g (float[6] x, float two) => (float[6] y)\n"
+                            "{\n  a = Mul(x, two)\n  %s  y = Add(b, two)\n}\n",
+                       steps[i]);
+        ebb_model *m = model_of(text);
+        good(ebb_program_compile(&p, m, &options));
+        const float ones[6] = {1, 1, 1, 1, 1, 1};
+        const ebb_named six[] = {{"x", EBB_F32, 1, (const int64_t[]){6}, ones}, inputs[1]};
+        good(ebb_program_step(p, &(ebb_batch){six, 2}));
+        good(ebb_program_get(p, "y", &y));
+        assert_true(((const float *)y.data)[5] == 6);
+        assert_int_equal(group.exchanges, 2);
+        assert_int_equal(pthread_equal(exchanger, pthread_self()) != 0, i == 1);
+        ebb_program_free(p);
+        ebb_model_free(m);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -368,6 +416,7 @@ int main(void)
         cmocka_unit_test_setup(bytes_that_changed_are_seen, set_up),
         cmocka_unit_test_setup(without_the_checksum_what_a_disk_says_is_taken, set_up),
         cmocka_unit_test_setup(a_full_disk_is_said_before_the_first_step, set_up),
+        cmocka_unit_test_setup(what_a_step_starts_goes_on_beside_it, set_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
