@@ -43,6 +43,7 @@ typedef struct queue { /* moves first .. next - 1 are under way, move i in list[
     ebb_mover *mover;
     direction way;
     pthread_t thread;
+    pthread_cond_t begun;
     bool runs;
     uint64_t first, next;
     move list[DEPTH];
@@ -61,7 +62,7 @@ struct ebb_mover {
     XXH64_hash_t read_sum; /* of the pieces of a tensor that a device has read so far */
     void *view;            /* of the file, to be read; NULL: not yet */
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* a queue, or `ends` */
+    pthread_cond_t over; /* a move of any queue */
     bool ends;
     ebb_status failed; /* the first failure */
     queue queues[DIRECTIONS];
@@ -173,7 +174,7 @@ static void *work(void *context)
     (void)pthread_mutex_lock(&m->lock);
     for (;;) {
         while (q->first == q->next && !m->ends)
-            (void)pthread_cond_wait(&m->changed, &m->lock);
+            (void)pthread_cond_wait(&q->begun, &m->lock);
         if (q->first == q->next)
             break;
         const move v = q->list[q->first % DEPTH];
@@ -186,7 +187,7 @@ static void *work(void *context)
         if (q->way != EXCHANGER)
             *(q->way == WRITER ? &m->facts.stored_bytes : &m->facts.fetched_bytes) += v.bytes;
         q->first++;
-        (void)pthread_cond_broadcast(&m->changed);
+        (void)pthread_cond_broadcast(&m->over);
     }
     (void)pthread_mutex_unlock(&m->lock);
     return NULL;
@@ -218,14 +219,14 @@ static ebb_status start(ebb_mover *m, direction way, const move *v)
     if (q->next - q->first == DEPTH) {
         const int64_t began = now_ns();
         while (q->next - q->first == DEPTH)
-            (void)pthread_cond_wait(&m->changed, &m->lock);
+            (void)pthread_cond_wait(&m->over, &m->lock);
         m->facts.waited_ns += now_ns() - began;
     }
     ebb_status status = m->failed;
     if (status == NULL && (v->bytes > 0 || way == EXCHANGER))
         q->list[q->next++ % DEPTH] = *v;
-    (void)pthread_cond_broadcast(&m->changed);
     (void)pthread_mutex_unlock(&m->lock);
+    (void)pthread_cond_signal(&q->begun);
     return status;
 }
 
@@ -252,7 +253,7 @@ ebb_status ebb_mover_quiet(ebb_mover *mover)
     const queue *q = &mover->queues[EXCHANGER];
     (void)pthread_mutex_lock(&mover->lock);
     while (q->first != q->next)
-        (void)pthread_cond_wait(&mover->changed, &mover->lock);
+        (void)pthread_cond_wait(&mover->over, &mover->lock);
     ebb_status status = mover->failed;
     (void)pthread_mutex_unlock(&mover->lock);
     return status;
@@ -274,7 +275,7 @@ static ebb_status wait_for(ebb_mover *m, const void *memory, bool forgets)
     if (is_under_way(m, memory)) {
         const int64_t began = now_ns();
         while (is_under_way(m, memory))
-            (void)pthread_cond_wait(&m->changed, &m->lock);
+            (void)pthread_cond_wait(&m->over, &m->lock);
         m->facts.waited_ns += now_ns() - began;
     }
     ebb_status status = m->failed;
@@ -391,7 +392,8 @@ static ebb_status open_all(ebb_mover *m, const ebb_mover_plan *plan)
         EBB_TRY(take_memory(m, 2 * PIECE, &m->rooms));
     for (int way = 0; way < DIRECTIONS; way++) {
         queue *q = &m->queues[way];
-        *q = (queue){.mover = m, .way = (direction)way};
+        q->mover = m;
+        q->way = (direction)way;
         EBB_TRY(start_thread(q));
     }
     return NULL;
@@ -404,7 +406,9 @@ ebb_status ebb_mover_open(ebb_mover **mover, const ebb_mover_plan *plan)
     EBB_GOT(m);
     *m = (ebb_mover){.file = -1};
     (void)pthread_mutex_init(&m->lock, NULL);
-    (void)pthread_cond_init(&m->changed, NULL);
+    (void)pthread_cond_init(&m->over, NULL);
+    for (int way = 0; way < DIRECTIONS; way++)
+        (void)pthread_cond_init(&m->queues[way].begun, NULL);
     ebb_status status = open_all(m, plan);
     if (status != NULL)
         ebb_mover_close(m);
@@ -419,11 +423,14 @@ void ebb_mover_close(ebb_mover *mover)
         return;
     (void)pthread_mutex_lock(&mover->lock);
     mover->ends = true;
-    (void)pthread_cond_broadcast(&mover->changed);
     (void)pthread_mutex_unlock(&mover->lock);
-    for (int way = 0; way < DIRECTIONS; way++)
-        if (mover->queues[way].runs)
-            (void)pthread_join(mover->queues[way].thread, NULL);
+    for (int way = 0; way < DIRECTIONS; way++) {
+        queue *q = &mover->queues[way];
+        (void)pthread_cond_signal(&q->begun);
+        if (q->runs)
+            (void)pthread_join(q->thread, NULL);
+        (void)pthread_cond_destroy(&q->begun);
+    }
     if (mover->view != NULL)
         (void)munmap(mover->view, (size_t)mover->facts.disk_bytes);
     if (mover->file >= 0)
@@ -433,7 +440,7 @@ void ebb_mover_close(ebb_mover *mover)
     ebb_free(mover->folder);
     ebb_free(mover->sums);
     ebb_free(mover->spots);
-    (void)pthread_cond_destroy(&mover->changed);
+    (void)pthread_cond_destroy(&mover->over);
     (void)pthread_mutex_destroy(&mover->lock);
     ebb_free(mover);
 }
