@@ -37,6 +37,8 @@ typedef struct gathering {
     int32_t last;       /* stage in which ranks compute; behind it all is there */
     ebb_value **copy;   /* by value id: each rank's own */
     ebb_node *list;     /* the nodes as they were; ends with none */
+    bool *is_named;     /* by name id: a node, before */
+    size_t name_count;  /* of then */
     ebb_build b;
 } gathering;
 
@@ -131,10 +133,22 @@ static ebb_value of_rank(gathering *s, ebb_value v, int64_t r)
     return s->copy[v.i][r];
 }
 
+/* That with the rank behind it, unless another node has it: values' names tell apart. */
+static ebb_str name_of_copy(const gathering *s, ebb_node n, ebb_node made, int64_t r)
+{
+    char name[560];
+    (void)snprintf(name, sizeof name, "%.500s_%lld", ebb_text(s->g, ebb_node_of(s->g, n)->name),
+                   (long long)r);
+    const ebb_str had = ebb_names_find(&s->g->model->names, name);
+    if (had.i != 0 && had.i < s->name_count && s->is_named[had.i])
+        (void)snprintf(name, sizeof name, "%.500s/copy",
+                       ebb_value_name(s->g, ebb_out(s->g, made, 0)));
+    return ebb_graph_intern(s->g, name);
+}
+
 static ebb_status keep_copy(gathering *s, ebb_node n, ebb_node made, int64_t r)
 {
     ebb_graph *g = s->g;
-    char name[560];
     const ebb_node_info *from = ebb_node_of(g, n);
     ebb_node_info *info = ebb_node_of(g, made);
     for (size_t k = 0; k < from->props.count; k++) {
@@ -142,8 +156,7 @@ static ebb_status keep_copy(gathering *s, ebb_node n, ebb_node made, int64_t r)
         EBB_TRY(ebb_props_set(g, &info->props, ebb_text(g, p.key), ebb_text(g, p.value)));
     }
     EBB_TRY(ebb_props_set(g, &info->props, "ebb.pass", s->e->pass->name));
-    (void)snprintf(name, sizeof name, "%.500s_%lld", ebb_text(g, from->name), (long long)r);
-    info->name = ebb_graph_intern(g, name);
+    info->name = name_of_copy(s, n, made, r);
     info->overload = from->overload;
     info->doc = from->doc;
     info->phase = from->phase;
@@ -304,7 +317,11 @@ static ebb_status make_room(gathering *s)
     s->copy = EBB_SCRATCH(s->e, ebb_value *, count);
     s->stage = EBB_SCRATCH(s->e, int32_t, s->g->node_count);
     s->list = EBB_SCRATCH(s->e, ebb_node, s->g->node_count);
-    EBB_GOT(s->held && s->copy && s->stage && s->list);
+    s->name_count = s->g->model->names.count;
+    s->is_named = EBB_SCRATCH(s->e, bool, s->name_count);
+    EBB_GOT(s->held && s->copy && s->stage && s->list && s->is_named);
+    EBB_EACH_NODE(s->g, n)
+        s->is_named[ebb_node_of(s->g, n)->name.i] = true;
     for (size_t v = 0; v < were; v++)
         s->held[v] = held[v] != EBB_HELD_PART ? held[v] : EBB_HELD_SAME;
     s->value_count = count;
