@@ -29,9 +29,10 @@ class Broken(Exception):
 
 
 def together(ebb, ranks, checkpoint, resume=None):
-    """Words for so many processes."""
+    """Words for so many processes, whose exchanges may go on beside the step: no bit differs."""
     words = ["launch", "-n", str(ranks), "--", ebb] if ranks > 1 else []
-    return [ebb] + words + TRAIN + ["--checkpoint", checkpoint] + (["--resume", resume] if resume else [])
+    beside = random.choice([[], ["--pass", "overlap"]]) if ranks > 1 else []
+    return [ebb] + words + TRAIN + beside + ["--checkpoint", checkpoint] + (["--resume", resume] if resume else [])
 
 
 def alone(ebb, parts, checkpoint, resume=None):
