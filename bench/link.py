@@ -2,70 +2,63 @@
 
     python3 bench/link.py --ebb build/release/ebb --ranks 4 --turns 5
 
-Processes of one machine whose exchanges sleep as long as such a link would take (`ebb launch --link`). What they compute shares the
-machine's cores, which the plan knows nothing of: so the time of the computation is measured, by a link that takes none, and
-the plan is asked for what the step waits for beside it. Where exchanges go on beside the step (pass overlap), how much of
-them is hidden depends on the computation between: its planned times are stretched to the measured ones, which is
-asking for a link that is as much faster. In turns:
-without the link, with it. Prints a line a case, medians over the turns; a share of 1 is what is planned.
+Processes of one machine whose exchanges sleep as long as such a link would take (`ebb launch --link`). The plan knows what each
+operator takes, measured by as many calibrations beside each other as there will be processes; what they compute in is measured by a
+link that takes no time, since processes that share cores wait for each other, and the plan is asked for what the step waits
+for beside it. Where exchanges go on beside the step (pass overlap), how much of them is hidden depends on the computation
+between: its planned times are stretched to the measured ones, which is asking for a link that is as much faster.
+In turns: without the link, with it. Prints a line a case, medians over the turns; a share of 1 is what is planned.
 """
-import argparse
-import json
 import os
-import statistics
 import subprocess
+import tempfile
 
-here = os.path.dirname(os.path.abspath(__file__))
-digits = os.path.join(here, "..", "samples", "digits")
+from processes import DIGITS, launched, medians, read_words, samples, step_ns, tell
+
+MODEL = "digits/transformer.onnx"
 STEP = ["--loss", "cross-entropy", "--optimizer", "adamw", "--dropout", "off", "--threads", "1", "--json"]
+AT_ONCE = [[], ["--pass", "bucket"], ["--pass", "shard:parameters"]]
+BESIDE = [["--pass", "overlap"], ["--pass", "shard:parameters", "--pass", "bucket", "--pass", "overlap"]]
 
 
-def tell(words):
-    ended = subprocess.run(words, capture_output=True, text=True, timeout=600)
-    if ended.returncode != 0:
-        raise SystemExit(f"{' '.join(words)}\nexit {ended.returncode}: {ended.stderr[-400:]}")
-    return json.loads(ended.stdout)
+def calibrate(given, batch, folder):
+    """What a process's rows take while the others compute theirs."""
+    files = [os.path.join(folder, f"{batch}.{rank}.json") for rank in range(given.ranks)]
+    words = [given.ebb, "bench", os.path.join(samples, MODEL), "--dim", f"batch={batch // given.ranks}", *STEP, "--calibrate", "-o"]
+    for process in [subprocess.Popen([*words, file], stdout=subprocess.DEVNULL) for file in files]:
+        if process.wait() != 0:
+            raise SystemExit(f"{' '.join(words)}: exit {process.returncode}")
+    return files[0]
 
 
-def run(given, model, batch, passes, link):
-    words = [given.ebb, "launch", "-n", str(given.ranks), *(["--link", link] if link else []), "--", given.ebb, "train", model, "--data",
-             os.path.join(digits, "digits.npz"), "--map", "label=target", "--batch", str(batch), "--steps", str(given.steps), *STEP, *passes]
-    return tell(words)["median_step_ns"]
-
-
-def compare(given, name, batch, passes, link):
-    model = os.path.join(digits, name)
+def compare(given, batch, passes, link, costs):
     us, gb = (float(x) for x in link.split(","))
 
     def planned(stretch):
         """Of a step whose computation takes `stretch` times what is planned, by a link that is as much faster."""
-        plan = tell([given.ebb, "plan", model, "--dim", f"batch={batch}", "--ranks", str(given.ranks), "--link", f"{us / stretch},{gb * stretch}",
-                     *STEP, *passes])
+        plan = tell([given.ebb, "plan", os.path.join(samples, MODEL), "--dim", f"batch={batch}", "--ranks", str(given.ranks), "--link",
+                     f"{us / stretch},{gb * stretch}", "--costs", costs, *STEP, *passes])
         return plan["planned_ns"], plan["group"]["exposed_ns"], plan["group"]["exchange_ns"]
 
-    turns = [(run(given, model, batch, passes, None), run(given, model, batch, passes, link)) for _ in range(given.turns)]
-    computed, stepped = (statistics.median(t[k] for t in turns) for k in (0, 1))
+    words = DIGITS + ["--dropout", "off", *passes]
+    computed, stepped = medians(given, lambda: step_ns(given, MODEL, batch, words, launched(given)),
+                                lambda: step_ns(given, MODEL, batch, words, launched(given, "--link", link)))
     step, stood, exchanged = planned(1)
     stretch = computed / (step - stood)
     stood = planned(stretch)[1] * stretch
     said = computed + stood
-    print(f"{name} batch {batch}, {given.ranks} processes, link {link}, {' '.join(passes) or 'as it is'}: computed {computed / 1e6:.2f} ms, "
-          f"exchanged {exchanged / 1e6:.2f} ms, {1 - stood / exchanged:.0%} hidden; planned {said / 1e6:.2f} ms, measured {stepped / 1e6:.2f} ms, "
-          f"share {stepped / said:.3f}")
+    print(f"{MODEL} batch {batch}, {given.ranks} processes, link {link}, {' '.join(passes) or 'as it is'}: computed {computed / 1e6:.2f} ms "
+          f"({stretch:.2f} of the plan's), exchanged {exchanged / 1e6:.2f} ms, {max(0, 1 - stood / exchanged):.0%} hidden; planned {said / 1e6:.2f} ms, "
+          f"measured {stepped / 1e6:.2f} ms, share {stepped / said:.3f}", flush=True)
 
 
 def main():
-    words = argparse.ArgumentParser()
-    words.add_argument("--ebb", default="build/release/ebb")
-    words.add_argument("--ranks", type=int, default=4)
-    words.add_argument("--turns", type=int, default=5)
-    words.add_argument("--steps", type=int, default=30)
-    given = words.parse_args()
-    given.ebb = os.path.abspath(given.ebb)
-    for passes in ([], ["--pass", "bucket"], ["--pass", "shard:parameters"]):
-        compare(given, "transformer.onnx", 256, passes, "1000,0.005")
-    for passes in (["--pass", "overlap"], ["--pass", "shard:parameters", "--pass", "bucket", "--pass", "overlap"]):
-        compare(given, "transformer.onnx", 1024, passes, "300,0.02")
+    given = read_words(ranks=4, steps=30)
+    with tempfile.TemporaryDirectory() as folder:
+        for batch, cases, link in ((256, AT_ONCE, "1000,0.005"), (1024, BESIDE, "300,0.02")):
+            costs = calibrate(given, batch, folder)
+            for passes in cases:
+                compare(given, batch, passes, link, costs)
 
 
 if __name__ == "__main__":
