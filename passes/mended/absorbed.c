@@ -11,7 +11,8 @@
  *
  * Trained as they are, one scale would get the gradients of both. The exporter notes at the readers which
  * call each of them read, and in its list that the other norm had parameters, of which the file has
- * nothing else. Where the two say the same, the node is there twice again.
+ * nothing else. Where the two say the same, the node is there twice again. Of other layers, as of two networks of
+ * which one was copied of the other, more than a node is gone: their parameters are marked EBB_MAYBE_TIED.
  */
 #include "passes/mended/absorbed.h"
 
@@ -22,6 +23,7 @@
 #include "onnx/graph/build.h"
 #include "passes/mended/merged.h"
 #include "passes/parameters/noted.h"
+#include "passes/parameters/weights.h"
 
 enum { PARTS = 2, LONGEST = EBB_NOTED_LONGEST };
 
@@ -128,9 +130,17 @@ static uint32_t parts_of(uint32_t slot[PARTS], const ebb_graph *g, ebb_node n)
     return count;
 }
 
-/* What the reader read by its note, "layer_norm_1": another call of the same kind, which the file has no
- * node of; NULL: it reads this one, or nobody knows. */
-static const char *other_call(parting *p, ebb_node reader, const char *own)
+static bool is_read_before(const ebb_graph *g, ebb_use use)
+{
+    for (uint32_t i = 0; i < use.slot; i++)
+        if (ebb_in(g, use.node, i).i == ebb_in(g, use.node, use.slot).i)
+            return true;
+    return false;
+}
+
+/* What was read here by the reader's note, "layer_norm_1": another call of the same kind, which the file has no
+ * node of; NULL: it is this one, or nobody knows. */
+static const char *other_call(parting *p, ebb_use use, const char *own)
 {
     size_t base = strlen(own);
     while (base > 0 && (isdigit((unsigned char)own[base - 1]) || own[base - 1] == '_'))
@@ -138,10 +148,10 @@ static const char *other_call(parting *p, ebb_node reader, const char *own)
     const char *kind = ebb_arena_printf(p->scratch, "%.*s", (int)base, own), *found = NULL;
     if (kind == NULL)
         return NULL;
-    ebb_noted_sources(&p->noted, p->g, reader, kind);
+    ebb_noted_sources(&p->noted, p->g, use.node, kind);
     for (int i = 0; i < p->noted.count; i++) {
         const char *name = p->noted.name[i], *rest = name + base;
-        if (strcmp(name, own) == 0)
+        if (strcmp(name, own) == 0 && !is_read_before(p->g, use))
             return NULL;
         if (rest[strspn(rest, "_0123456789")] != '\0' || is_in_file(p, name))
             continue;
@@ -187,6 +197,30 @@ static ebb_status copy_node(parting *p, ebb_value *made, ebb_node n, const uint3
     return b.status;
 }
 
+/* Whether the exporter lists a parameter with the last part of that name, of which the file has nothing else. */
+static bool has_lost_twin(const parting *p, const char *name)
+{
+    const char *part = ebb_last_part(name);
+    for (size_t i = 0; i < p->losses.count; i++)
+        if (!p->taken[i] && !p->losses.list[i].run &&
+            strcmp(ebb_last_part(p->losses.list[i].name), part) == 0)
+            return true;
+    return false;
+}
+
+/* The layer n stands for another one, too. */
+static ebb_status mark_parameters(parting *p, ebb_node n, const char *call)
+{
+    ebb_graph *g = p->g;
+    for (uint32_t i = 0; i < ebb_node_of(g, n)->in_count; i++) {
+        ebb_value v = ebb_in(g, n, i);
+        if (ebb_may_be_merged(g, v) && ebb_feeds_weight_slot(g, v) &&
+            has_lost_twin(p, ebb_value_name(g, v)))
+            EBB_TRY(ebb_props_set(g, &ebb_value_of(g, v)->props, EBB_MAYBE_TIED, call));
+    }
+    return NULL;
+}
+
 /* Each reader that its note gives to another call reads that one's node. */
 static ebb_status part(parting *p, ebb_node n)
 {
@@ -195,15 +229,17 @@ static ebb_status part(parting *p, ebb_node n)
     const char *own = call_of(g, n, p->scratch), *calls[MOST];
     ebb_value made[MOST], y = ebb_out(g, n, 0);
     uint32_t slot[PARTS], count = 0, slots = own != NULL ? parts_of(slot, g, n) : 0;
-    if (slots == 0 || y.i == 0 || ebb_node_of(g, n)->out_count != 1)
+    if (own == NULL || y.i == 0 || ebb_node_of(g, n)->out_count != 1)
         return NULL;
     for (size_t i = ebb_value_of(g, y)->use_count; i-- > 0;) {
         const ebb_use use = ebb_value_of(g, y)->uses[i];
-        const char *call = other_call(p, use.node, own);
+        const char *call = other_call(p, use, own);
         uint32_t k = 0;
         while (call != NULL && k < count && strcmp(calls[k], call) != 0)
             k++;
-        if (call == NULL || k == MOST)
+        if (call != NULL && slots == 0)
+            EBB_TRY(mark_parameters(p, n, call));
+        if (call == NULL || slots == 0 || k == MOST)
             continue;
         if (k == count) {
             EBB_TRY(copy_node(p, &made[k], n, slot, slots, call));

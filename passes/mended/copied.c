@@ -11,6 +11,7 @@
 #include "passes/mended/copied.h"
 
 #include "onnx/graph/build.h"
+#include "passes/mended/merged.h"
 #include "passes/parameters/noted.h"
 #include "passes/parameters/trainable.h"
 
@@ -75,6 +76,42 @@ static ebb_status join(ebb_graph *g, ebb_value copy, ebb_value parameter, bool t
     return NULL;
 }
 
+/* Whether the exporter notes at a reader of the copy that this is what it reads. */
+static bool is_noted(const ebb_graph *g, ebb_value copy, ebb_value parameter, ebb_noted *sources)
+{
+    const char *own = ebb_props_get(g, &ebb_value_of(g, parameter)->props, EBB_NOTED_NAME);
+    ebb_noted_sources(sources, g, ebb_value_of(g, copy)->uses[0].node, "p_");
+    for (int i = 0; own != NULL && i < sources->count; i++)
+        if (strcmp(sources->name[i], own) == 0)
+            return true;
+    return false;
+}
+
+/* Of layers that were copied before they were trained several hold the same numbers. */
+static bool is_parted(const ebb_graph *g, ebb_value v)
+{
+    return ebb_props_get(g, &ebb_value_of(g, v)->props, EBB_MERGED_WITH) != NULL;
+}
+
+/* The one that it is a copy of; none: EBB_NO_VALUE. */
+static ebb_value parameter_of(const ebb_graph *g, ebb_value copy, const ebb_value *named,
+                              size_t count, ebb_noted *sources, bool *turned)
+{
+    ebb_value found = EBB_NO_VALUE;
+    for (size_t k = 0; k < count; k++) {
+        const bool noted = is_noted(g, copy, named[k], sources);
+        bool turns;
+        if ((!noted && (found.i != 0 || is_parted(g, named[k]))) ||
+            !ebb_is_copy(g, copy, named[k], &turns))
+            continue;
+        found = named[k];
+        *turned = turns;
+        if (noted)
+            break;
+    }
+    return found;
+}
+
 ebb_status ebb_copied_join(ebb_graph *g, ebb_arena *scratch)
 {
     const size_t all = g->initializer_count;
@@ -83,23 +120,23 @@ ebb_status ebb_copied_join(ebb_graph *g, ebb_arena *scratch)
     ebb_value *copies = EBB_NEW(scratch, ebb_value, all + 1),
               *named = EBB_NEW(scratch, ebb_value, all + 1);
     size_t copy_count = 0, named_count = 0;
-    EBB_GOT(copies && named);
+    ebb_noted *sources = EBB_NEW(scratch, ebb_noted, 1);
+    EBB_GOT(copies && named && sources);
     for (size_t i = 0; i < all; i++) {
         ebb_value v = g->initializers[i];
         if (!is_matrix(g, v))
             continue;
-        if (ebb_name_is_anonymous(ebb_value_name(g, v)) || ebb_noted_is_folded(g, v))
+        if (!is_parted(g, v) &&
+            (ebb_name_is_anonymous(ebb_value_name(g, v)) || ebb_noted_is_folded(g, v)))
             copies[copy_count++] = v;
         else
             named[named_count++] = v;
     }
     for (size_t i = 0; i < copy_count; i++) {
-        bool turned;
-        size_t k = 0;
-        while (k < named_count && !ebb_is_copy(g, copies[i], named[k], &turned))
-            k++;
-        if (k < named_count)
-            EBB_TRY(join(g, copies[i], named[k], turned));
+        bool turned = false;
+        ebb_value of = parameter_of(g, copies[i], named, named_count, sources, &turned);
+        if (of.i != 0)
+            EBB_TRY(join(g, copies[i], of, turned));
         else
             named[named_count++] = copies[i]; // a layer that is run twice was folded twice
     }

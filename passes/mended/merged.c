@@ -13,8 +13,8 @@
  *   source  the dynamo exporter notes at a node the parameters of the call that it stands for:
  *           "aten.batch_norm.default(args = (%x, %p_b2_weight, ...))"
  *
- * The latter two are believed where all elements are equal: that is what merging by value finds in
- * fresh layers, while weights that are tied on purpose hold numbers of their own.
+ * Fresh layers have more in common than ones and zeros where one was copied of another, by copy.deepcopy as
+ * nn.TransformerEncoder does. Parameters that are tied on purpose have one name in both exporters' files.
  */
 #include "passes/mended/merged.h"
 
@@ -26,6 +26,7 @@
 #include "passes/mended/dropped.h"
 #include "passes/parameters/slots.h"
 #include "passes/mended/looked_up.h"
+#include "passes/mended/merged_names.h"
 #include "passes/mended/unfolded.h"
 #include "passes/mended/zeros.h"
 #include "passes/parameters/trainable.h"
@@ -120,6 +121,7 @@ typedef struct merged { /* what is known of an initializer */
     bool is_plain;      /* there is such a one */
     bool parts;         /* and another one than that */
     bool constant;      /* it is a scale or bound, too */
+    bool untold;        /* numbers of its own, and the file does not tell who else reads it */
 } merged;
 
 typedef struct parting {
@@ -129,6 +131,8 @@ typedef struct parting {
     ebb_value *copies; /* by the id of a source: the copy that was made for it */
     size_t value_count, source_count;
     ebb_noted sources; /* of the node that was looked at last */
+    ebb_noted_losses losses;
+    bool *gone; /* of losses.all: the file has no initializer of that name */
 } parting;
 
 static bool same_key(const key *a, const key *b)
@@ -142,7 +146,7 @@ static bool is_fixed(ebb_slot slot)
     return slot == EBB_SLOT_SIZE || slot == EBB_SLOT_SCALE || slot == EBB_SLOT_BOUND;
 }
 
-static bool may_be_merged(const ebb_graph *g, ebb_value v)
+bool ebb_may_be_merged(const ebb_graph *g, ebb_value v)
 {
     const ebb_value_info *info = ebb_value_of(g, v);
     return v.i != 0 && info->tensor != NULL && (info->flags & EBB_IS_INITIALIZER) != 0 &&
@@ -174,6 +178,47 @@ static const char *operand_of(ebb_noted *s, const ebb_graph *g, ebb_use use)
                : NULL;
 }
 
+/* The parameter that a layer takes as its weight or bias, by the order of its arguments where names do not tell. */
+static const char *operand_of_layer(const ebb_noted *s, ebb_op op, uint32_t slot)
+{
+    const bool bias = slot == 2 || op == EBB_OP_ADD;
+    if (op == EBB_OP_LSTM || op == EBB_OP_GRU ||
+        op == EBB_OP_RNN) // of weights for input and state, and biases
+        return slot - 1 < 3 && s->count > 2 ? s->name[slot - 1] : NULL;
+    const char *found = only_one_that_ends_in(s, bias ? "_bias" : "_weight");
+    if (found != NULL || s->count == 0 || s->count > 2)
+        return found;
+    found = s->name[bias ? s->count - 1 : 0];
+    return ebb_ends_in(found, bias ? "_weight" : "_bias") ? NULL : found;
+}
+
+static bool is_of_layer(const ebb_graph *g, ebb_use use)
+{
+    const ebb_op op = ebb_node_of(g, use.node)->op;
+    return op == EBB_OP_ADD ||
+           (ebb_use_of(g, use) == EBB_SLOT_WEIGHT && (use.slot > 0 || op == EBB_OP_GATHER));
+}
+
+/* Of a parameter with numbers of its own: itself, or one of which the file has nothing else. */
+static const char *source_of_copy(parting *m, ebb_use use, ebb_value v, const char *own)
+{
+    ebb_noted *s = &m->sources;
+    const bool parameter = strncmp(own, "p_", 2) == 0 ||
+                           ebb_noted_is_parameter(&m->losses, ebb_value_name(m->g, v)) ||
+                           ebb_noted_fold_of(&m->losses, m->g, v) >= EBB_FOLD_OF_PARAMETERS;
+    if (m->losses.all_count == 0 || !parameter)
+        return NULL;
+    ebb_noted_sources(s, m->g, use.node, "p_");
+    for (int i = 0; i < s->count; i++)
+        if (strcmp(s->name[i], own) == 0)
+            return s->name[i];
+    const char *source = is_of_layer(m->g, use)
+                             ? operand_of_layer(s, ebb_node_of(m->g, use.node)->op, use.slot)
+                             : NULL;
+    const ebb_noted_loss *p = source != NULL ? ebb_noted_parameter(&m->losses, source) : NULL;
+    return p != NULL && m->gone[p - m->losses.all] ? source : NULL;
+}
+
 static ebb_status key_of(parting *m, key *k, ebb_use use, ebb_value v)
 {
     ebb_graph *g = m->g;
@@ -186,6 +231,8 @@ static ebb_status key_of(parting *m, key *k, ebb_use use, ebb_value v)
         source = source_of(&m->sources, g, use, own != NULL ? own : "");
         if (source == NULL && ebb_noted_is_folded(g, v))
             source = operand_of(&m->sources, g, use);
+    } else if (!ebb_tensor_is_uniform(info->tensor)) {
+        source = source_of_copy(m, use, v, own != NULL ? own : "");
     }
     if (source != NULL && (k->source = ebb_graph_intern(g, source)).i == 0)
         return ebb_error_memory();
@@ -195,6 +242,8 @@ static ebb_status key_of(parting *m, key *k, ebb_use use, ebb_value v)
     return NULL;
 }
 
+enum { OWN = 4 };
+
 /* Who keeps the initializer: its own source, or what nobody tells apart, or a parameter, or the
  * first. */
 static int score_of(const ebb_graph *g, ebb_value v, const key *k)
@@ -202,8 +251,15 @@ static int score_of(const ebb_graph *g, ebb_value v, const key *k)
     const char *own = ebb_props_get(g, &ebb_value_of(g, v)->props, EBB_NOTED_NAME);
     const char *source = ebb_text(g, k->source);
     if (k->source.i != 0)
-        return own != NULL && strcmp(source, own) == 0 ? 4 : source[0] == 'p' ? 2 : 1;
+        return own != NULL && strcmp(source, own) == 0 ? OWN : source[0] == 'p' ? 2 : 1;
     return k->statistic.i == 0 && !k->constant ? 3 : 1;
+}
+
+/* Of one with numbers of its own; ones and zeros that nobody tells apart are one by themselves. */
+static bool is_untold(const ebb_graph *g, const key *k, ebb_value v)
+{
+    return k->source.i == 0 && k->statistic.i == 0 && !k->constant &&
+           !ebb_tensor_is_uniform(ebb_value_of(g, v)->tensor);
 }
 
 static ebb_status look_at(parting *m, ebb_use use, ebb_value v)
@@ -216,13 +272,15 @@ static ebb_status look_at(parting *m, ebb_use use, ebb_value v)
         o->keeper = k;
         o->score = score;
     }
+    const bool untold = is_untold(m->g, &k, v);
+    o->untold |= untold;
     if (k.constant) {
         o->constant = true;
-    } else if (!o->is_plain) {
+    } else if (!o->is_plain || is_untold(m->g, &o->plain, v)) {
         o->plain = k;
         o->is_plain = true;
     } else {
-        o->parts |= !same_key(&k, &o->plain);
+        o->parts |= !untold && !same_key(&k, &o->plain);
     }
     return NULL;
 }
@@ -233,11 +291,15 @@ static const char *label(const ebb_graph *g, ebb_node n)
     return name[0] != '\0' ? name : ebb_value_name(g, ebb_out(g, n, 0));
 }
 
-static const char *name_of_copy(parting *m, const key *k, ebb_use use)
+static const char *name_of_copy(parting *m, const key *k, ebb_use use, ebb_value v)
 {
     const ebb_graph *g = m->g;
     const char *name = NULL;
-    if (k->source.i != 0)
+    // what was computed of parameters, or stands in another order, is none of that name
+    const bool other = ebb_noted_fold_of(&m->losses, g, v) == EBB_FOLD_OF_SEVERAL ||
+                       ebb_holds_norm(g, use.node) ||
+                       ebb_op_is_recurrent(ebb_node_of(g, use.node)->op);
+    if (k->source.i != 0 && !other)
         name = ebb_noted_name(g, use.node, ebb_text(g, k->source), m->scratch);
     if (name != NULL)
         return name;
@@ -256,7 +318,7 @@ static ebb_status mark(ebb_graph *g, ebb_value v, const char *as, const char *va
 static ebb_status copy_for(parting *m, ebb_value *copy, const key *k, ebb_use use, ebb_value v)
 {
     ebb_graph *g = m->g;
-    const char *name = name_of_copy(m, k, use), *source = ebb_text(g, k->source);
+    const char *name = name_of_copy(m, k, use, v), *source = ebb_text(g, k->source);
     EBB_GOT(name);
     EBB_TRY(ebb_initializer_copy(g, v, name, copy));
     EBB_TRY(mark(g, *copy, EBB_MERGED_WITH, ebb_value_name(g, v)));
@@ -267,6 +329,9 @@ static ebb_status copy_for(parting *m, ebb_value *copy, const key *k, ebb_use us
                                         : "BUFFER"));
     if (ebb_props_get(g, &ebb_value_of(g, v)->props, EBB_NOTED_NAME) != NULL)
         EBB_TRY(mark(g, *copy, EBB_NOTED_NAME, source));
+    const ebb_noted_loss *p = ebb_noted_parameter(&m->losses, source);
+    if (p != NULL && ebb_noted_is_folded(g, v))
+        EBB_TRY(mark(g, *copy, EBB_NOTED_FOLDED, ebb_arena_printf(m->scratch, "['%s']", p->name)));
     if (k->constant)
         ebb_value_of(g, *copy)->role = EBB_ROLE_CONSTANT;
     return NULL;
@@ -280,7 +345,8 @@ static ebb_status part_use(parting *m, ebb_use use, ebb_value v)
     if (!o->parts && !(o->constant && o->is_plain && ebb_feeds_weight_slot(m->g, v)))
         return NULL;
     EBB_TRY(key_of(m, &k, use, v));
-    if (same_key(&k, &o->keeper))
+    if (same_key(&k, &o->keeper) || is_untold(m->g, &k, v) ||
+        (o->untold && o->score < OWN && !k.constant))
         return NULL;
     if (k.source.i != 0 && k.source.i < m->source_count)
         copy = m->copies[k.source.i];
@@ -299,63 +365,14 @@ static ebb_status each_use(parting *m, ebb_status (*visit)(parting *, ebb_use, e
     EBB_EACH_NODE(g, n) {
         for (uint32_t slot = 0; slot < ebb_node_of(g, n)->in_count; slot++) {
             ebb_value v = ebb_in(g, n, slot);
-            if (v.i < m->value_count && may_be_merged(g, v))
+            if (v.i < m->value_count && ebb_may_be_merged(g, v))
                 EBB_TRY(visit(m, (ebb_use){n, slot}, v));
         }
     }
     return NULL;
 }
 
-/* ---- Identity nodes of the TorchScript exporter ---- */
-
-/* "/net/bend/PRelu" and "/net/bend_1/PRelu": a module that is called again. */
-static bool is_called_again(const char *first, const char *again)
-{
-    while (*first != '\0' && *first == *again)
-        first++, again++;
-    const size_t digits = *again == '_' ? strspn(again + 1, "0123456789") : 0;
-    return *first == '/' && digits > 0 && strcmp(first, again + 1 + digits) == 0;
-}
-
-/* Whether an Identity stands between what folding made, for two calls of one module, of its parameter. */
-static bool is_one_parameter(const ebb_graph *g, ebb_value x, ebb_value y)
-{
-    const ebb_value_info *a = ebb_value_of(g, x), *b = ebb_value_of(g, y);
-    for (size_t i = 0; i < a->use_count; i++)
-        for (size_t k = 0; k < b->use_count; k++)
-            if (is_called_again(ebb_text(g, ebb_node_of(g, a->uses[i].node)->name),
-                                ebb_text(g, ebb_node_of(g, b->uses[k].node)->name)))
-                return ebb_name_is_anonymous(ebb_value_name(g, x));
-    return false;
-}
-
-/* Identity(b1.weight) -> b2.weight: two parameters of a module that were equal. */
-static bool is_merged_name(const ebb_graph *g, ebb_node n)
-{
-    ebb_value x = ebb_in(g, n, 0), y = ebb_out(g, n, 0);
-    return ebb_node_of(g, n)->op == EBB_OP_IDENTITY && g->model->torchscript && y.i != 0 &&
-           may_be_merged(g, x) && ebb_tensor_is_uniform(ebb_value_of(g, x)->tensor) &&
-           (ebb_is_name_of_state(ebb_value_name(g, y)) ||
-            strncmp(ebb_value_name(g, y), "onnx::", 6) == 0) &&
-           !ebb_value_is_held(g, y) && !is_one_parameter(g, x, y);
-}
-
-static ebb_status part_names(ebb_graph *g)
-{
-    for (ebb_node n = ebb_first(g), next; n.i != 0; n = next) {
-        next = ebb_next(g, n);
-        if (!is_merged_name(g, n))
-            continue;
-        ebb_value x = ebb_in(g, n, 0), y = ebb_out(g, n, 0), copy;
-        const char *name = ebb_value_name(g, y);
-        EBB_TRY(ebb_initializer_copy(g, x, "merged", &copy));
-        EBB_TRY(ebb_value_replace(g, y, copy));
-        ebb_node_remove(g, n);
-        EBB_TRY(ebb_value_rename(g, copy, name));
-        EBB_TRY(mark(g, copy, EBB_MERGED_WITH, ebb_value_name(g, x)));
-    }
-    return NULL;
-}
+/* ---- all of it ---- */
 
 static void mark_unit_scales(ebb_graph *g)
 {
@@ -370,6 +387,16 @@ static void mark_unit_scales(ebb_graph *g)
     }
 }
 
+static ebb_status find_gone(parting *m)
+{
+    EBB_TRY(ebb_noted_losses_find(&m->losses, m->g, m->scratch));
+    m->gone = EBB_NEW(m->scratch, bool, m->losses.all_count + 1);
+    EBB_GOT(m->gone);
+    for (size_t i = 0; i < m->losses.all_count; i++)
+        m->gone[i] = ebb_value_find(m->g, m->losses.all[i].name).i == 0;
+    return NULL;
+}
+
 ebb_status ebb_merged_part(ebb_graph *g, ebb_arena *scratch)
 {
     parting m = {.g = g, .scratch = scratch};
@@ -377,8 +404,9 @@ ebb_status ebb_merged_part(ebb_graph *g, ebb_arena *scratch)
         return NULL; // a step: what its states are was decided before
     EBB_TRY(ebb_zeros_drop(g));
     EBB_TRY(ebb_detached_restore(g, scratch));
-    EBB_TRY(part_names(g));
+    EBB_TRY(ebb_merged_names_part(g));
     mark_unit_scales(g);
+    EBB_TRY(find_gone(&m));
     m.value_count = g->value_count;
     m.list = EBB_NEW(scratch, merged, m.value_count);
     EBB_GOT(m.list);

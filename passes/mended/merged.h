@@ -15,5 +15,8 @@ ebb_status ebb_merged_part(ebb_graph *g, ebb_arena *scratch);
  * is in a skeleton. */
 ebb_status ebb_initializer_copy(ebb_graph *g, ebb_value from, const char *name, ebb_value *copy);
 
+/* A float initializer that is a parameter, or a statistic, or may be one. */
+bool ebb_may_be_merged(const ebb_graph *g, ebb_value v);
+
 /* Whether a parameter is used here as the scale or bias of one operator. */
 bool ebb_is_own_slot(const ebb_graph *g, ebb_use use);

@@ -243,6 +243,11 @@ static bool is_parameter(const ebb_noted_losses *l, const char *name, size_t len
     return false;
 }
 
+bool ebb_noted_is_parameter(const ebb_noted_losses *losses, const char *name)
+{
+    return is_parameter(losses, name, strlen(name));
+}
+
 bool ebb_noted_lists(const ebb_noted_losses *losses, const char *module)
 {
     const size_t length = strlen(module);
@@ -286,12 +291,17 @@ bool ebb_noted_is_within(const ebb_graph *g, const char *name)
     return false;
 }
 
-bool ebb_noted_is_gone(const ebb_noted_losses *losses, const ebb_graph *g, const char *source)
+const ebb_noted_loss *ebb_noted_parameter(const ebb_noted_losses *losses, const char *source)
 {
     const ebb_noted_loss key = {.source = source};
-    const ebb_noted_loss *p = losses->all_count == 0 ? NULL
-                                                     : bsearch(&key, losses->all, losses->all_count,
-                                                               sizeof *losses->all, by_source);
+    return losses->all_count == 0
+               ? NULL
+               : bsearch(&key, losses->all, losses->all_count, sizeof *losses->all, by_source);
+}
+
+bool ebb_noted_is_gone(const ebb_noted_losses *losses, const ebb_graph *g, const char *source)
+{
+    const ebb_noted_loss *p = ebb_noted_parameter(losses, source);
     return p == NULL || ebb_value_find(g, p->name).i == 0;
 }
 

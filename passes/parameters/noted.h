@@ -91,6 +91,10 @@ typedef enum ebb_noted_fold {
 ebb_noted_fold ebb_noted_fold_of(const ebb_noted_losses *losses, const ebb_graph *g, ebb_value v);
 /* Whether that note stands at one of the initializers, and has this name. */
 bool ebb_noted_is_within(const ebb_graph *g, const char *name);
+/* The parameter of this source, "p_fc_weight", lost or not; NULL: there is none. */
+const ebb_noted_loss *ebb_noted_parameter(const ebb_noted_losses *losses, const char *source);
+/* Whether the exporter lists a parameter of this name, "fc.weight". */
+bool ebb_noted_is_parameter(const ebb_noted_losses *losses, const char *name);
 /* Whether the file has no initializer of the name that this source, "p_fc_weight", had in the module. */
 bool ebb_noted_is_gone(const ebb_noted_losses *losses, const ebb_graph *g, const char *source);
 

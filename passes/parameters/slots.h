@@ -25,3 +25,8 @@ static inline ebb_slot ebb_use_of(const ebb_graph *g, ebb_use use)
 {
     return ebb_slot_of(ebb_node_of(g, use.node)->op, use.slot);
 }
+
+static inline bool ebb_op_is_recurrent(ebb_op op)
+{
+    return op == EBB_OP_LSTM || op == EBB_OP_GRU || op == EBB_OP_RNN;
+}

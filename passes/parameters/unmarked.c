@@ -112,11 +112,6 @@ static bool is_beside_product(const ebb_graph *g, ebb_node n)
            ebb_slot_of(op, 0) == EBB_SLOT_MOVED;
 }
 
-static bool is_recurrent(ebb_op op)
-{
-    return op == EBB_OP_LSTM || op == EBB_OP_GRU || op == EBB_OP_RNN;
-}
-
 static bool has_named_bias(const ebb_graph *g, ebb_node n)
 {
     const ebb_value y = ebb_out(g, n, 0), own = ebb_in(g, n, 2);
@@ -158,7 +153,7 @@ bool ebb_unmarked_is_layer(const ebb_unmarked_file *file, ebb_node n)
     const ebb_op op = ebb_node_of(g, n)->op;
     size_t low;
     const size_t path = module_of(file, n, &low);
-    if (path == 0 || is_recurrent(op) || has_named_bias(g, n))
+    if (path == 0 || ebb_op_is_recurrent(op) || has_named_bias(g, n))
         return true;
     for (; is_within(file, low, n, path); low++) {
         const ebb_node other = file->nodes[low].n;

@@ -71,6 +71,8 @@ static const char frozen_norm[] =
     "it stands beside running statistics that no batch norm reads, as a frozen one's buffers do";
 static const char scale_and_shift[] =
     "a scale and a shift without names, as a frozen batch norm has them, which holds no parameters";
+static const char maybe_tied[] =
+    "two layers had equal ones, and the file does not tell whether they are tied";
 static const char taken[] =
     "taken for parameters, as TorchScript files do not tell: --freeze what is a buffer";
 
@@ -274,6 +276,10 @@ ebb_status ebb_weight_judge(ebb_judge *j, ebb_value v, ebb_weight *weight)
     *weight = no_weight();
     if (kind == EBB_NOTED_OTHER)
         return NULL;
+    if (ebb_props_get(g, &ebb_value_of(g, v)->props, EBB_MAYBE_TIED) != NULL) {
+        *weight = (ebb_weight){.kind = EBB_DOUBTFUL_WEIGHT, .untold = true, .why = maybe_tied};
+        return NULL;
+    }
     if (kind == EBB_NOTED_PARAMETER && j->marked) {
         *weight = (ebb_weight){.kind = EBB_SURE_WEIGHT};
         if (ebb_is_table_of_sines(ebb_value_of(g, v)->tensor)) {

@@ -8,6 +8,9 @@
 /* Metadata of an initializer: the file held what was looked up in it (mended/looked_up.h). */
 #define EBB_LOOKED_UP "ebb.looked_up"
 
+/* Metadata of an initializer: it stands for the weights of two layers, and nothing tells whether they are tied. */
+#define EBB_MAYBE_TIED "ebb.maybe_tied"
+
 typedef struct ebb_judge {
     const ebb_graph *g;
     ebb_arena *scratch;

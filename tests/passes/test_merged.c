@@ -7,12 +7,14 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "exec/run/program.h"
 #include "passes/mended/merged.h"
 #include "passes/parameters/trainable.h"
+#include "passes/parameters/weights.h"
 #include "tests/text.h"
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20]>\n"
@@ -91,9 +93,9 @@ static void an_identity_with_the_name_of_a_parameter_is_one(void **state)
     assert_int_equal(ebb_value_of(m->graph, v)->producer.i, 0);
     assert_string_equal(ebb_props_get(m->graph, &ebb_value_of(m->graph, v)->props, EBB_MERGED_WITH),
                         "n1.weight");
-    // A weight with numbers of its own is one that is tied, and what has no name is no parameter.
-    assert_int_equal(ebb_producer_op(m->graph, ebb_value_find(m->graph, "g.weight")),
-                     EBB_OP_IDENTITY);
+    assert_string_equal(read_by(m, "g", 1),
+                        "g.weight"); // of a copied layer; what is tied has one name
+    // What has no name is no parameter.
     assert_int_equal(ebb_producer_op(m->graph, ebb_value_find(m->graph, "/Identity_output_0")),
                      EBB_OP_IDENTITY);
     ebb_model_free(m);
@@ -107,6 +109,57 @@ static void an_identity_of_another_exporter_says_nothing(void **state)
     assert_int_equal(ebb_producer_op(m->graph, ebb_value_find(m->graph, "n2.weight")),
                      EBB_OP_IDENTITY);
     ebb_model_free(m);
+}
+
+/* Folding made a tensor for each of two layers, equal ones, with these biases. */
+static ebb_model *folded(const char *biases, const char *identity, const char *second,
+                         const char *bias)
+{
+    char text[1024];
+    (void)snprintf(text, sizeof text,
+                   HEAD "g (float[2,2,2] x) => (float[2,2,2] z) <float[2,2] \"onnx::MatMul_9\" = "
+                        "{1,2,3,4}, %s> { \"onnx::MatMul_10\" = Identity (\"onnx::MatMul_9\") %s "
+                        "[\"/l.0/MatMul\"] a = MatMul (x, \"onnx::MatMul_9\") "
+                        "[\"/l.0/Add\"] b = Add (a, \"l.0.bias\") "
+                        "[\"%s/MatMul\"] c = MatMul (b, \"onnx::MatMul_10\") "
+                        "[\"%s/Add\"] z = Add (c, \"%s\") }",
+                   biases, identity, second, second, bias);
+    ebb_model *m = model_of(text);
+    m->torchscript = true;
+    part(m);
+    return m;
+}
+
+static bool is_marked(const ebb_model *m, const char *value, const char *key)
+{
+    ebb_value v = ebb_value_find(m->graph, value);
+    return ebb_props_get(m->graph, &ebb_value_of(m->graph, v)->props, key) != NULL;
+}
+
+static void what_was_folded_is_parted_where_all_else_of_the_layers_is_equal(void **state)
+{
+    (void)state;
+    static const char one[] = "float[2] \"l.0.bias\" = {5,6}",
+                      two[] = "float[2] \"l.0.bias\" = {5,6}, float[2] \"l.1.bias\" = {7,8}",
+                      zeros[] = "float[2] \"l.0.bias\" = {0,0}, float[2] \"l.1.bias\" = {0,0}";
+    static const struct {
+        const char *biases, *identity, *second, *bias;
+        bool apart, maybe;
+    } rows[] = {
+        {one, "\"l.1.bias\" = Identity (\"l.0.bias\")", "/l.1", "l.1.bias", true, false},
+        {two, "", "/l.1", "l.1.bias", false, false},   // another bias: the weight is tied
+        {one, "", "/l.1", "l.0.bias", false, false},   // the same bias: all of the layer is
+        {one, "", "/l.0_1", "l.0.bias", false, false}, // one layer that is called again
+        {zeros, "", "/l.1", "l.1.bias", false, true},  // nothing tells
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        ebb_model *m = folded(rows[i].biases, rows[i].identity, rows[i].second, rows[i].bias);
+        ebb_value v = ebb_value_find(m->graph, "onnx::MatMul_10");
+        assert_int_equal((ebb_value_of(m->graph, v)->flags & EBB_IS_INITIALIZER) != 0,
+                         rows[i].apart);
+        assert_int_equal(is_marked(m, "onnx::MatMul_9", EBB_MAYBE_TIED), rows[i].maybe);
+        ebb_model_free(m);
+    }
 }
 
 /* ---- calls that the dynamo exporter notes ---- */
@@ -168,6 +221,99 @@ static void one_parameter_of_two_calls_stays_one(void **state)
     part(m);
     assert_string_equal(read_by(m, "p2", 1), "val_3");
     ebb_model_free(m);
+}
+
+/* Two layers with equal numbers of their own, folded or not; `second`: what the second one's call reads. */
+static ebb_model *copied(const char *weight, const char *second)
+{
+    char text[600], call[200];
+    (void)snprintf(text, sizeof text,
+                   HEAD "g (float[2,2] x) => (float[2,2] z) <float[2,2] \"%s\" = {1,2,3,4}, "
+                        "float[2] \"l.0.bias\" = {5,6}> {"
+                        "[l0] a = MatMul (x, \"%s\") [b0] b = Add (a, \"l.0.bias\")"
+                        "[l1] c = MatMul (b, \"%s\") [b1] z = Add (c, \"l.0.bias\") }",
+                   weight, weight, weight);
+    ebb_model *m = model_of(text);
+    good(ebb_props_set(m->graph, &m->graph->props,
+                       "pkg.torch.export.ExportedProgram.graph_signature",
+                       "# inputs\np_l_0_weight: PARAMETER target='l.0.weight'\n"
+                       "p_l_0_bias: PARAMETER target='l.0.bias'\n"
+                       "p_l_1_weight: PARAMETER target='l.1.weight'\n"
+                       "p_l_1_bias: PARAMETER target='l.1.bias'\n"));
+    if (strcmp(weight, "l.0.weight") == 0)
+        mark(m, weight, "PARAMETER", "p_l_0_weight");
+    else
+        good(ebb_props_set(m->graph,
+                           &ebb_value_of(m->graph, ebb_value_find(m->graph, weight))->props,
+                           "pkg.onnxscript.optimizer.folded_from", "['l.0.weight']"));
+    mark(m, "l.0.bias", "PARAMETER", "p_l_0_bias");
+    (void)snprintf(call, sizeof call,
+                   "%%b : call_function[target=aten.linear.default](args = (%%a, %s), kwargs = {})",
+                   second);
+    for (int bias = 0; bias < 2; bias++) {
+        note(m, bias ? "b0" : "l0",
+             "%a : call_function[target=aten.linear.default](args = (%x, %p_l_0_weight, "
+             "%p_l_0_bias), kwargs = {})",
+             "['', 'l.0', 'linear']");
+        note(m, bias ? "b1" : "l1", call, "['', 'l.1', 'linear_1']");
+    }
+    part(m);
+    return m;
+}
+
+static void layers_that_were_copied_are_apart_and_tied_ones_are_not(void **state)
+{
+    (void)state;
+    static const char *const weights[] = {"l.0.weight", "val_0"};
+    static const struct {
+        const char *second, *weight, *bias;
+    } rows[] = {
+        {"%p_l_1_weight, %p_l_1_bias", "l.1.weight", "l.1.bias"},
+        {"%p_l_0_weight, %p_l_1_bias", NULL, "l.1.bias"},
+        {"%p_l_0_weight, %p_l_0_bias", NULL, "l.0.bias"},
+    };
+    for (size_t w = 0; w < 2; w++)
+        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+            ebb_model *m = copied(weights[w], rows[i].second);
+            assert_string_equal(read_by(m, "l0", 1), weights[w]);
+            assert_string_equal(read_by(m, "b0", 1), "l.0.bias");
+            assert_string_equal(read_by(m, "l1", 1),
+                                rows[i].weight != NULL ? rows[i].weight : weights[w]);
+            assert_string_equal(read_by(m, "b1", 1), rows[i].bias);
+            size_t count = m->graph->initializer_count;
+            part(m); // there is nothing left
+            assert_int_equal(m->graph->initializer_count, count);
+            ebb_model_free(m);
+        }
+}
+
+/* Two networks of one input, one a copy of the other, whose layers became one: the reader's note tells. */
+static void a_layer_that_stands_for_a_copy_too_is_doubtful(void **state)
+{
+    (void)state;
+    static const char *const reads[] = {"%linear_1", "%linear"};
+    for (int i = 0; i < 2; i++) {
+        char call[120];
+        ebb_model *m =
+            model_of(HEAD "g (float[2,2] x) => (float[2,2] z) <float[2,2] \"a.weight\" = "
+                          "{1,2,3,4}> { [l] y = MatMul (x, \"a.weight\") [s] z = Add "
+                          "(y, y) }");
+        good(ebb_props_set(m->graph, &m->graph->props,
+                           "pkg.torch.export.ExportedProgram.graph_signature",
+                           "# inputs\np_a_weight: PARAMETER target='a.weight'\n"
+                           "p_b_weight: PARAMETER target='b.weight'\n"));
+        mark(m, "a.weight", "PARAMETER", "p_a_weight");
+        note(m, "l",
+             "%linear : call_function[target=linear](args = (%x, %p_a_weight), kwargs = {})",
+             "['', 'a', 'linear']");
+        (void)snprintf(call, sizeof call,
+                       "%%add : call_function[target=add](args = (%%linear, %s), kwargs = {})",
+                       reads[i]);
+        note(m, "s", call, "['', 'add']");
+        part(m);
+        assert_int_equal(is_marked(m, "a.weight", EBB_MAYBE_TIED), i == 0);
+        ebb_model_free(m);
+    }
 }
 
 static void the_unit_scales_of_group_norms_are_no_parameters(void **state)
@@ -278,9 +424,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_identity_with_the_name_of_a_parameter_is_one),
+        cmocka_unit_test(what_was_folded_is_parted_where_all_else_of_the_layers_is_equal),
+        cmocka_unit_test(layers_that_were_copied_are_apart_and_tied_ones_are_not),
         cmocka_unit_test(an_identity_of_another_exporter_says_nothing),
         cmocka_unit_test(parameters_that_were_merged_get_their_names_back),
         cmocka_unit_test(one_parameter_of_two_calls_stays_one),
+        cmocka_unit_test(a_layer_that_stands_for_a_copy_too_is_doubtful),
         cmocka_unit_test(the_unit_scales_of_group_norms_are_no_parameters),
         cmocka_unit_test(a_weight_is_trained_and_a_statistic_counted_and_both_are_saved),
         cmocka_unit_test(running_out_of_memory_anywhere_is_an_error_and_no_crash),

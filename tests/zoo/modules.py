@@ -3,6 +3,7 @@
 Each has what an exporter may lose or a reader may take for something else: towers that are run twice, gates and
 temperatures of one number, tables and filters that are buffers, weights that are computed of parameters, tied ones.
 """
+import copy
 import math
 import pathlib
 import sys
@@ -560,3 +561,27 @@ class Queries(nn.Module):
         q = self.queries.expand(x.shape[0], -1, -1)
         y = self.layer(q, x + self.places, tgt_mask=self.mask)
         return y + torch.tanh(self.gate) * self.look(y, x, x, need_weights=False)[0]
+
+
+# ---- layers that begin with equal weights: copied of one another, or tied ----
+
+
+@row("copied_layers", {"x": ("float", 6, 8)})
+class CopiedLayers(nn.Module):
+    """PyTorch's own encoder is made of copies; a recurrent layer and a filter are copied, a projection is tied."""
+
+    def __init__(self):
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True, norm_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 3, enable_nested_tensor=False)
+        self.first = nn.GRU(8, 8, batch_first=True)
+        self.second = copy.deepcopy(self.first)
+        self.filters = nn.ModuleList(copy.deepcopy(m) for m in [nn.Conv1d(8, 8, 3, padding=1)] * 2)
+        self.into, self.out = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.out.weight = self.into.weight
+
+    def forward(self, x):
+        y = self.second(self.first(self.encoder(self.into(x)))[0])[0].transpose(1, 2)
+        for conv in self.filters:
+            y = torch.tanh(conv(y))
+        return self.out(y.transpose(1, 2))

@@ -100,6 +100,11 @@ class Known:
         counts = numpy.bincount(self.owner[at], minlength=len(self.names))
         return [self.names[i] for i in numpy.flatnonzero(counts > max(1, telling.size // 1000))]
 
+    def untaken(self, n, taken):
+        """That parameter, or one with the same values that no other tensor was found to be made of."""
+        same = [m for m in self.parameters if m not in taken and self.values[m].tobytes() == self.values[n].tobytes()]
+        return n if n not in taken or not same else same[0]
+
     def scaled(self, t):
         """The parameter that it is a multiple of, one factor for each first or last index, or in all."""
         for n, p in self.parameters.items():
@@ -119,7 +124,6 @@ class Known:
                         return n
         return None
 
-
     def told(self, name, t, taken, constants):
         """What the tensor is. constants: bytes of what depends on no weight."""
         kind, of = self.same(name, t, taken) or (None, None)
@@ -133,7 +137,7 @@ class Known:
             kind, of = "repeated", [repeated]
         elif pieces:
             kind = "pieces" if any(self.parameters[n]["requires_grad"] for n in pieces) else "fixed"
-            of = pieces
+            of = [self.untaken(n, taken) for n in pieces]
         elif name in self.buffers:  # the trace of a module in training mode steps running statistics
             kind, of = "buffer", [name]
         elif multiple is not None:
