@@ -10,6 +10,7 @@
 #pragma once
 
 #include "tests/cuda/cuda.h"
+#include "tests/cuda/edges.h"
 
 static inline uint16_t half_of(ebb_dtype half, float v)
 {
@@ -47,8 +48,11 @@ static inline void narrow_operand(ebb_operand *to, const ebb_operand *from, ebb_
     make_operand(to, half, from->type.rank, from->type.dims);
     for (size_t e = 0; e < count_of(from); e++) {
         float *v = (float *)from->data + e;
-        ((uint16_t *)to->data)[e] = half_of(half, *v);
-        *v = (float)of_half(half, half_of(half, *v));
+        uint16_t *bits = (uint16_t *)to->data + e;
+        *bits = half_of(half, *v);
+        *v = (float)of_half(half, *bits);
+        if (isnan(*v) && e % 2 == 0) // of the lowest bit alone
+            *bits = half == EBB_F16 ? 0x7C01 : 0x7F81;
     }
 }
 
@@ -87,31 +91,67 @@ static inline void compare_halves(testing *t, const char *kernel, uint32_t wide,
     }
 }
 
-/* Numbers at which the conversions decide, by turns: one of the inputs so small that float16 has no
- * leading bit for it; all in steps of 1/64, so that sums lie in the middle between two halves; one of
- * the inputs so big that float16 ends, and infinite. */
-static inline void draw_edges(testing *t, uint32_t turn)
+/* How the drawn numbers are changed, so that conversions meet all at which they decide. */
+typedef enum change {
+    SMALL,  /* one of the inputs: float16 has no leading bit for its numbers */
+    FINE,   /* in steps of 1/64: sums of products lie in the middle between two halves */
+    COARSE, /* of 1/16: so do those of products of three */
+    BIG,    /* one of the inputs, so that float16 ends; in all of them some are infinite or NaN */
+    SPREAD, /* every exponent of float16, and edges.h's numbers within its range */
+    CHANGES
+} change;
+
+static inline float changed(change how, bool is_one, size_t e, float v)
 {
-    const uint32_t one = turn / 3 % t->call.input_count;
-    for (uint32_t i = 0; i < t->call.input_count; i++) {
-        const size_t count = t->in[i].type.dtype == EBB_F32 ? count_of(&t->in[i]) : 0;
+    const double edge = edges[e / 5 % EDGES];
+    if (how == FINE || how == COARSE)
+        return how == FINE ? rintf(v * 64) / 64 : rintf(v * 16) / 16;
+    if (how == SPREAD)
+        return e % 5 == 0 && fabs(edge) <= 65504 ? (float)edge : ldexpf(v, (int)(e * 7 % 38) - 22);
+    return !is_one ? v : how == SMALL ? v * 0x1p-14F : v * 0x1p13F;
+}
+
+/* rounds: in between, where a sum may end that comes back in float32: SPREAD is smaller then. */
+static inline void change_numbers(testing *t, float *const drawn[16], change how, uint32_t one,
+                                  bool rounds)
+{
+    const float size = how == SPREAD && rounds ? 0x1p-10F : 1;
+    for (uint32_t i = 0, seen = 0; i < t->call.input_count; i++) {
+        const size_t count = drawn[i] == NULL ? 0 : count_of(&t->in[i]), apart = count / 17 | 1;
+        const bool is_one = drawn[i] != NULL && seen++ == one;
         float *v = t->in[i].data;
         for (size_t e = 0; e < count; e++)
-            v[e] = turn % 3 == 1 ? rintf(v[e] * 64) / 64
-                   : i != one    ? v[e]
-                   : turn % 3    ? v[e] * 0x1p13F
-                                 : v[e] * 0x1p-14F;
-        if (count > 4 && i == one && turn % 3 == 2)
-            v[count - 1] = INFINITY;
+            v[e] = size * changed(how, is_one, e, drawn[i][e]);
+        for (size_t k = 0; how == BIG && count > 4 && k < 16 && k < (count + 7) / 8; k++)
+            v[count - 1 - k * apart] = (k + k / 8) % 2 ? NAN : INFINITY;
     }
 }
 
+/* Calls that are small in all those ways; the others, and where each access is watched, by turns. */
 static inline void compare_drawn(testing *t, const char *kernel, uint32_t wide, double tolerance)
 {
     static uint32_t turn;
+    float *drawn[16] = {NULL};
+    uint32_t floats = 0;
+    size_t elements = getenv("EBB_TEST_SKEW") != NULL ? 2000 : 0;
     compare_halves(t, kernel, wide, tolerance);
-    draw_edges(t, turn++);
-    compare_halves(t, kernel, wide, tolerance);
+    for (uint32_t i = 0; i < t->call.input_count; i++) {
+        elements += t->in[i].data == NULL ? 0 : count_of(&t->in[i]);
+        if (t->in[i].type.dtype != EBB_F32)
+            continue;
+        floats++;
+        drawn[i] = malloc(t->in[i].bytes + 1);
+        assert_non_null(drawn[i]);
+        memcpy(drawn[i], t->in[i].data, t->in[i].bytes);
+    }
+    for (change how = SMALL; how < CHANGES && floats > 0; how++)
+        if (elements < 2000 || how == turn % CHANGES) {
+            change_numbers(t, drawn, how, (turn + turn / CHANGES + how) % floats, tolerance > 0);
+            compare_halves(t, kernel, wide, tolerance);
+        }
+    turn++;
+    for (uint32_t i = 0; i < t->call.input_count; i++)
+        free(drawn[i]);
 }
 
 static inline void agrees_in_halves(testing *t, const char *kernel)

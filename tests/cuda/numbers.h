@@ -1,6 +1,7 @@
 /* numbers.h: operands of any dtype for calls of pointwise kernels, and what is near what.
  *
  *     put_numbers(&t, EBB_F16, 2, dims, -3, 3);       random, and at times 0, infinite, NaN, at an end of range
+ *     put_edges(&t, EBB_F16, n, 1);                   all of edges.h
  *     same_as(&t, "cuda.exp", "plain.exp");           within what bounds.def states; integers, bools
  *                                                     and NaN exactly; in both orders
  *     same_as_float32(&t, "cuda.exp");                16 bits: the float32 kernel's, rounded
@@ -8,6 +9,7 @@
 #pragma once
 
 #include "tests/cuda/cuda.h"
+#include "tests/cuda/edges.h"
 
 #include "kernels/nested/widen.h"
 
@@ -42,10 +44,6 @@ static inline void put_real(ebb_operand *o, size_t i, double v)
 static inline ebb_operand *put_numbers(testing *t, ebb_dtype dtype, int rank, const int64_t *dims,
                                        double low, double high)
 {
-    static const double odd[] = {0.0, -0.0, INFINITY, -INFINITY, NAN, 1.0, -1.0, 0.5,
-                                 /* of float16: without a leading bit, the largest; of others */
-                                 0x1p-20, -0x1.8p-24, 0x1.8p-15, 65504.0, -65504.0, 0x1p-130,
-                                 0x1.8p127, -0x1.FEp127};
     ebb_operand *o = &t->in[t->call.input_count++];
     make_operand(o, dtype, rank, dims);
     size_t size = ebb_dtype_bits(dtype) / 8;
@@ -53,7 +51,7 @@ static inline ebb_operand *put_numbers(testing *t, ebb_dtype dtype, int rank, co
         double v = low + (high - low) * (draw(t) + 1) / 2;
         if (is_real(o)) {
             bool is_odd = draw(t) > 0.8;
-            put_real(o, i, is_odd ? odd[(size_t)((draw(t) + 1) * 8)] : v);
+            put_real(o, i, is_odd ? edges[(size_t)((draw(t) + 1) / 2 * EDGES)] : v);
             continue;
         }
         int64_t whole = (int64_t)v;
@@ -61,6 +59,19 @@ static inline ebb_operand *put_numbers(testing *t, ebb_dtype dtype, int rank, co
             whole = draw(t) > 0;
         memcpy((char *)o->data + i * size, &whole, size);
     }
+    return o;
+}
+
+/* Edges by turns, each of them `run` times: of an operand with run 1 and one with run EDGES, ALL_PAIRS
+ * elements are each pair at each place of a pack of eight. */
+enum { ALL_PAIRS = 8 * EDGES * EDGES };
+
+static inline ebb_operand *put_edges(testing *t, ebb_dtype dtype, int64_t n, size_t run)
+{
+    ebb_operand *o = &t->in[t->call.input_count++];
+    make_operand(o, dtype, 1, &n);
+    for (size_t i = 0; i < count_of(o); i++)
+        put_real(o, i, edges[i / run % EDGES]);
     return o;
 }
 
@@ -79,6 +90,12 @@ static inline double last_place(const ebb_operand *o)
                                       : 0x1p-7;
 }
 
+/* Numbers below it have no leading bit, so that their last place stays what its last place is. */
+static inline double least_normal(const ebb_operand *o)
+{
+    return o->type.dtype == EBB_F64 ? 0x1p-1022 : o->type.dtype == EBB_F16 ? 0x1p-14 : 0x1p-126;
+}
+
 /* `least`: below it the error is absolute. */
 static inline void check_near(const ebb_operand *got, const void *expected, double places,
                               double least, const char *what)
@@ -86,6 +103,7 @@ static inline void check_near(const ebb_operand *got, const void *expected, doub
     double worst = 0;
     ebb_operand e = *got;
     e.data = (void *)(uintptr_t)expected;
+    least = fmax(least, least_normal(got));
     for (size_t i = 0; i < count_of(got); i++) {
         if (!is_real(got)) {
             size_t size = ebb_dtype_bits((ebb_dtype)got->type.dtype) / 8;

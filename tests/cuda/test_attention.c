@@ -168,42 +168,6 @@ static void tiles_agree_with_rows(void **state)
     }
 }
 
-/* A call in a half: all operands but the statistics, which stay float32. */
-static void check_half(testing *t, ebb_dtype half)
-{
-    const bool grad = t->call.in[0].type.dtype == EBB_F32 && t->call.input_count > 6;
-    testing h = *t;
-    h.call.in = h.in;
-    h.call.out = h.out;
-    h.call.attrs.list = h.attr;
-    for (uint32_t i = 0; i < t->call.input_count; i++) {
-        const ebb_operand *from = &t->in[i];
-        if (from->type.dtype != EBB_F32 || (grad && (i == 6 || i == 7)))
-            continue;
-        make_operand(&h.in[i], half, from->type.rank, from->type.dims);
-        for (size_t e = 0; e < count_of(from); e++) {
-            float *v = (float *)from->data + e;
-            ((uint16_t *)h.in[i].data)[e] = half_of(half, *v);
-            *v = (float)of_half(half, half_of(half, *v));
-        }
-    }
-    for (uint32_t o = 0; o < t->call.output_count; o++)
-        make_operand(&h.out[o], grad || o == 0 ? half : EBB_F32, t->out[o].type.rank,
-                     t->out[o].type.dims);
-    run_with(t, named(t, true));
-    run_with(&h, named(t, true));
-    for (uint32_t o = 0; o < t->call.output_count; o++) {
-        if (grad || o == 0)
-            same_halves(&h.out[o], &t->out[o], 0, named(t, true));
-        else
-            assert_memory_equal(h.out[o].data, t->out[o].data, t->out[o].bytes);
-        unguard(h.out[o].data);
-    }
-    for (uint32_t i = 0; i < t->call.input_count; i++)
-        if (h.in[i].data != t->in[i].data)
-            unguard(h.in[i].data);
-}
-
 static void halves_are_float32_rounded_once(void **state)
 {
     (void)state;
@@ -213,12 +177,11 @@ static void halves_are_float32_rounded_once(void **state)
         if (problems[i].s * problems[i].t > 5000)
             continue;
         put_forward(&t, &p, EBB_F32);
-        check_half(&t, EBB_BF16);
-        check_half(&t, EBB_F16);
+        run_with(&t, named(&t, true));
         put_backward(&g, &p, &t, 7);
         put_result(&g, &p, &t, (giving)(i % 4));
-        check_half(&g, EBB_F16);
-        check_half(&g, EBB_BF16);
+        agrees_mixed(&t, named(&t, true), 0x60000); // statistics stay float32
+        agrees_mixed(&g, named(&g, true), 0xC0);
         end(&g);
         end(&t);
     }
@@ -264,6 +227,55 @@ static void a_gradient_may_be_written_over_an_input(void **state)
         }
 }
 
+/* Masks that differ along each of three axes of heads. */
+static void put_three_axes(testing *t, ebb_op op, ebb_dtype dtype, const testing *forward)
+{
+    static const int64_t turned[] = {0, 1, 2, 4, 3}, row[] = {2, 2, 2, 3, 1};
+    begin(t, op);
+    put_ints(t, "k_perm", 5, turned);
+    put_float(t, "scale", 0.7);
+    put_float(t, "fill", -(double)INFINITY);
+    if (forward != NULL)
+        put_in(t, dtype, 5, D(2, 2, 2, 3, 6));
+    t->draws = 1;
+    put_in(t, dtype, 5, D(2, 2, 2, 3, 4));
+    put_in(t, dtype, 5, D(2, 2, 2, 5, 4));
+    put_in(t, dtype, 5, D(2, 2, 2, 5, 6));
+    ebb_operand *keep = &t->in[t->call.input_count++];
+    make_operand(keep, EBB_BOOL, 5, D(2, 2, 2, 1, 5));
+    for (size_t i = 0; i < count_of(keep); i++)
+        ((uint8_t *)keep->data)[i] = i % 5 == 0 || draw(t) > 0;
+    put_in(t, dtype, 5, D(2, 2, 2, 3, 1));
+    for (int o = 0; o < 3; o++)
+        if (forward == NULL)
+            put_out(t, dtype, 5, o == 0 ? D(2, 2, 2, 3, 6) : row);
+        else
+            put_out(t, dtype, 5, t->in[1 + o].type.dims);
+    for (int o = 1; o < 3 && forward != NULL; o++) {
+        ebb_operand *statistic = put_in(t, dtype, 5, row);
+        memcpy(statistic->data, forward->out[o].data, statistic->bytes);
+    }
+}
+
+static void heads_may_lie_along_three_axes(void **state)
+{
+    (void)state;
+    for (int wide = 0; wide < 2; wide++) {
+        const ebb_dtype dtype = wide ? EBB_F64 : EBB_F32;
+        testing t, g;
+        put_three_axes(&t, EBB_OP_EBB_ATTENTION, dtype, NULL);
+        agrees(&t, named(&t, true), named(&t, false));
+        put_three_axes(&g, EBB_OP_EBB_ATTENTION_GRAD, dtype, &t);
+        agrees(&g, named(&g, true), named(&g, false));
+        if (!wide) {
+            agrees_mixed(&t, named(&t, true), 0x60000);
+            agrees_mixed(&g, named(&g, true), 0xC0);
+        }
+        end(&g);
+        end(&t);
+    }
+}
+
 int main(void)
 {
     with_cuda();
@@ -272,6 +284,7 @@ int main(void)
         cmocka_unit_test(halves_are_float32_rounded_once),
         cmocka_unit_test(a_row_that_sees_no_key_is_no_number),
         cmocka_unit_test(a_gradient_may_be_written_over_an_input),
+        cmocka_unit_test(heads_may_lie_along_three_axes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,7 +12,7 @@ enum { DTYPES = sizeof dtypes / sizeof dtypes[0] };
 /* Numbers at which rounding or range decides: those at the end lie between two of float8, float16 and
  * float32, of which one is even, and just beyond. */
 // clang-format off
-static const double edges[] = {
+static const double decisive[] = {
     0.0, -0.0, 0.5, -0.5, 1.5, 2.5, -1.0, 127.5, 128.0,
     -129.0, 255.9, 256.0, 32767.5, 32768.0, 65504.0, 65519.9, 65520.0, 65536.0,
     0x1p31, -0x1p31, 0x1p32, 0x1p63, -0x1p63, 0x1p64, 1e30, -1e30, 0x1p-14,
@@ -20,9 +20,9 @@ static const double edges[] = {
     0x1.FFp15, 0x1.FFFFp15, 0x1.ffffp0, 0x1p-149, 0x1.1p0, 0x1.3p0, 0x1.2p0, 0x1.6p0, 0x1.002p0,
     0x1.006p0, 0x1.8p-24, 0x1.000001p0, 0x1.000003p0, 0x1.0020000000001p0, 0x1.0060000000001p0, 0x1.0100000000001p0};
 // clang-format on
-enum { EDGES = sizeof edges / sizeof edges[0] };
+enum { DECISIVE = sizeof decisive / sizeof decisive[0] };
 
-/* Edges, from the first on, beside random ones. */
+/* Decisive ones, from the first on, beside random ones. */
 static void fill(testing *t, ebb_operand *o, size_t first)
 {
     if (!is_real(o)) {
@@ -34,7 +34,8 @@ static void fill(testing *t, ebb_operand *o, size_t first)
     }
     for (size_t i = 0; i < count_of(o); i++) {
         bool edge = i % 3 == 0;
-        double v = edge ? edges[(first + i / 3) % EDGES] : ldexp(draw(t), (int)(draw(t) * 40));
+        double v =
+            edge ? decisive[(first + i / 3) % DECISIVE] : ldexp(draw(t), (int)(draw(t) * 40));
         put_real(o, i, i % 31 == 30 ? (double)NAN : v);
     }
 }
@@ -64,13 +65,13 @@ static void every_pair_of_types_is_cast_as_the_plain_kernel_casts(void **state)
                 check_cast(dtypes[from], dtypes[to], sizes[k / 2], 0, k % 2 != 0);
 }
 
-/* Fewer than eight, which go one by one: three edges in each. */
+/* Fewer than eight, which go one by one: three decisive ones in each. */
 static void what_fills_no_eight_is_cast_as_the_plain_kernel_casts(void **state)
 {
     (void)state;
     for (size_t from = 0; from < DTYPES; from++)
         for (size_t to = 0; to < DTYPES; to++)
-            for (size_t first = 0; first < (ebb_dtype_is_float(dtypes[from]) ? EDGES : 1);
+            for (size_t first = 0; first < (ebb_dtype_is_float(dtypes[from]) ? DECISIVE : 1);
                  first += 3)
                 check_cast(dtypes[from], dtypes[to], 7, first, false);
 }

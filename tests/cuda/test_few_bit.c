@@ -1,7 +1,7 @@
 /* test_few_bit.c: derivatives in a few levels, and from an activation's output and a bit. */
 #include "tests/cuda/numbers.h"
 
-static const int64_t sizes[] = {0, 1, 8, 13, 2053};
+static const int64_t sizes[] = {0, 1, 8, 13, 2053, ALL_PAIRS};
 enum { SIZES = sizeof sizes / sizeof sizes[0] };
 static const ebb_dtype dtypes[] = {EBB_F32, EBB_F64, EBB_F16, EBB_BF16};
 
@@ -65,17 +65,21 @@ static void wrong_sizes_are_declined(void **state)
     end(&t);
 }
 
-/* (dY, Y, bits); y down to below the minimum, and NaN. */
+/* (dY, Y, bits); y down to below the minimum, and NaN; ALL_PAIRS of them are those of edges.h. */
 static void put_output(testing *t, ebb_op op, ebb_dtype dtype, int64_t n)
 {
     begin(t, op);
     if (op == EBB_OP_QUICK_GELU_GRAD_FROM_OUTPUT)
         put_float(t, "alpha", 1.0);
-    put_numbers(t, dtype, 1, &n, -1, 1);
-    ebb_operand *y = put_numbers(t, dtype, 1, &n, -0.32, 5);
+    if (n == ALL_PAIRS)
+        put_edges(t, dtype, n, 1);
+    else
+        put_numbers(t, dtype, 1, &n, -1, 1);
+    ebb_operand *y =
+        n == ALL_PAIRS ? put_edges(t, dtype, n, EDGES) : put_numbers(t, dtype, 1, &n, -0.32, 5);
     put_bits(t, put_numbers(t, EBB_U8, 1, (int64_t[]){(n + 7) / 8}, 0, 1));
     put_out(t, dtype, 1, &n);
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n && n != ALL_PAIRS; i++)
         if (i % 3 == 0)
             put_real(y, (size_t)i, (draw(t) - 1) * 0.17);
 }

@@ -150,11 +150,11 @@ static void halves_are_those_of_float32_rounded(void **state)
 {
     (void)state;
     for (int k = 0; k < KINDS; k++)
-        for (int brain = 0; brain < 2; brain++) {
-            const ebb_dtype half = brain ? EBB_BF16 : EBB_F16;
+        for (int way = 0; way < 4; way++) {
+            const ebb_dtype half = way % 2 ? EBB_BF16 : EBB_F16;
             testing t;
             ebb_operand narrow[16], wide_out[8];
-            put_step(&t, (kind)k, &shapes[1], EBB_F32);
+            put_step(&t, (kind)k, &shapes[way / 2], EBB_F32); // of eight bits, of four
             for (uint32_t i = 2; i < t.call.input_count; i++) {
                 ebb_operand *x = &t.in[i];
                 if (x->type.dtype != EBB_F32)

@@ -375,10 +375,12 @@ static void the_first_k_are_those_of_plain(void **state)
     } cases[] = {
         {2, {2, 3, 40}, 5},   {1, {2, 70, 3}, 70}, {0, {9, 1, 2}, 1},
         {2, {1, 1, 900}, 33}, {2, {2, 2, 5}, 0},   {2, {0, 2, 5}, 3},
+        {2, {1, 1, 70}, 5},   {2, {1, 1, 70}, 8},  {2, {1, 1, 70}, 32}, // here all alike
     };
+    enum { CASES = sizeof cases / sizeof cases[0], ALIKE = 6 };
     static const ebb_dtype dtypes[] = {EBB_F32, EBB_F64, EBB_I32, EBB_I64, EBB_U64,
                                        EBB_U32, EBB_I16, EBB_U16, EBB_I8,  EBB_U8};
-    for (int i = 0; i < 6; i++)
+    for (int i = 0; i < CASES; i++)
         for (int d = 0; d < 10; d++)
             for (int how = 0; how < 4; how++) {
                 int64_t out[3] = {cases[i].dims[0], cases[i].dims[1], cases[i].dims[2]};
@@ -395,6 +397,8 @@ static void the_first_k_are_those_of_plain(void **state)
                     for (size_t e = 0; how / 2 == 0 && e < x->bytes; e++) // 0 to 3: many alike
                         ((uint8_t *)x->data)[e] &= e % size == 0 ? 3 : 0;
                 }
+                if (i >= ALIKE)
+                    memset(t.in[0].data, how / 2 ? 0xA7 : 0x27, t.in[0].bytes);
                 put_list(&t, 1, &cases[i].k);
                 put_out(&t, dtypes[d], 3, out);
                 put_out(&t, EBB_I64, 3, out);
@@ -403,12 +407,14 @@ static void the_first_k_are_those_of_plain(void **state)
             }
 }
 
-/* Every half is a float32, in the same order. */
+/* Every half is a float32, in the same order: the largest or smallest, of all bits or many alike, few
+ * or most of them, so that the last one is above 0 or below. */
 static void the_first_k_halves_are_those_of_float32(void **state)
 {
     (void)state;
-    for (int way = 0; way < 8; way++) { // largest or smallest; of all bits, or many alike
+    for (int way = 0; way < 16; way++) {
         const bool brain = way % 2;
+        const int64_t k = way / 8 ? 280 : 20;
         testing t, wide;
         begin(&t, EBB_OP_TOP_K);
         begin(&wide, EBB_OP_TOP_K);
@@ -416,22 +422,22 @@ static void the_first_k_halves_are_those_of_float32(void **state)
         put_int(&wide, "largest", way / 2 % 2);
         uint16_t *x = put_raw(&t, brain ? EBB_BF16 : EBB_F16, 2, DIMS(3, 300))->data;
         float *v = put_raw(&wide, EBB_F32, 2, DIMS(3, 300))->data;
-        for (int i = 0; way / 4 && i < 900; i++)
+        for (int i = 0; way / 4 % 2 && i < 900; i++)
             x[i] &= 0xB000;
         for (int i = 0; i < 900; i++)
             v[i] = brain ? ebb_from_bf16((ebb_bf16){x[i]}) : ebb_from_f16((ebb_f16){x[i]});
-        put_list(&t, 1, DIMS(20));
-        put_list(&wide, 1, DIMS(20));
-        put_out(&t, brain ? EBB_BF16 : EBB_F16, 2, DIMS(3, 20));
-        put_out(&wide, EBB_F32, 2, DIMS(3, 20));
-        put_out(&t, EBB_I64, 2, DIMS(3, 20));
-        put_out(&wide, EBB_I64, 2, DIMS(3, 20));
+        put_list(&t, 1, DIMS(k));
+        put_list(&wide, 1, DIMS(k));
+        put_out(&t, brain ? EBB_BF16 : EBB_F16, 2, DIMS(3, k));
+        put_out(&wide, EBB_F32, 2, DIMS(3, k));
+        put_out(&t, EBB_I64, 2, DIMS(3, k));
+        put_out(&wide, EBB_I64, 2, DIMS(3, k));
         run_with(&wide, "plain.top_k");
         run_with(&t, "cuda.top_k");
         const int64_t *at = t.out[1].data;
         assert_memory_equal(at, wide.out[1].data, t.out[1].bytes);
-        for (int i = 0; i < 60; i++)
-            assert_int_equal(((uint16_t *)t.out[0].data)[i], x[i / 20 * 300 + at[i]]);
+        for (int64_t i = 0; i < 3 * k; i++)
+            assert_int_equal(((uint16_t *)t.out[0].data)[i], x[i / k * 300 + at[i]]);
         end(&t);
         end(&wide);
     }

@@ -85,6 +85,19 @@ static void floats_of_16_bits_are_those_of_32_rounded(void **state)
     (void)state;
     each_number(EBB_F16);
     each_number(EBB_BF16);
+    for (size_t k = 0; k < sizeof numbers / sizeof numbers[0]; k++)
+        for (int brain = 0; brain < 2; brain++) {
+            const ebb_dtype half = brain ? EBB_BF16 : EBB_F16;
+            char name[40];
+            testing t;
+            (void)snprintf(name, sizeof name, "cuda.%s", numbers[k].name);
+            begin(&t, numbers[k].op);
+            put_edges(&t, half, ALL_PAIRS, 1);
+            put_edges(&t, half, ALL_PAIRS, EDGES);
+            put_out(&t, numbers[k].flag ? EBB_BOOL : half, 1, DIMS(ALL_PAIRS));
+            same_as_float32(&t, name);
+            end(&t);
+        }
 }
 
 static const ebb_dtype integers[] = {EBB_I8, EBB_I16, EBB_I32, EBB_I64,

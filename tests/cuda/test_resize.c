@@ -155,11 +155,33 @@ static void what_the_run_brings_is_read_on_the_device(void **state)
         }
 }
 
+static const char *const policies[] = {"not_larger", "not_smaller"};
+
+/* Of five axes the last says how large the picture may be. */
+static void every_axis_has_its_say_in_the_run(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 2; way++) {
+        testing t;
+        begin(&t, EBB_OP_RESIZE);
+        put_string(&t, "mode", "nearest");
+        put_string(&t, "keep_aspect_ratio_policy", policies[way]);
+        put_in(&t, EBB_F32, 5, D(2, 2, 2, 2, 4));
+        put_absent(&t);
+        put_absent(&t);
+        ebb_operand *s = put_in(&t, EBB_I64, 1, D(5));
+        for (size_t d = 0; d < 5; d++)
+            set_value(s, d, d < 4 ? 4 : way ? 12 : 4);
+        put_out(&t, EBB_F32, 5, way ? D(6, 6, 6, 6, 12) : D(2, 2, 2, 2, 4));
+        agrees(&t, "cuda.resize", "plain.resize");
+        end(&t);
+    }
+}
+
 /* One axis by its scale of the run; sizes that keep the picture's proportions. */
 static void axes_and_policies_hold_in_the_run(void **state)
 {
     (void)state;
-    static const char *const policies[] = {"not_larger", "not_smaller"};
     for (int way = 0; way < 3; way++) {
         const int64_t axes[2] = {-1, 2};
         testing t;
@@ -245,6 +267,7 @@ int main(void)
         cmocka_unit_test(the_oldest_takes_its_scales_from_an_attribute),
         cmocka_unit_test(what_the_run_brings_is_read_on_the_device),
         cmocka_unit_test(axes_and_policies_hold_in_the_run),
+        cmocka_unit_test(every_axis_has_its_say_in_the_run),
         cmocka_unit_test(a_scale_of_the_run_that_fits_no_shape_is_a_fault),
         cmocka_unit_test(a_scale_that_fits_no_shape_is_an_error),
     };

@@ -107,8 +107,13 @@ static void put_letter(testing *t, char letter)
 static void make(testing *t, const operator_ *op, ebb_dtype dtype, int64_t n, bool gradient)
 {
     begin(t, op->op);
-    if (gradient)
-        put_numbers(t, dtype, 1, &n, -1, 1);
+    if (gradient) {
+        ebb_operand *dy = put_numbers(t, dtype, 1, &n, -1, 1);
+        /* Bounds near 0 are of a dy of 1 at most. */
+        for (size_t i = 0; !is_narrow(dy) && i < count_of(dy); i++)
+            if (isfinite(value_of(dy, i)) && fabs(value_of(dy, i)) > 1)
+                set_value(dy, i, copysign(1, value_of(dy, i)));
+    }
     put_numbers(t, dtype, 1, &n, op->low, op->high);
     put_out(t, op->flag ? EBB_BOOL : dtype, 1, &n);
     for (const char *a = op->attributes; *a != 0; a++)

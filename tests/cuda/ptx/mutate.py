@@ -78,13 +78,14 @@ def changes(text, at):
 
 
 def source_of(text, at):
-    """The file and the line that an instruction comes from."""
+    """The file and the line that an instruction comes from, and those that they are inlined at."""
     files = dict(m.groups() for m in (re.match(r'\s*\.file\s+(\d+)\s+"([^"]*)"', line) for line in text) if m)
     for line in reversed(text[:at]):
-        found = re.match(r"\s*\.loc\s+(\d+)\s+(\d+)", line)
+        found = re.match(r"\s*\.loc\s+(\d+)\s+(\d+)(?:.*inlined_at (\d+) (\d+))?", line)
         if found and found[2] != "0":
-            return f"{pathlib.Path(files.get(found[1], '?')).name}:{found[2]}"
-    return "?"
+            named = [f"{pathlib.Path(files.get(file, '?')).name}:{n}" for file, n in (found.groups()[:2], found.groups()[2:]) if n]
+            return named[0], named[-1]
+    return "?", "?"
 
 
 class Case(typing.NamedTuple):
@@ -205,18 +206,20 @@ def main():
 
     def one(mutant):
         text = texts[mutant.source]
-        place = f"{source_of(text, mutant.at)}: {mutant.how}: {text[mutant.at].split('//')[0].strip()}"
-        key = f"{mutant.source}.ptx:{mutant.at + 1}: {place}"
+        line, at = source_of(text, mutant.at)
+        change = f"{mutant.how}: {' '.join(text[mutant.at].split('//')[0].split())}"
+        places = f"{line}: {change}", f"{line} in {at}: {change}"
+        key = f"{mutant.source}.ptx:{mutant.at + 1}: {places[1]}"
         if key not in became:
             became[key] = told(build, folder, text, cases, mutant)
             with ends.open("a") as file:
                 file.write(f"{key}\t{became[key]}\n")
-        return place, key
+        return places, key
 
     known = [line.split("  ")[0] for line in (HERE / "survivors.txt").read_text().splitlines() if line[:1] not in ("", "#", " ")]
     survived, unknown = 0, 0
-    for place, key in pool.map(one, drawn):
-        is_new = became[key] == "nobody" and not any(place.startswith(k) for k in known)
+    for places_of_it, key in pool.map(one, drawn):
+        is_new = became[key] == "nobody" and not any(place.startswith(k) for k in known for place in places_of_it)
         survived, unknown = survived + (became[key] == "nobody"), unknown + is_new
         says = "SURVIVES, nobody knows why" if is_new else "survives as known" if became[key] == "nobody" else f"told by {became[key]}"
         print(f"{key}: {says}", flush=True)
