@@ -2,7 +2,7 @@
 """Places: what a disk, or the host's memory, does for the steps of three full-size models.
 
     bench/places.py --models DIR [--ebb build/release/ebb] [--only resnet50,bert_base,gpt2] [--what least,gpu,cpu]
-                    [--rounds 3] [--rows FILE...]
+                    [--batch N] [--rounds 3] [--rows FILE...]
 
 DIR holds NAME/ts.onnx, exports with a symbolic batch axis (weights may be missing). Of each step are said:
 
@@ -42,7 +42,8 @@ class Model:
         self.name, self.options, self.folder = name, options, folder
         batch, optimizer, loss = CASES[name]
         self.step = folder / f"{name}.onnx"
-        self.ebb("grad", pathlib.Path(options.models) / name / "ts.onnx", "-o", self.step, "--dim", f"batch={batch}",
+        self.ebb("grad", pathlib.Path(options.models) / name / "ts.onnx", "-o", self.step, "--dim",
+                 f"batch={options.batch or batch}",
                  "--loss", loss, "--optimizer", optimizer, "--pass", "release")
 
     def ebb(self, *arguments, fails=False):
@@ -157,6 +158,7 @@ def main():
     parser.add_argument("--ebb", default=ROOT / "build/release/ebb", type=pathlib.Path)
     parser.add_argument("--only", default=",".join(CASES))
     parser.add_argument("--what", default="least,gpu,cpu")
+    parser.add_argument("--batch", type=int, help="of each model, instead of its own")
     parser.add_argument("--rounds", default=3, type=int)
     parser.add_argument("--rows", nargs="+", help="files of lines that were written before: run nothing")
     options = parser.parse_args()
