@@ -9,11 +9,15 @@
  *   before   t = Expand(m)  p = Mul(dy, t)     t is kept, as large as dy
  *   after    p = Mul(dy, m)
  *
+ *   before   h = Cast(w)  y = MatMul(x, h)  dx = MatMul(dy, h)     h is kept beside the parameter w
+ *   after    h = Cast(w)  y = MatMul(x, h)  h' = Cast(w)  dx = MatMul(dy, h')
+ *
  * Exact: x > 0 is y > 0 for y = Relu(x); min < x < max is min < y < max for y = Clip(x), whose
  * gradient is zero at the bounds; LeakyRelu with a positive slope keeps the sign; Mul broadcasts m
- * as Expand did.
+ * as Expand did; a Cast of the same number is the same.
  *
- * Declines where neither of the two equal values is kept anyway.
+ * Declines where neither of the two equal values is kept anyway. A Cast is made again for one reader:
+ * several, as the parts of a batch are, would each pay for a pass over the parameter.
  */
 #include "passes/common.h"
 
@@ -80,6 +84,46 @@ static ebb_status read_before_expand(ebb_edit *e, ebb_node n)
     return NULL;
 }
 
+/* The one operand of the backward that reads v's bytes, of a node that computes by them; none: of no
+ * node, or of several. */
+static ebb_use only_reader_of_the_backward(const ebb_graph *g, ebb_value v)
+{
+    const ebb_value_info *info = ebb_value_of(g, v);
+    ebb_use only = {EBB_NO_NODE, 0};
+    for (size_t i = 0; i < info->use_count; i++) {
+        ebb_node n = info->uses[i].node;
+        if (!ebb_is_backward(g, n))
+            continue;
+        if (only.node.i != 0 || ebb_op_has(ebb_node_of(g, n)->op, EBB_VIEW) ||
+            ebb_op_has(ebb_node_of(g, n)->op, EBB_SHAPE_OF_0))
+            return (ebb_use){EBB_NO_NODE, 0};
+        only = info->uses[i];
+    }
+    return only;
+}
+
+/* n is a Cast of what stays anyway to less bytes. */
+static ebb_status cast_again(ebb_edit *e, const ebb_saves *s, ebb_node n)
+{
+    ebb_graph *g = e->g;
+    if (ebb_node_of(g, n)->op != EBB_OP_CAST || ebb_is_backward(g, n))
+        return NULL;
+    ebb_value from = ebb_in(g, n, 0), v = ebb_out(g, n, 0);
+    const ebb_use reader = only_reader_of_the_backward(g, v);
+    if (reader.node.i == 0 || (ebb_value_of(g, v)->flags & EBB_IS_CAPTURED) != 0 ||
+        s->kept[ebb_saves_root(s, v).i] || !s->kept[ebb_saves_root(s, from).i] ||
+        s->reads[ebb_saves_root(s, v).i] != 1)
+        return NULL;
+    ebb_found(e);
+    ebb_build b = ebb_edit_build(e, reader.node, EBB_BACKWARD);
+    b.name = ebb_value_name(g, v);
+    ebb_value again = ebb_emit_cast(&b, from, (ebb_dtype)ebb_value_of(g, v)->type->dtype);
+    EBB_TRY(b.status);
+    EBB_TRY(ebb_node_set_input(g, reader.node, reader.slot, again));
+    ebb_applied(e);
+    return NULL;
+}
+
 static ebb_status run(ebb_edit *e)
 {
     ebb_saves saves;
@@ -92,6 +136,8 @@ static ebb_status run(ebb_edit *e)
     EBB_EACH_NODE(e->g, n)
         if (ebb_is_backward(e->g, n))
             EBB_TRY(read_what_is_kept(e, &saves, n));
+    EBB_EACH_NODE(e->g, n)
+        EBB_TRY(cast_again(e, &saves, n));
     return NULL;
 }
 
