@@ -4,6 +4,7 @@
  * Bit i % 8 of byte i / 8 belongs to element i, the least significant bit first.
  */
 #include "kernels/call/misfit.h"
+#include "kernels/plain/halves.h"
 #include "kernels/plain/plain.h"
 
 #include <math.h>
@@ -62,14 +63,54 @@ static uint8_t pack_eight(const uint8_t *flag)
 DEFINE_PACKED(float)
 DEFINE_PACKED(double)
 
+/* ---- 16 bits: in float32, block by block, rounded once ---- */
+
+static void pack_half(uint8_t *bits, const uint16_t *y, ebb_dtype dtype, int64_t n, float low,
+                      float high)
+{
+    EBB_PARALLEL_FOR(n)
+    for (int64_t i = 0; i < n; i += BLOCK) {
+        float line[BLOCK];
+        const int64_t count = ebb_least(n - i, BLOCK);
+        ebb_widen_here(line, y + i, dtype, count);
+        pack_float(bits + i / 8, line, count, low, high);
+    }
+}
+
+static void mask_grad_half(uint16_t *dx, const uint16_t *dy, ebb_dtype dtype, const uint8_t *bits,
+                           int64_t n, float scale, float alpha)
+{
+    EBB_PARALLEL_FOR(n)
+    for (int64_t i = 0; i < n; i += BLOCK) {
+        float line[BLOCK];
+        const int64_t count = ebb_least(n - i, BLOCK);
+        ebb_widen_here(line, dy + i, dtype, count);
+        mask_grad_float(line, line, bits + i / 8, count, scale, alpha);
+        ebb_narrow_here(dx + i, line, dtype, count);
+    }
+}
+
+static const char *floats_or_halves(const ebb_call *c)
+{
+    if (c->input_count == 0 || !ebb_is_half((ebb_dtype)c->in[0].type.dtype))
+        return ebb_plain_floats(c);
+    EBB_ASK(ebb_call_any(c));
+    return ebb_call_one_float(c, c->in[0].type.dtype);
+}
+
+/* ---- calls ---- */
+
 /* (Y) {low = 0, high = +inf} -> uint8[ceil(n / 8)]. */
 static ebb_status run_pack_sign(const ebb_call *c)
 {
     double low = ebb_attr_float(&c->attrs, "low", 0.0);
     double high = ebb_attr_float(&c->attrs, "high", (double)INFINITY);
+    const ebb_dtype dtype = (ebb_dtype)c->in[0].type.dtype;
     int64_t n = ebb_elements(&c->in[0].type);
-    if (c->in[0].type.dtype == EBB_F64)
+    if (dtype == EBB_F64)
         pack_double(c->out[0].data, c->in[0].data, n, low, high);
+    else if (ebb_is_half(dtype))
+        pack_half(c->out[0].data, c->in[0].data, dtype, n, (float)low, (float)high);
     else
         pack_float(c->out[0].data, c->in[0].data, n, (float)low, (float)high);
     return NULL;
@@ -81,9 +122,13 @@ static ebb_status run_mask_grad(const ebb_call *c)
 {
     double scale = ebb_attr_float(&c->attrs, "scale", 1.0);
     double alpha = ebb_attr_float(&c->attrs, "alpha", 0.0);
+    const ebb_dtype dtype = (ebb_dtype)c->in[0].type.dtype;
     int64_t n = ebb_elements(&c->in[0].type);
-    if (c->in[0].type.dtype == EBB_F64)
+    if (dtype == EBB_F64)
         mask_grad_double(c->out[0].data, c->in[0].data, c->in[1].data, n, scale, alpha);
+    else if (ebb_is_half(dtype))
+        mask_grad_half(c->out[0].data, c->in[0].data, dtype, c->in[1].data, n, (float)scale,
+                       (float)alpha);
     else
         mask_grad_float(c->out[0].data, c->in[0].data, c->in[1].data, n, (float)scale,
                         (float)alpha);
@@ -128,8 +173,8 @@ static ebb_status run_unpack_bits(const ebb_call *c)
 
 // clang-format off
 const ebb_kernel ebb_plain_packed[] = {
-    {.name = "plain.pack_sign",   .op = EBB_OP_PACK_SIGN,   .dtypes = ebb_plain_floats, .fits = ebb_pack_sign_misfit, .run = run_pack_sign},
-    {.name = "plain.mask_grad",   .op = EBB_OP_MASK_GRAD,   .dtypes = ebb_plain_floats, .fits = ebb_pack_sign_misfit, .run = run_mask_grad},
+    {.name = "plain.pack_sign",   .op = EBB_OP_PACK_SIGN,   .dtypes = floats_or_halves, .fits = ebb_pack_sign_misfit, .run = run_pack_sign},
+    {.name = "plain.mask_grad",   .op = EBB_OP_MASK_GRAD,   .dtypes = floats_or_halves, .fits = ebb_pack_sign_misfit, .run = run_mask_grad},
     {.name = "plain.pack_bits",   .op = EBB_OP_PACK_BITS,   .dtypes = ebb_call_any,     .fits = ebb_pack_bits_misfit, .run = run_pack_bits},
     {.name = "plain.unpack_bits", .op = EBB_OP_UNPACK_BITS, .dtypes = ebb_call_any,     .fits = ebb_pack_bits_misfit, .run = run_unpack_bits},
 };
