@@ -102,7 +102,7 @@ int cli_begin(cli *c, char **words);
 /* Whether a value is one that the option takes: EBB_OK, or a sentence and an exit code. */
 int cli_check_value(const cli_option *option, const char *value);
 
-/* --backend, --device and --tf32 as one word for the library, or NULL: "cuda:h100+tf32". Good until
+/* --backend, --device, --tf32 and --fp32-by as one word for the library, or NULL: "cuda:h100+tf32". Good until
  * the next call. */
 const char *cli_backend(const cli *c);
 

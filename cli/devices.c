@@ -6,14 +6,20 @@ const char *cli_backend(const cli *c)
     static char text[128];
     const char *device = cli_get(c, "--device", NULL);
     const char *name = cli_get(c, "--backend", device != NULL ? "cuda" : NULL);
-    bool tf32 = cli_has(c, "--tf32");
-    if (name == NULL && !tf32)
-        return NULL;
+    const char *by = cli_get(c, "--fp32-by", NULL), *words[] = {device, NULL, by};
+    words[1] = cli_has(c, "--tf32") ? "tf32" : NULL;
     if (name == NULL)
-        name = "cuda";
-    (void)snprintf(text, sizeof text, "%s%s%s%s%s", name, device != NULL || tf32 ? ":" : "",
-                   device != NULL ? device : "", device != NULL && tf32 ? "+" : "",
-                   tf32 ? "tf32" : "");
+        name = words[1] != NULL ? "cuda" : by != NULL ? "cpu" : NULL;
+    if (name == NULL)
+        return NULL;
+    size_t length = (size_t)snprintf(text, sizeof text, "%s", name);
+    char before = ':';
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        if (words[i] == NULL || length >= sizeof text)
+            continue;
+        length += (size_t)snprintf(text + length, sizeof text - length, "%c%s", before, words[i]);
+        before = '+';
+    }
     return text;
 }
 

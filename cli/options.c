@@ -50,6 +50,7 @@ const cli_option cli_options[] = {
     TEXT("--backend", "NAME", "cpu (default: oneDNN, then plain), plain, or cuda"),
     TEXT("--device", "NAME", "plan for a described device that need not be here: h100, a100 ...; `ebb devices`"),
     TEXT("--tf32", NULL, "let the GPU compute float32 products by TF32 (10 bits of fraction)"),
+    TEXT("--fp32-by", "bf16x3", "let the CPU compute float32 products of matrices as three of bfloat16 each (error at most 2^-16 of the factors' magnitudes): faster where bfloat16 is multiplied by AMX"),
     WHOLE("--threads", "N", "[0, 4096]", "threads of the run, which a budget is kept for (default: OMP_NUM_THREADS, or all processors)"),
     TEXT("--deterministic", NULL, "the same bits for every number of threads; slower"),
     WHOLE("--seed", "N", "[0, inf)", "seed of dropout, shuffling and --init (default 0)"),

@@ -5,7 +5,7 @@
 
 // clang-format off
 #define MODEL "--dim", "--shape", "--trust"
-#define BACKEND "--backend", "--device", "--tf32"
+#define BACKEND "--backend", "--device", "--tf32", "--fp32-by"
 #define STEP "--head", "--loss", "--teacher", "--optimizer", "--lr-schedule", "--clip-norm", "--accumulate", "--group", "--ema", "--train", "--freeze", "--adapter", "--allow-partial", "--straight-through", "--dropout", "--batch-norm", "--precision", "--pass", \
              "--strict", "--print-after", "--verify-each", "--seed"
 #define PLANNING BACKEND, "--costs", "--budget", "--plan-time", "--allow"
@@ -376,7 +376,7 @@ static const cli_way checks[] = {{NULL, NULL, "MODEL", 1, 1, WORDS(MODEL, "--jso
 static const cli_way lists_ops[] = {{NULL, NULL, "[MODEL]", 0, 1, WORDS("--json"), NULL, ops}};
 static const cli_way grads[] = {
     {NULL, NULL, "MODEL -o STEP", 1, 1, WORDS("-o", "--dialect", MODEL, STEP, PLANNING, THREADS, "--init", "--weights", "--dry-run", "-v", "--json"),
-     WORDS(WITH_A_BUDGET, "--backend", "--budget", "--device", "--budget", "--tf32", "--budget"), grad},
+     WORDS(WITH_A_BUDGET, "--backend", "--budget", "--device", "--budget", "--tf32", "--budget", "--fp32-by", "--budget"), grad},
 };
 static const cli_way rewrites[] = {
     {NULL, NULL, "MODEL -o MODEL --pass NAME", 1, 1,

@@ -154,8 +154,8 @@ typedef struct ebb_backend {
 extern const ebb_backend ebb_backend_plain; /* kernels/plain/backend.c */
 extern const ebb_backend ebb_backend_dnnl;  /* kernels/fast/backend.c */
 
-/* Backends by the name that users give: NULL or "cpu" = dnnl then plain; "plain"; "cuda", or
- * with words as plugin.h has them. A NULL-terminated list, all on one device. EBB_USAGE for an
+/* Backends by the name that users give: NULL or "cpu" = dnnl then plain; "cpu:bf16x3", with
+ * nested/split.h before them; "plain"; "cuda", or with words as plugin.h has them. A NULL-terminated list, all on one device. EBB_USAGE for an
  * unknown name, EBB_DEVICE where its shared object cannot be opened; that there is a GPU is first
  * asked when its queue is opened. */
 ebb_status ebb_backends(const char *name, const ebb_backend *const **list);

@@ -20,17 +20,19 @@ static ebb_status no_backend(const char *name)
                                    next != NULL ? ", " : " and ", plugin);
     }
     return ebb_hint(ebb_error(EBB_USAGE, "there is no backend '%s'", name),
-                    "the backends are cpu, plain%s", plugins);
+                    "the backends are cpu, plain%s; cpu:bf16x3 is cpu with --fp32-by bf16x3",
+                    plugins);
 }
 
 ebb_status ebb_backends(const char *name, const ebb_backend *const **list)
 {
     *list = NULL;
-    bool plain = name != NULL && strcmp(name, "plain") == 0;
-    if (plain || name == NULL || strcmp(name, "cpu") == 0) {
+    const bool plain = name != NULL && strcmp(name, "plain") == 0;
+    const bool split = name != NULL && strcmp(name, "cpu:bf16x3") == 0;
+    if (plain || split || name == NULL || strcmp(name, "cpu") == 0) {
         const ebb_processor *processor;
         EBB_TRY(ebb_processor_choose(&processor));
-        *list = plain ? processor->plain : processor->cpu;
+        *list = plain ? processor->plain : split ? processor->split : processor->cpu;
     } else {
         EBB_TRY(ebb_plugin_backends(list, name));
     }

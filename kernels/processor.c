@@ -1,6 +1,8 @@
 /* processor.c: see processor.h. The objects' names come from CMakeLists.txt. */
 #include "kernels/processor.h"
 
+#include "kernels/nested/split.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,13 +45,13 @@ bool ebb_processor_has_amx(void)
 #endif
 }
 
-#define KIND(name, runs, suffix)                                                   \
-    {                                                                              \
-        name, runs, {&ebb_backend_dnnl##suffix, &ebb_backend_plain##suffix, NULL}, \
-        {                                                                          \
-            &ebb_backend_plain##suffix, NULL                                       \
-        }                                                                          \
-    }
+// clang-format off
+#define KIND(name, runs, suffix)                                                            \
+    {name, runs,                                                                            \
+     {&ebb_backend_dnnl##suffix, &ebb_backend_plain##suffix, NULL},                         \
+     {&ebb_backend_bf16x3, &ebb_backend_dnnl##suffix, &ebb_backend_plain##suffix, NULL},    \
+     {&ebb_backend_plain##suffix, NULL}}
+// clang-format on
 
 /* The best first. */
 static const ebb_processor processors[] = {

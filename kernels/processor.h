@@ -12,7 +12,7 @@
 typedef struct ebb_processor {
     const char *name;                     /* "avx512bf16", "avx512", "avx2", "baseline"; "native" */
     bool (*runs)(void);                   /* can this machine run them? */
-    const ebb_backend *cpu[3], *plain[2]; /* lists as ebb_backends gives them */
+    const ebb_backend *cpu[3], *split[4], *plain[2]; /* lists as ebb_backends gives them */
 } ebb_processor;
 
 /* What the variable EBB_CPU names, else the best that this machine can run. EBB_USAGE: there is

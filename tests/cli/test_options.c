@@ -60,6 +60,22 @@ static void every_numeric_option_states_its_range(void **state)
     assert_false(exists("step.onnx"));
 }
 
+/* What they are is held by tests/kernels/test_split.c. */
+static void products_of_float32_go_by_bfloat16_where_that_is_asked(void **state)
+{
+    (void)state;
+    static const char said[] = "cpu:bf16x3 is cpu with --fp32-by bf16x3";
+    says(TRAIN "--fp32-by fp8", 2, said);
+    says(TRAIN "--fp32-by bf16x3 --backend plain", 2, said);
+    says("plan " MODEL " --dim batch=8 --loss cross-entropy --fp32-by bf16x3 --json", 0,
+         "bf16x3.gemm");
+    says(TRAIN "--seed 1", 0, "1 steps, loss ");
+    const double expected = strtod(strstr(output, "1 steps, loss ") + 14, NULL);
+    says(TRAIN "--seed 1 --fp32-by bf16x3", 0, "1 steps, loss ");
+    const double got = strtod(strstr(output, "1 steps, loss ") + 14, NULL);
+    assert_true(got - expected < 1e-4 && expected - got < 1e-4);
+}
+
 static void numbers_in_a_sweep_file_have_the_same_ranges(void **state)
 {
     (void)state;
@@ -209,6 +225,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_numeric_option_states_its_range),
+        cmocka_unit_test(products_of_float32_go_by_bfloat16_where_that_is_asked),
         cmocka_unit_test(numbers_in_a_sweep_file_have_the_same_ranges),
         cmocka_unit_test(an_optimizers_numbers_have_ranges),
         cmocka_unit_test(a_value_stays_the_value_of_its_option),
