@@ -15,8 +15,8 @@ LINE = r"^case \w+ = ([\w.]+)"
 NAMED = r"\bEBB_OP_(\w+)|[\w)] = ((?:[a-z][\w.]*\.)?[A-Z]\w*) ?[<(]"
 SUITES = [("gradient draws", r"onnx/(grad_.*\.def|test_grad.*\.c)", CASE),
           ("gradients of PyTorch", r"gradients/recorded.*\.txt", LINE),
-          ("function bodies", r"kernels/test_bodies.*\.c", CASE),
-          ("kernels", r"kernels/(?!test_bodies).*\.[ch]", NAMED),
+          ("function bodies", r"kernels/body_cases\.h", CASE),
+          ("kernels", r"kernels/(?!body_cases).*\.[ch]", NAMED),
           ("CUDA on the host", r"cuda/.*\.[ch]", NAMED),
           ("passes", r"passes/.*\.txt", NAMED)]
 

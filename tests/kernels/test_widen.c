@@ -173,6 +173,8 @@ static const sample samples[] = {
     {"a turned matrix", EBB_OP_TRANSPOSE, {{'n', {5, 65}}}, {{'n', {65, 5}}}, "perm=1,0", NULL},
     {"chosen rows", EBB_OP_GATHER, {{'n', {5, 65}}, {'i', {3}}}, {{'n', {3, 65}}}, "axis=0", NULL},
     {"an LSTM", EBB_OP_LSTM, {{'n', {4, 3, 5}}, {'n', {1, 8, 5}}, {'n', {1, 8, 2}}, {'n', {1, 16}}}, {{'n', {4, 1, 3, 2}}, {'n', {1, 3, 2}}, {'n', {1, 3, 2}}}, "hidden_size=2", NULL},
+    {"a GRU", EBB_OP_GRU, {{'n', {4, 3, 5}}, {'n', {1, 6, 5}}, {'n', {1, 6, 2}}, {'n', {1, 12}}}, {{'n', {4, 1, 3, 2}}, {'n', {1, 3, 2}}}, "hidden_size=2 linear_before_reset=1", NULL},
+    {"an RNN", EBB_OP_RNN, {{'n', {4, 3, 5}}, {'n', {1, 2, 5}}, {'n', {1, 2, 2}}, {'n', {1, 4}}}, {{'n', {4, 1, 3, 2}}, {'n', {1, 3, 2}}}, "hidden_size=2", NULL},
     {"a dropout", EBB_OP_EBB_DROPOUT, {{'n', {300, 501}}, {'k', {2}}}, {{'n', {300, 501}}}, "stream=7", "ratio=0.3"},
     {"a dropout's backward from the key", EBB_OP_EBB_DROPOUT_SEED_GRAD, {{'n', {300, 501}}, {'k', {2}}}, {{'n', {300, 501}}}, "stream=7", "ratio=0.3"},
     {"a max pool of many images", EBB_OP_MAX_POOL, {{'n', {5, 7, 40, 30}}}, {{'n', {5, 7, 20, 15}}}, POOL, NULL},
@@ -216,6 +218,8 @@ static const sample samples[] = {
     {"a step of SGD with a gradient of 16 bits", EBB_OP_SGD, {{'f', {1}}, {'f', {5, 7}}, {'n', {5, 7}}}, {{'f', {5, 7}}}, NULL, "weight_decay=0.1"},
     {"signs", EBB_OP_PACK_SIGN, {{'n', {5, 7}}}, {{'b', {5}}}, NULL, NULL},
     {"signs applied", EBB_OP_MASK_GRAD, {{'n', {5, 7}}, {'b', {5}}}, {{'n', {5, 7}}}, NULL, NULL},
+    {"signs of many", EBB_OP_PACK_SIGN, {{'n', {3, 1001}}}, {{'b', {376}}}, NULL, "low=0.25 high=2"},
+    {"signs of many applied", EBB_OP_MASK_GRAD, {{'n', {3, 1001}}, {'b', {376}}}, {{'n', {3, 1001}}}, NULL, "scale=1.11 alpha=0.1"},
     {"codes", EBB_OP_QUANTIZE, {{'n', {6, 32}}, {'k', {2}}}, {{'b', {6, 16}}, {'r', {6, 1, 2}}}, "bits=4 group=32 stream=3", NULL},
     {"what codes stand for", EBB_OP_DEQUANTIZE, {{'b', {6, 16}}, {'r', {6, 1, 2}}}, {{'n', {6, 32}}}, "bits=4 group=32 shape=6,32", NULL},
 };
@@ -335,6 +339,11 @@ static void compute(testing *t, const char *backend, const char *what)
     compute_picked(t, what);
 }
 
+static bool rounds_within(ebb_op op)
+{
+    return op == EBB_OP_EBB_ATTENTION || op == EBB_OP_LSTM || op == EBB_OP_GRU || op == EBB_OP_RNN;
+}
+
 static void compare(const sample *s, const format *f, const char *backend)
 {
     testing wide, narrow;
@@ -350,8 +359,7 @@ static void compare(const sample *s, const format *f, const char *backend)
                             strncmp(narrow.call.kernel->name, "tiles.", 6) == 0;
         // but may round P for its product with V, or h for that with R: test_attention.c and
         // test_recurrent.c know more
-        const bool rounds =
-            (s->op == EBB_OP_EBB_ATTENTION || s->op == EBB_OP_LSTM) && f->dtype == EBB_BF16;
+        const bool rounds = rounds_within(s->op) && f->dtype == EBB_BF16;
         if (a->type.dtype == b->type.dtype && (summed || rounds)) {
             double *expected = values_of(a);
             check_close(b, expected, 1e-5, s->what);
@@ -388,6 +396,127 @@ static void operators_in_16_bits_are_those_of_float32_rounded(void **state)
             compare(&samples[i], &formats[k], "plain");
             compare(&samples[i], &formats[k], "cpu");
         }
+}
+
+/* ---- every kernel ---- */
+
+/* Those of the faster back end that multiply float32 alone. A kernel that stands neither here nor in a
+ * comparison has none. */
+static const char *const of_float32_alone[] = {
+    "rows.average_pool", "rows.average_pool_grad", "rows.conv", "rows.conv_transpose",
+    "rows.conv_weight_grad", "dnnl.max_pool", "tiles.conv", "tiles.conv_transpose",
+    "tiles.conv_weight_grad",
+    // rows of a table of formulas that have none of one float
+    "halves.pow", "halves.where", "halves.and", "halves.or", "halves.xor", "halves.bit_and",
+    "halves.bit_or", "halves.bit_xor", "halves.bit_shift", "halves.not", "halves.bit_not"};
+
+static bool is_of_float32_alone(const char *name)
+{
+    for (size_t i = 0; i < sizeof of_float32_alone / sizeof of_float32_alone[0]; i++)
+        if (strcmp(of_float32_alone[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* A sum in another order, and where `rounds` a rounding within, beside one rounding at the end. */
+static void check_near(const ebb_operand *got, const ebb_operand *wide, const format *f,
+                       bool rounds, const char *kernel, const char *what)
+{
+    for (size_t i = 0; i < count_of(wide); i++) {
+        const bool bytes = got->type.dtype == EBB_BOOL || got->type.dtype == EBB_U8;
+        const double expected = bytes ? ((const uint8_t *)wide->data)[i] : value_of(wide, i);
+        const double x = bytes ? ((const uint8_t *)got->data)[i] : value_of(got, i);
+        const double rounded = round_to(expected, f);
+        if (isnan(rounded) ? isnan(x) : x == rounded)
+            continue;
+        if (bytes || !(fabs(x - expected) <= ldexp(rounds + fabs(expected), 1 - f->digits) + 1e-5))
+            fail_msg("%s, %s (%s): element %zu is %.9g, plain gives %.9g", kernel, what,
+                     ebb_dtype_name(f->dtype), i, x, expected);
+    }
+}
+
+/* By this kernel in 16 bits and by plain in float32. False: it declines. */
+static bool is_compared(const ebb_kernel *kernel, const sample *s, const format *f)
+{
+    const ebb_backend *const *cpu;
+    testing wide, narrow;
+    check_status(ebb_backends("cpu", &cpu), "cpu");
+    make(&narrow, s, f, f->dtype);
+    narrow.call.backends = cpu;
+    narrow.call.kernel = kernel;
+    const bool takes = ebb_kernel_declines(kernel, &narrow.call) == NULL;
+    if (takes) {
+        make(&wide, s, f, EBB_F32);
+        compute(&wide, "plain", s->what);
+        compute_picked(&narrow, kernel->name);
+        for (uint32_t k = 0; k < wide.call.output_count; k++)
+            check_near(&narrow.out[k], &wide.out[k], f, rounds_within(s->op), kernel->name,
+                       s->what);
+        end(&wide);
+    }
+    end(&narrow);
+    return takes;
+}
+
+static bool is_compared_in_any(const ebb_kernel *kernel, const sample *s)
+{
+    bool compared = false;
+    for (size_t w = 0; w < sizeof formats / sizeof formats[0]; w++)
+        compared |= is_compared(kernel, s, &formats[w]);
+    return compared;
+}
+
+/* An operator that works element by element needs no sample written for it. */
+static bool is_compared_by_elements(const ebb_kernel *kernel)
+{
+    static const char results[] = {'n', 'o'};
+    const uint32_t count = ebb_op_arity(kernel->op).required;
+    bool compared = false;
+    for (size_t r = 0; ebb_op_has(kernel->op, EBB_POINTWISE) && r < sizeof results; r++) {
+        sample s = {.what = ebb_op_row_of(kernel->op)->name, .op = kernel->op};
+        for (uint32_t i = 0; i < count || i == 0; i++)
+            s.in[i] = (shape){'n', {3, 5, 37}};
+        s.out[0] = (shape){results[r], {3, 5, 37}};
+        s.ints = kernel->op == EBB_OP_MOD ? "fmod=1" : NULL;
+        compared |= is_compared_in_any(kernel, &s);
+    }
+    return compared;
+}
+
+static void check_kernel(const ebb_kernel *kernel, bool multiplies)
+{
+    bool compared = is_compared_by_elements(kernel);
+    for (size_t i = 0; i < SAMPLES; i++)
+        if (samples[i].op == kernel->op)
+            compared |= is_compared_in_any(kernel, &samples[i]);
+    if (compared && is_of_float32_alone(kernel->name))
+        fail_msg("%s takes 16 bits, and stands among those that do not", kernel->name);
+    // test_bodies_half.c has the others
+    const bool here = ebb_op_body(kernel->op) == NULL || ebb_op_has(kernel->op, EBB_POINTWISE);
+    if (here && !compared && !is_of_float32_alone(kernel->name) && multiplies)
+        fail_msg("%s: no sample in 16 bits that it takes", kernel->name);
+}
+
+/* Where the processor has the instructions, each is asked for; elsewhere what there is. */
+static void each_faster_kernel_agrees_with_plain(void **state)
+{
+    (void)state;
+    testing t;
+    make(&t,
+         &(sample){"a product",
+                   EBB_OP_MATMUL,
+                   {{'n', {3, 5}}, {'n', {5, 4}}},
+                   {{'n', {3, 4}}},
+                   NULL,
+                   NULL},
+         &formats[1], EBB_BF16);
+    pick(&t, "cpu", "a product");
+    const bool multiplies = strncmp(t.call.kernel->name, "dnnl.", 5) == 0;
+    const ebb_family *f = t.call.backends[0]->families;
+    for (; f->kernels != NULL; f++)
+        for (size_t k = 0; k < *f->count; k++)
+            check_kernel(&f->kernels[k], multiplies);
+    end(&t);
 }
 
 /* ---- shapes that nobody thought of ---- */
@@ -522,6 +651,7 @@ int main(void)
         cmocka_unit_test(all_numbers_of_16_bits_are_widened_and_come_back),
         cmocka_unit_test(numbers_between_go_to_the_nearest_and_ties_to_even),
         cmocka_unit_test(operators_in_16_bits_are_those_of_float32_rounded),
+        cmocka_unit_test(each_faster_kernel_agrees_with_plain),
         cmocka_unit_test(operands_of_any_rank_and_size_are_cut_as_they_are),
         cmocka_unit_test(a_sum_piece_by_piece_takes_little_workspace),
         cmocka_unit_test(a_bound_of_no_elements_is_refused),
