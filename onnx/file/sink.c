@@ -64,7 +64,7 @@ void ebb_sink_write(ebb_sink *s, const void *bytes, size_t count)
 
 void ebb_sink_zeros(ebb_sink *s, uint64_t until)
 {
-    static const uint8_t zeros[4096];
+    static uint8_t zeros[4096]; // not const: so it takes no room in the library's file
     while (s->written < until) {
         uint64_t left = until - s->written;
         ebb_sink_write(s, zeros, left < sizeof zeros ? (size_t)left : sizeof zeros);
