@@ -374,9 +374,19 @@ ebb_status ebb_value_replace(ebb_graph *g, ebb_value old, ebb_value with)
 
 /* ---- order ---- */
 
-size_t ebb_graph_sweep(ebb_graph *g)
+static bool has_bodies(const ebb_node_info *info)
+{
+    for (uint32_t i = 0; i < info->attr_count; i++)
+        if (info->attr[i].type == EBB_ATTR_GRAPH || info->attr[i].type == EBB_ATTR_GRAPHS)
+            return true;
+    return false;
+}
+
+/* *bodies: one went, and what it read by name may be read by nobody now. */
+static size_t sweep(ebb_graph *g, bool *bodies)
 {
     size_t removed = 0;
+    *bodies = false;
     for (ebb_node n = ebb_last(g), prev; n.i != 0; n = prev) { // backwards: users go first
         prev = ebb_prev(g, n);
         const ebb_node_info *info = ebb_node_of(g, n);
@@ -385,8 +395,20 @@ size_t ebb_graph_sweep(ebb_graph *g)
             wanted = ebb_value_is_read(g, info->out[i]);
         if (wanted)
             continue;
+        *bodies |= has_bodies(info);
         ebb_node_remove(g, n);
         removed++;
+    }
+    return removed;
+}
+
+size_t ebb_graph_sweep(ebb_graph *g)
+{
+    bool bodies;
+    size_t removed = sweep(g, &bodies);
+    while (bodies) {
+        ebb_captures_mark(g);
+        removed += sweep(g, &bodies);
     }
     ebb_interface_sweep(g);
     return removed;

@@ -250,6 +250,33 @@ static void gradients_of_drawn_loops_are_those_of_their_copies(void **state)
     assert_true(count >= 70);
 }
 
+/* The backward reads what the loop within has made, not that loop, nor what that one reads by name. */
+static void a_loop_within_that_nothing_is_trained_of_stays_in_the_forward(void **state)
+{
+    (void)state;
+    static const char text[] =
+        HEAD "g (double[2,3] h0, double[4,2,3] x0) => (double[2,3] y)\n"
+             "<int64[1] z0 = {0}, double[2,3] w = {1, -2, 3, -4, 5, -6}>\n"
+             "{\n"
+             "   e0 = Scan <num_scan_inputs = 1, body = b (double[2,3] v0, double[2,3] v1) => "
+             "(double[2,3] v4) {\n"
+             "      s = Sigmoid (v1)\n"
+             "      q = Unsqueeze (v1, z0)\n"
+             "      x = Concat <axis = 0> (q, q)\n"
+             "      e = Scan <num_scan_inputs = 1, body = c (double[2,3] i0, double[2,3] i1) => "
+             "(double[2,3] i3) {\n"
+             "         i2 = Add (i0, s)\n"
+             "         i3 = Mul (i1, i2)\n"
+             "      }> (v1, x)\n"
+             "      v3 = Mul (e, w)\n"
+             "      v4 = Add (v0, v3)\n"
+             "   }> (h0, x0)\n"
+             "   y = Tanh (e0)\n"
+             "}\n";
+    same_kept_and_unrolled(text, ",loss:mse,gradient,optimizer:sgd,drop-saves,stream,alias", 0,
+                           &plain, 1e-10);
+}
+
 /* ---- differences ---- */
 
 static double loss_of(ran *r)
@@ -351,6 +378,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(drawn_loops_are_what_their_copies_are),
         cmocka_unit_test(gradients_of_drawn_loops_are_those_of_their_copies),
+        cmocka_unit_test(a_loop_within_that_nothing_is_trained_of_stays_in_the_forward),
         cmocka_unit_test(gradients_are_those_of_differences),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
