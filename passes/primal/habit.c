@@ -219,7 +219,7 @@ static const ebb_habit table[] = {
     {"function", "calls of the model's own functions", "inline",
      "give the function's operators the opset of the model", false, ebb_calls_function},
     {"foreign", "operators of other runtimes", "inline",
-     "what is said of them must be otherwise: build the file without that option, or take it from before it was optimised", false, foreign},
+     "what is said of them must be otherwise: give open dims their sizes with --dim, build the file without that option, or take it from before it was optimised", false, foreign},
     {"if", "branches (If)", "unroll",
      "where it hangs on a length (two rotary tables, say) give that with --dim; both branches run where they are alike; "
      "else export with the condition as a constant", false, branch},

@@ -159,7 +159,7 @@ static ebb_value places_of(ebb_build *b, ebb_foreign *f, ebb_heads *h, int64_t l
 static bool is_known_form(const ebb_foreign *f, const ebb_heads *h, const ebb_type *x)
 {
     const bool rotary = ebb_attr_int(&f->attrs, "do_rotary", 0) != 0;
-    return x->rank == 3 && x->dims[1] >= 0 && x->dims[2] >= 0 && h->count > 0 && h->of_keys > 0 &&
+    return x->rank == 3 && x->dims[2] >= 0 && h->count > 0 && h->of_keys > 0 &&
            h->count % h->of_keys == 0 && !f->wants[3] && (h->causal || h->window == 0) &&
            (!rotary || (f->x[7].i != 0 && f->x[8].i != 0)) &&
            (f->x[14].i == 0) == (f->x[15].i == 0);
@@ -181,6 +181,10 @@ void ebb_dialect_group_query_attention(ebb_build *b, ebb_foreign *f)
                    .causal = ebb_attr_int(&f->attrs, "causal", 1) != 0};
     if (!ebb_foreign_ranked(b, f, 0, &x) || ebb_heads_generates(f, 12, 13))
         return;
+    if (x.rank == 3 && x.dims[1] < 0) {
+        f->declines = "the length of its sequences is not known";
+        return;
+    }
     if (!is_known_form(f, &h, &x)) {
         f->declines = "it is of a form that is not known here";
         return;
