@@ -1,6 +1,6 @@
 """finetune.py: steps of adapters beside full-size decoders in few bits, on random codes: memory and speed.
 
-    python3 bench/finetune.py --ebb build/release/ebb [--models MODEL...] [--tokens 256,...] [--steps 3] [--peft kept|again]
+    python3 bench/finetune.py --ebb build/release/ebb [--models MODEL...] [--tokens 256,...] [--steps 3] [--disk 4GiB] [--peft kept|again]
 
 For each skeleton of ../shared/models_q4/skeletons and each number of tokens: `ebb train` draws the weights,
 trains adapters of rank 8 beside all linear layers but the head for a few steps of AdamW, batch 1, within a
@@ -80,7 +80,7 @@ def by_ebb(given, model, tokens, folder):
              "--loss", "cross-entropy:output=logits,axis=-1,ignore_index=-100", "--optimizer", "adamw:lr=1e-3",
              "--pass", "lora:rank=8,target=all-linear", "--pass", "attention",
              "--pass", f"chunk-loss:rows={ROWS.get(tokens, 64)}", "--pass", "release",
-             "--pass", f"recompute:planner=lower-set,budget={budget}MiB"]
+             "--pass", f"fit:budget={budget}MiB,disk={given.disk}" if given.disk else f"recompute:planner=lower-set,budget={budget}MiB"]
     start = time.time()
     code, said, seen = run(words, log, {"TMPDIR": given.scratch})
     return {"who": "ebb", "model": model, "tokens": tokens, "budget": budget, "code": code, "wall_s": round(time.time() - start, 1),
@@ -134,6 +134,7 @@ def main():
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--budget", type=int)
+    parser.add_argument("--disk", help="values may wait on it, this much of them at a time")
     parser.add_argument("--skeletons", default=SKELETONS)
     parser.add_argument("--scratch", default="/var/tmp")
     parser.add_argument("--peft", choices=("kept", "again"), help="by PyTorch and PEFT; activations are kept, or made again")
