@@ -70,9 +70,12 @@ ebb_status ebb_weights_differ(const char *name, const ebb_type *need, const ebb_
                      ebb_type_print(have, sizeof have, &type, NULL));
 }
 
+/* One that holds something: what is empty is a place where an adapter may be given. */
 static bool is_initializer(const ebb_graph *g, ebb_value v)
 {
-    return v.i != 0 && (ebb_value_of(g, v)->flags & EBB_IS_INITIALIZER);
+    int64_t count;
+    return v.i != 0 && (ebb_value_of(g, v)->flags & EBB_IS_INITIALIZER) != 0 &&
+           !(ebb_type_elements(ebb_value_of(g, v)->type, &count) && count == 0);
 }
 
 /* ---- from a file ---- */

@@ -69,6 +69,16 @@ static bool same_type(const ebb_type *a, const ebb_type *b)
     return same;
 }
 
+/* A product over no columns: where an adapter may be given and none is, its A is [in, 0]. */
+static bool is_sum_of_nothing(const ebb_graph *g, ebb_value v)
+{
+    const ebb_node n = ebb_value_of(g, v)->producer;
+    if (n.i == 0 || ebb_node_of(g, n)->op != EBB_OP_MATMUL)
+        return false;
+    const ebb_type *a = type_of(g, ebb_in(g, n, 0));
+    return a->rank > 0 && a->dims[a->rank - 1] == 0;
+}
+
 /* The input that output 0 equals, or none. */
 static ebb_value equal_input(const ebb_graph *g, ebb_node n)
 {
@@ -102,6 +112,10 @@ static ebb_value equal_input(const ebb_graph *g, ebb_node n)
         return info->in_count == 1 ? x : EBB_NO_VALUE;
     case EBB_OP_SPLIT:
         return info->out_count == 1 && alike ? x : EBB_NO_VALUE;
+    case EBB_OP_ADD:
+        if (alike && is_sum_of_nothing(g, other))
+            return x;
+        return other_alike && is_sum_of_nothing(g, x) ? other : EBB_NO_VALUE;
     case EBB_OP_MUL:
         if (alike && is_all(g, other, 1))
             return x;

@@ -5,7 +5,7 @@
  *
  * s = alpha / r, or alpha / sqrt(r) (rslora). A is uniform within 1 / sqrt(in), B zero, so that the first
  * step computes what the model did. A frozen weight has no gradient, and what only its gradient would read
- * is not kept. Layers that share a weight share the adapter. The pass goes before `gradient`, which finds
+ * is not kept. Layers that are one module share the adapter. The pass goes before `gradient`, which finds
  * the roles that it gives: trained are the adapters, and what the option `also` names.
  *
  * A layer is targeted by the name of its weight, of its node ("/h.0/attn/q_proj/MatMul") or of its
@@ -322,6 +322,9 @@ static ebb_status adapt_all(ebb_adapters *l)
             nodes++;
     for (size_t i = 0; i < nodes; i++) {
         EBB_TRY(ebb_lora_name(g, &list[i], l->e->scratch));
+        ebb_lora_share(g, list, i, &list[i]);
+    }
+    for (size_t i = 0; i < nodes; i++) {
         if (!is_targeted(l, &list[i]))
             continue;
         targeted++;
@@ -421,6 +424,19 @@ static ebb_status find_scale(ebb_adapters *l)
     return NULL;
 }
 
+/* Places for adapters that the model has, inputs which are empty unless they are given: ours have their names. */
+static void clear_places(ebb_graph *g)
+{
+    int64_t count;
+    for (size_t i = g->initializer_count; i-- > 0;) {
+        const ebb_value v = g->initializers[i];
+        const ebb_value_info *info = ebb_value_of(g, v);
+        if (!ebb_value_is_read(g, v) && info->tensor != NULL && (info->flags & EBB_IS_INPUT) == 0 &&
+            ebb_type_elements(&info->tensor->type, &count) && count == 0)
+            ebb_graph_remove_initializer(g, v);
+    }
+}
+
 static ebb_status run_with(ebb_adapters *l)
 {
     ebb_graph *g = l->g;
@@ -435,6 +451,7 @@ static ebb_status run_with(ebb_adapters *l)
         if (ebb_props_get(g, &ebb_value_of(g, g->initializers[i])->props, "ebb.adapter.a") != NULL)
             return ebb_error(EBB_USAGE, "lora: adapters were added before: '%s'",
                              ebb_value_name(g, g->initializers[i]));
+    clear_places(g);
     EBB_TRY(find_scale(l));
     EBB_TRY(ebb_trainable_find(trains, &source, g));
     l->trains = trains;

@@ -5,6 +5,8 @@
 A place for an adapter is put beside each layer of models of ../shared/models_q4 (two products and a sum, whose A and B
 are inputs of rank 0 by default). Without an adapter the model is what it was; with what ebb trained it gives the
 logits of `ebb run --adapter`, within 1e-5 of their range, and so does ebb on the file that ONNX Runtime wrote again.
+The model with places is trained as the one without them is: the same adapters, to the bit, and a merged model whose
+places are still empty.
 
 Exit codes: 0, 1 where something differs, 77 where onnxruntime or the models are not here.
 """
@@ -52,6 +54,21 @@ def logits(session, batch, adapter=None):
     return session.run(["logits"], batch, options)[0]
 
 
+def train(ebb, path, data, adapter, *more):
+    ask(ebb, "train", path, "--data", data, "--batch", "2", "--steps", "4", "--threads", "1", "--save-adapter", adapter,
+        "--loss", "cross-entropy:output=logits,axis=-1,ignore_index=-100", "--optimizer", "adamw:lr=0.02",
+        "--pass", "lora:rank=4,alpha=8", *more)
+
+
+def is_trained_alike(ebb, path, data, adapter, merges):
+    """Whether the model with places gives the same adapter, and takes it in where its weights are floats."""
+    again, merged = f"{adapter}.places.onnx_adapter", f"{path}.merged.onnx"
+    train(ebb, path, data, again, *(["--save-model", merged] if merges else []))
+    with open(adapter, "rb") as one, open(again, "rb") as other:
+        same = one.read() == other.read()
+    return same and (not merges or all(0 in t.dims for t in onnx.load(merged).graph.initializer if ".lora_" in t.name))
+
+
 def fault_of(ebb, name, folder):
     path, adapter, again = (os.path.join(FOLDER, name, "model.onnx"), os.path.join(folder, "a.onnx_adapter"),
                             os.path.join(folder, "again.onnx_adapter"))
@@ -61,15 +78,15 @@ def fault_of(ebb, name, folder):
         modules = {places[0]["node"]: module for module, places in json.load(file)["lora"]["adapters"].items()}
     data, out = os.path.join(folder, "b.npz"), os.path.join(folder, "o.safetensors")
     np.savez(data, **{k: v for k, v in batch.items() if v.size}, target=there["target"])
-    ask(ebb, "train", path, "--data", data, "--batch", "2", "--steps", "4", "--threads", "1", "--save-adapter", adapter,
-        "--loss", "cross-entropy:output=logits,axis=-1,ignore_index=-100", "--optimizer", "adamw:lr=0.02",
-        "--pass", "lora:rank=4,alpha=8")
+    train(ebb, path, data, adapter)
     held = onnxruntime.AdapterFormat.read_adapter(adapter)
     held.export_adapter(again)
     shapes = {k: v.shape() for k, v in held.get_parameters().items()}
     model = onnx.load(path)
     before = logits(onnxruntime.InferenceSession(model.SerializeToString()), batch)
-    session = onnxruntime.InferenceSession(with_places(model, modules, shapes).SerializeToString())
+    open_to = os.path.join(folder, "places.onnx")
+    onnx.save(with_places(model, modules, shapes), open_to)
+    session = onnxruntime.InferenceSession(open_to)
     theirs, bare = logits(session, batch, adapter), logits(session, batch)
     ours = []
     for file in (adapter, again):
@@ -80,7 +97,8 @@ def fault_of(ebb, name, folder):
     far = [np.abs(x - y)[valid].max() / size for x, y in ((theirs, ours[0]), (ours[1], ours[0]), (bare, before), (theirs, before))]
     print(f"{name:16} {len(shapes)} tensors; ONNX Runtime and ebb {far[0]:.1e} of the range, by its own file {far[1]:.1e}, "
           f"without an adapter {far[2]:.1e}, moved by {far[3]:.1e}")
-    return not (far[0] <= TOLERANCE and far[1] == 0 and far[2] <= TOLERANCE and far[3] > 1e-2)
+    alike = is_trained_alike(ebb, open_to, data, adapter, name == "qwen2_float")
+    return not (alike and far[0] <= TOLERANCE and far[1] == 0 and far[2] <= TOLERANCE and far[3] > 1e-2)
 
 
 def main():

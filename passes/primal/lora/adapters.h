@@ -1,6 +1,7 @@
 /* adapters.h: what the files of pass lora share: the layers of a model, and the adapters beside them.
  *
  *   layer.c   which nodes are linear layers with a weight, how large, and what their modules are
+ *   shared.c  layers that are one module, called more than once
  *   file.c    adapters that are there already: a safetensors file, or a folder of PEFT
  *   tensor.c  initializers for an adapter: drawn, or from that file; what is to be remembered
  *   dora.c    rows that have a length of their own: what W's are long, and nodes that stretch them
@@ -32,6 +33,7 @@ typedef struct ebb_lora_layer {
     ebb_node node;
     ebb_value weight; /* the operand */
     ebb_value stored; /* the initializer behind it; through Cast, DequantizeLinear, Transpose */
+    ebb_value shared; /* the operand of the first layer that is the same module */
     ebb_lora_part whole;
     ebb_lora_part part[EBB_LORA_PARTS];
     int part_count;  /* 0: it is one module */
@@ -61,6 +63,12 @@ int64_t ebb_lora_width(const ebb_lora_layer *layer);
 /* Whether nothing but views and pointwise nodes stand between it and the loss: a head. */
 bool ebb_lora_is_head(const ebb_graph *g, const ebb_lora_layer *layer);
 
+/* ---- shared.c ---- */
+
+/* Names `layer` after the first of the `count` before it that is the same module, whose adapter it shares. */
+void ebb_lora_share(const ebb_graph *g, const ebb_lora_layer *before, size_t count,
+                    ebb_lora_layer *layer);
+
 /* ---- file.c ---- */
 
 typedef struct ebb_lora_file {
@@ -88,7 +96,7 @@ double ebb_lora_file_alpha(const ebb_lora_file *file, const char *module);
 /* ---- tensor.c ---- */
 
 typedef struct ebb_lora_made { /* an adapter */
-    ebb_value weight;
+    ebb_value shared;
     int part;
     ebb_value a, b;
     ebb_value length, squares; /* DoRA: [out], trained; and |row of W|^2, a constant */
@@ -117,7 +125,7 @@ int64_t ebb_lora_first(const ebb_lora_layer *layer, int part);
 int64_t ebb_lora_rows(const ebb_lora_layer *layer, int part);
 /* The rank of an adapter of these rows; 0: the file has none for the module. */
 ebb_status ebb_lora_rank(const ebb_adapters *l, const ebb_lora_part *part, int64_t *rank);
-/* That of a part of the layer (-1: the whole), which others of the same weight share. */
+/* That of a part of the layer (-1: the whole), which others of the same module share. */
 ebb_status ebb_lora_make(ebb_adapters *l, const ebb_lora_layer *layer, int part, int64_t rank,
                          ebb_lora_made *made);
 

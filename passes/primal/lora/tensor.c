@@ -88,7 +88,6 @@ static ebb_status take(const ebb_adapters *l, const char *module, const char *te
     return NULL;
 }
 
-/* squares: of the rows whose length it holds; NULL: it is a matrix. */
 /* What every B starts with: one block for all of them, as large as the largest so far. */
 static ebb_status add_zeros(ebb_adapters *l, const char *name, const ebb_type *type, size_t bytes,
                             ebb_value *made)
@@ -102,6 +101,7 @@ static ebb_status add_zeros(ebb_adapters *l, const char *name, const ebb_type *t
     return ebb_value_point(l->g, *made, l->zeros);
 }
 
+/* squares: of the rows whose length it holds; NULL: it is a matrix. */
 static ebb_status add_tensor(ebb_adapters *l, const char *module, const char *tensor,
                              const ebb_type *type, const double *squares, ebb_value *made)
 {
@@ -109,7 +109,9 @@ static ebb_status add_tensor(ebb_adapters *l, const char *module, const char *te
     char *name = ebb_arena_printf(l->e->scratch, "%s.%s", module, tensor);
     EBB_GOT(name && ebb_type_bytes(type, &bytes));
     if (ebb_value_find(l->g, name).i != 0)
-        return ebb_error(EBB_USAGE, "lora: the model has a value '%s' already", name);
+        return ebb_hint(ebb_error(EBB_USAGE, "lora: the model has a value '%s' already", name),
+                        "--train '*.lora_*' trains adapters that are part of the model, without "
+                        "this pass");
     const bool drawn = strcmp(tensor, "lora_A.weight") == 0;
     if (l->file.data == NULL && squares == NULL && !drawn)
         return add_zeros(l, name, type, bytes, made);
@@ -206,11 +208,11 @@ ebb_status ebb_lora_make(ebb_adapters *l, const ebb_lora_layer *layer, int part,
     const ebb_lora_part *of = part < 0 ? &layer->whole : &layer->part[part];
     const int64_t from = ebb_lora_first(layer, part), out = ebb_lora_rows(layer, part);
     for (size_t i = 0; i < l->made_count; i++)
-        if (l->made[i].weight.i == layer->weight.i && l->made[i].part == part) {
+        if (ebb_same_value(l->made[i].shared, layer->shared) && l->made[i].part == part) {
             *made = l->made[i];
             return NULL;
         }
-    *made = (ebb_lora_made){.weight = layer->weight, .part = part};
+    *made = (ebb_lora_made){.shared = layer->shared, .part = part};
     made->scale = scale_of(l, of->module, rank);
     made->sums_by = layer->block > 1 ? (double)ebb_lora_width(layer) / (double)layer->block : 1.0;
     EBB_TRY(
