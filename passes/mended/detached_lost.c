@@ -82,17 +82,24 @@ static bool reads_another(const ebb_graph *g, ebb_node n, ebb_value v)
     return similar;
 }
 
+/* It, or what its maker reads, is read by a detach, too. */
+static bool is_beside_detach(const ebb_graph *g, ebb_value v)
+{
+    const ebb_node by = v.i != 0 ? ebb_value_of(g, v)->producer : EBB_NO_NODE;
+    bool beside = is_read_by_detach(g, v);
+    for (uint32_t k = 0; by.i != 0 && !beside && k < ebb_node_of(g, by)->in_count; k++)
+        beside = is_read_by_detach(g, ebb_in(g, by, k));
+    return beside;
+}
+
+/* The notes are asked first: all readers of a value are gone over for what they tell of alone. */
 static size_t count_joined(const ebb_graph *g, ebb_node *first)
 {
     size_t count = 0;
     EBB_EACH_NODE(g, n)
         for (uint32_t i = 0; i < ebb_node_of(g, n)->in_count; i++) {
             const ebb_value v = ebb_in(g, n, i);
-            const ebb_node by = v.i != 0 ? ebb_value_of(g, v)->producer : EBB_NO_NODE;
-            bool beside = is_read_by_detach(g, v);
-            for (uint32_t k = 0; by.i != 0 && k < ebb_node_of(g, by)->in_count; k++)
-                beside |= is_read_by_detach(g, ebb_in(g, by, k));
-            if (beside && reads_another(g, n, v))
+            if (reads_another(g, n, v) && is_beside_detach(g, v))
                 *first = count++ == 0 ? n : *first;
         }
     return count;
