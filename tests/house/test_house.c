@@ -25,6 +25,7 @@ static const struct {
     const char *room;
     const char *may[14];
 } rooms[] = {
+    {"include", {NULL}},
     /* what a graph is */
     {"onnx/words", {"ebb.h"}},
     {"onnx/tables", {"onnx/words/", "onnx/ops/ops.h"}}, /* the table names each row's functions */
@@ -99,7 +100,7 @@ static const struct {
 };
 enum { ROOMS = sizeof rooms / sizeof rooms[0], MAY = sizeof rooms[0].may / sizeof *rooms[0].may };
 
-enum { MOST_FILES = 30, MOST_LINES = 500 };
+enum { MOST_FILES = 30, MOST_LINES = 500, MOST_LINES_OF_A_SUITE = 700 };
 
 static int broken;
 
@@ -192,15 +193,17 @@ static void walk(const char *folder, each_file *visit)
         }
     }
     closedir(entries);
-    /* A kernel of the GPU is two files, a launch and its text; there is one for each family. */
-    if (count > MOST_FILES && strcmp(folder, "kernels/cuda") != 0)
+    /* A kernel of the GPU is two files, a launch and its text; there is one for each family. A suite is a
+     * file, and a room has as many as it needs. */
+    if (count > MOST_FILES && strcmp(folder, "kernels/cuda") != 0 &&
+        strncmp(folder, "tests", 5) != 0)
         complain("%s holds %d sources: which second idea has moved in?\n", folder, count);
 }
 
 static void walk_all(each_file *visit)
 {
-    static const char *const folders[] = {"onnx",   "kernels", "rewrite", "exec",
-                                          "passes", "api",     "cli"};
+    static const char *const folders[] = {"include", "onnx",   "kernels", "rewrite",
+                                          "exec",    "passes", "api",     "cli"};
     broken = 0;
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
         walk(folders[i], visit);
@@ -241,6 +244,7 @@ static struct long_file {
     const char *file, *reason; /* what holds it together */
     bool found;
 } long_files[] = {
+    {"include/ebb.h", "the whole interface, read from top to bottom as a manual", false},
     {"kernels/cuda/recurrent_products.cu", "one text for three errands: measure, prepare, run",
      false},
     {"onnx/file/write_graph.c", "a function for each message of the format", false},
@@ -260,12 +264,18 @@ static struct long_file {
 };
 enum { LONG_FILES = sizeof long_files / sizeof *long_files };
 
-static void check_length(const char *file, FILE *text)
+static int lines_of(FILE *text)
 {
     int lines = 0;
-    size_t row = 0;
     for (int c; (c = getc(text)) != EOF;)
         lines += c == '\n';
+    return lines;
+}
+
+static void check_length(const char *file, FILE *text)
+{
+    const int lines = lines_of(text);
+    size_t row = 0;
     while (row < LONG_FILES && strcmp(long_files[row].file, file) != 0)
         row++;
     if (lines > MOST_LINES && row == LONG_FILES)
@@ -275,10 +285,20 @@ static void check_length(const char *file, FILE *text)
         long_files[row].found = lines > MOST_LINES;
 }
 
+static void check_suite(const char *file, FILE *text)
+{
+    const int lines = lines_of(text);
+    if (lines > MOST_LINES_OF_A_SUITE)
+        complain("%s has %d lines: which of its tests are of another suite?\n", file, lines);
+}
+
 static void a_long_file_has_a_reason(void **state)
 {
     (void)state;
     walk_all(check_length);
+    walk("samples", check_length);
+    walk("bench", check_length);
+    walk("tests", check_suite);
     for (size_t row = 0; row < LONG_FILES; row++)
         if (!long_files[row].found)
             complain("%s is not long, and needs no reason\n", long_files[row].file);

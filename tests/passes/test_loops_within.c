@@ -1,0 +1,118 @@
+/* test_loops_within.c: long loops within long loops: kept, drawn anew in each step of both, or refused. */
+#include "tests/passes/loops.h"
+
+/* Two digits of one number: no two steps of both loops have one key. */
+static void dropout_draws_anew_in_each_step_of_both_loops(void **state)
+{
+    (void)state;
+    static const char text[] = HEAD
+        "g (float[64] s, float[3,4,64] x) => (float[3,4,64] all, float[3,64] outer)\n"
+        "<float ratio = {0.5}>\n"
+        "{\n"
+        "   last, all, outer = Scan <num_scan_inputs = 1, body = rows (float[64] h, float[4,64] "
+        "row)"
+        " => (float[64] h2, float[4,64] outs, float[64] o) {\n"
+        "      h2, outs = Scan <num_scan_inputs = 1, body = step (float[64] state, float[64] t)"
+        " => (float[64] next, float[64] out) {\n"
+        "         next = Identity (state)\n"
+        "         n = Mul (t, t)\n"
+        "         a = Sqrt (n)\n"
+        "         d = Div (a, a)\n"
+        "         out = Dropout (d, ratio)\n"
+        "      }> (h, row)\n"
+        "      m = Mul (h, h)\n"
+        "      q = Sqrt (m)\n"
+        "      r = Div (q, q)\n"
+        "      o = Dropout (r, ratio)\n"
+        "   }> (s, x)\n"
+        "}\n";
+    ran r;
+    float drawn_rows[2 * 15][64];
+    good(prepare(&r, text, "opset,inline,fold,unroll:most=1,train-mode,alias"));
+    for (int steps = 0; steps < 2; steps++) {
+        ebb_named all, outer;
+        good(step(&r, &plain));
+        good(ebb_program_get(r.program, "all", &all));
+        good(ebb_program_get(r.program, "outer", &outer));
+        memcpy(drawn_rows[15 * steps], all.data, 12 * sizeof *drawn_rows);
+        memcpy(drawn_rows[15 * steps + 12], outer.data, 3 * sizeof *drawn_rows);
+    }
+    for (int i = 0; i < 30; i++)
+        for (int j = 0; j < i; j++)
+            assert_memory_not_equal(drawn_rows[i], drawn_rows[j], sizeof *drawn_rows);
+    finish(&r);
+}
+
+#define LONG(outer, inner)                                                                         \
+    HEAD                                                                                           \
+        "g (float[2] s, float[" outer "] x, float[" inner "] t) => (float[2] last)\n"              \
+        "{\n"                                                                                      \
+        "   last = Scan <num_scan_inputs = 1, body = a (float[2] h, float p) => (float[2] h2) {\n" \
+        "      g = Mul (h, p)\n"                                                                   \
+        "      h2 = Scan <num_scan_inputs = 1, body = b (float[2] u, float q) => (float[2] u2) "   \
+        "{\n"                                                                                      \
+        "         v = Mul (u, q)\n"                                                                \
+        "         w = Add (v, h)\n"                                                                \
+        "         u2 = Sin (w)\n"                                                                  \
+        "      }> (g, t)\n"                                                                        \
+        "   }> (s, x)\n"                                                                           \
+        "}\n"
+
+/* Both lengths are of loops that stay: what is held are the ends, and one step of each. */
+static void a_long_loop_within_a_long_loop_stays(void **state)
+{
+    (void)state;
+    ran r;
+    ebb_scan s, within;
+    good(prepare(&r, LONG("1100", "1200"), "fold,unroll,alias"));
+    assert_int_equal(r.loops, 1);
+    assert_null(ebb_scan_read(&s, r.model->graph, ebb_last(r.model->graph)));
+    assert_null(ebb_scan_read(&within, s.body, ebb_last(s.body)));
+    assert_int_equal(within.trips, 1200);
+    good(step(&r, &plain));
+    planned_is_measured(&r);
+    assert_true(ebb_program_measure(r.program).planned_arena_bytes <= 4 * (1100 + 1200) + 12 * 64);
+    finish(&r);
+}
+
+/* Nothing of a file may make a step take for ever. */
+static void loops_of_endless_steps_within_one_another_are_refused(void **state)
+{
+    (void)state;
+    ran r;
+    good(prepare(&r, LONG("2000000", "2000000"), "unroll"));
+    refused(ebb_program_compile(&r.program, r.model, &plain), EBB_REJECTED, "Scan 'last'");
+    finish(&r);
+}
+
+/* What cannot be kept is named, with why. */
+static void what_cannot_be_kept_stays_and_is_named(void **state)
+{
+    (void)state;
+    static const char text[] = HEAD
+        "g (float[4] s, int64 trips, float[3000,4] x) => (float[4] y)\n"
+        "{\n"
+        "   y = Scan <num_scan_inputs = 1, body = step (float[4] state, float[4] t)"
+        " => (float[4] next) {\n"
+        "      next = Loop <body = c (int64 i, bool on, float[4] v) => (bool on2, float[4] v2) {\n"
+        "         on2 = Identity (on)\n"
+        "         v2 = Sin (v)\n"
+        "      }> (trips, \"\", state)\n"
+        "   }> (s, x)\n"
+        "}\n";
+    ran r;
+    good(prepare(&r, text, "unroll"));
+    refused(ebb_program_compile(&r.program, r.model, &plain), EBB_UNSUPPORTED, "Scan 'y'");
+    finish(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(dropout_draws_anew_in_each_step_of_both_loops),
+        cmocka_unit_test(a_long_loop_within_a_long_loop_stays),
+        cmocka_unit_test(loops_of_endless_steps_within_one_another_are_refused),
+        cmocka_unit_test(what_cannot_be_kept_stays_and_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
