@@ -349,8 +349,7 @@ static ebb_status open_file(ebb_mover *m, uint64_t bytes)
 static ebb_status take_memory(const ebb_mover *m, uint64_t bytes, char **memory)
 {
     void *taken = NULL;
-    if (bytes > SIZE_MAX)
-        return ebb_error_memory();
+    EBB_GOT(bytes <= SIZE_MAX);
     if (m->device != NULL)
         EBB_TRY(m->device->stage(m->queue, (size_t)bytes, &taken));
     else if ((taken = ebb_alloc_aligned(64, (size_t)bytes)) == NULL)

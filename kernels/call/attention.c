@@ -156,9 +156,7 @@ const char *ebb_attention_read(ebb_attention *a, const ebb_call *call)
     if (call->in[first + K].type.dtype != dtype || call->in[first + V].type.dtype != dtype ||
         call->in[first + BIAS].type.dtype != dtype || call->in[first + KEEP].type.dtype != EBB_BOOL)
         return "the dtypes of its operands disagree";
-    const char *why = read_shapes(a, call, first);
-    if (why != NULL)
-        return why;
+    EBB_ASK(read_shapes(a, call, first));
     a->scale = ebb_attr_float(attrs, "scale", 1.0);
     a->fill = ebb_attr_float(attrs, "fill", -(double)INFINITY);
     a->causal = ebb_attr_int(attrs, "causal", 0) != 0;
@@ -178,8 +176,8 @@ const char *ebb_attention_read(ebb_attention *a, const ebb_call *call)
         a->drops = a->threshold > 0;
     }
     if (first == 1 && ebb_call_has(call, count))
-        why = read_output(a, call, count);
-    return why != NULL ? why : check_rest(a, call);
+        EBB_ASK(read_output(a, call, count));
+    return check_rest(a, call);
 }
 
 int64_t ebb_attention_row(const ebb_attention *a, const ebb_attention_mask *m, int64_t head,

@@ -75,25 +75,22 @@ static const char *declines_past(const ebb_call *c, const ebb_heads *a, uint32_t
 
 const char *ebb_heads_misfit(const ebb_call *c)
 {
-    const char *why = NULL;
-    for (int i = 0; why == NULL && i < 3; i++)
+    for (int i = 0; i < 3; i++)
         if (c->in[i].type.rank != 3 && c->in[i].type.rank != 4)
-            why = "Q, K and V have not rank 3 or 4";
-    if (why != NULL)
-        return why;
+            return "Q, K and V have not rank 3 or 4";
     ebb_heads a = ebb_heads_read(c);
     if (a.q.heads < 1 || a.k.heads < 1 || a.q.heads % a.k.heads != 0 || a.v.heads != a.k.heads ||
         a.k.size != a.q.size || a.v.length != a.k.length || a.k.before != a.v.before ||
         c->in[1].type.dims[0] != a.batch || c->in[2].type.dims[0] != a.batch)
         return "Q, K and V do not fit each other";
     if (ebb_call_has(c, 3))
-        why = declines_mask(c, &a);
-    for (uint32_t i = 4; why == NULL && i < 6; i++)
-        why = declines_past(c, &a, i);
-    if (why == NULL && ebb_call_has(c, 6) &&
+        EBB_ASK(declines_mask(c, &a));
+    for (uint32_t i = 4; i < 6; i++)
+        EBB_ASK(declines_past(c, &a, i));
+    if (ebb_call_has(c, 6) &&
         (c->in[6].type.dtype != EBB_I64 || ebb_elements(&c->in[6].type) != a.batch))
-        why = "there is not one length for each of the batch";
-    return why;
+        return "there is not one length for each of the batch";
+    return NULL;
 }
 
 /* FlexAttention, where nothing is done to scores and probabilities. */
@@ -187,12 +184,9 @@ static bool is_back_shaped(const ebb_call *c, uint32_t i, int64_t rows, int64_t 
 
 const char *ebb_linear_back_misfit(const ebb_call *c)
 {
-    const char *why = NULL;
-    for (uint32_t i = 0; why == NULL && i < EBB_LINEAR_INPUTS; i++)
+    for (uint32_t i = 0; i < EBB_LINEAR_INPUTS; i++)
         if (!ebb_call_has(c, i))
-            why = "an input is absent";
-    if (why != NULL)
-        return why;
+            return "an input is absent";
     if (c->in[EBB_LINEAR_QUERY].type.rank != 3 || c->in[EBB_LINEAR_VALUE].type.rank != 3 ||
         ebb_attr_int(&c->attrs, "q_num_heads", 0) < 1 ||
         ebb_attr_int(&c->attrs, "kv_num_heads", 0) < 1)

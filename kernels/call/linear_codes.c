@@ -115,11 +115,8 @@ static const char *read_frozen(ebb_frozen *f, const ebb_call *c)
 const char *ebb_frozen_misfit(const ebb_call *c)
 {
     ebb_frozen f;
-    const char *why = ebb_call_any_bits(c);
-    if (why == NULL)
-        why = read_frozen(&f, c);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_call_any_bits(c));
+    EBB_ASK(read_frozen(&f, c));
     const ebb_type *a = &c->in[0].type, *y = &c->out[0].type;
     if (a->rank < 1 || y->rank != a->rank || y->dims[y->rank - 1] != ebb_frozen_columns(&f))
         return "the output has another shape";

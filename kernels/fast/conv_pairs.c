@@ -77,13 +77,9 @@ static const char *read_form(form *f, const ebb_call *call)
     if (!EBB_TILE_PAIRS || ebb_processor_has_amx())
         return "the processor multiplies no pairs of bfloat16, or something else faster";
     *f = (form){.call = call};
-    const char *why = declines_operands(call);
-    if (why == NULL)
-        why = ebb_conv_read(&f->w, call);
-    if (why == NULL)
-        why = read_sizes(f);
-    if (why != NULL)
-        return why;
+    EBB_ASK(declines_operands(call));
+    EBB_ASK(ebb_conv_read(&f->w, call));
+    EBB_ASK(read_sizes(f));
     f->across = ebb_tile_width(f->channels) / PANEL;
     f->some = ebb_least((f->filters + BLOCK - 1) / BLOCK * BLOCK, MOST);
     while (f->across * ((f->filters + f->some - 1) / f->some) < 2 * ebb_threads() &&

@@ -119,14 +119,12 @@ static const char *read_matmul(ebb_product *p, const ebb_call *call)
     out->dims[rank - 2] = a->dims[rank - 2];
     out->dims[rank - 1] = b->dims[rank - 1];
     ebb_strides(out->strides, rank, out->dims);
-    const char *why = shapes_agree(p);
+    EBB_ASK(shapes_agree(p));
     int64_t expected = 1, given = 0;
     for (int i = 0; i < rank; i++)
         expected *= out->dims[i];
-    if (why == NULL && (!ebb_type_elements(&call->out[0].type, &given) || given != expected))
-        why = "the output has another shape";
-    if (why != NULL)
-        return why;
+    if (!ebb_type_elements(&call->out[0].type, &given) || given != expected)
+        return "the output has another shape";
     p->rank = fold_batch(a, b, out, rank, left && first->rank > 1);
     if (p->rank > 2)
         p->rank = merge_batch(a, b, out, p->rank);

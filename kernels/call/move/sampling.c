@@ -104,11 +104,9 @@ const char *ebb_roi_read(ebb_roi *a, const ebb_call *c)
     const ebb_type *x = forward ? &c->in[0].type : &c->out[0].type;
     const ebb_type *y = forward ? &c->out[0].type : &c->in[0].type;
     const uint32_t rois = most ? 2 : 1;
-    const char *why = roi_misfit(c, x, y, rois);
-    if (why == NULL && most && !ebb_type_same_shape(&c->in[1].type, x))
-        why = "input and gradient differ in shape";
-    if (why != NULL)
-        return why;
+    EBB_ASK(roi_misfit(c, x, y, rois));
+    if (most && !ebb_type_same_shape(&c->in[1].type, x))
+        return "input and gradient differ in shape";
     const char *mode = ebb_attr_string(&c->attrs, "coordinate_transformation_mode",
                                        c->version < 16 ? "output_half_pixel" : "half_pixel");
     *a = (ebb_roi){.rois = rois,

@@ -61,9 +61,7 @@ static const char *read_sizes(reading *r, ebb_cudnn_attention_sizes *s, const eb
 {
     const ebb_operand *in = c->in + ebb_attention_first(c->op);
     ebb_attention *a = &r->a;
-    const char *why = ebb_attention_read(a, c);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_attention_read(a, c));
     s->dtype = (ebb_dtype)in[Q].type.dtype;
     if (s->dtype != EBB_F16 && s->dtype != EBB_BF16)
         return "cuDNN's attention is of float16 and bfloat16 alone";
@@ -86,7 +84,7 @@ static const char *read_sizes(reading *r, ebb_cudnn_attention_sizes *s, const eb
     s->k = ebb_cudnn_heads_first(s->heads, a->t, a->d);
     s->v = ebb_cudnn_heads_first(s->heads, a->t, a->e);
     s->o = ebb_cudnn_heads_first(s->heads, a->s, a->e);
-    why = ebb_cuda_masking_read(&r->mask, &r->is_masked, a, in);
+    const char *why = ebb_cuda_masking_read(&r->mask, &r->is_masked, a, in);
     ebb_work_mask(s, &r->mask, r->is_masked, a->causal);
     return why;
 }

@@ -61,9 +61,7 @@ static const char *read_call(ebb_work_part *part, const ebb_call *c)
     ebb_geometry g;
     if (dtype != EBB_F32 && dtype != EBB_F16 && dtype != EBB_BF16)
         return "cuDNN convolves float32, float16 and bfloat16 only";
-    const char *why = ebb_conv_read(&g, c);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_conv_read(&g, c));
     ask->kind = op == EBB_OP_CONV             ? EBB_ASK_CONV
                 : op == EBB_OP_CONV_TRANSPOSE ? EBB_ASK_CONV_DATA
                                               : EBB_ASK_CONV_FILTER;
@@ -71,12 +69,11 @@ static const char *read_call(ebb_work_part *part, const ebb_call *c)
         return "cuDNN's transposed convolution takes no bias";
     if (ask->kind == EBB_ASK_CONV && ebb_call_has(c, 2))
         ask->with = EBB_CUDNN_WITH_BIAS;
-    why = ebb_conv_bias_misfit(&g, c);
-    if (why == NULL)
-        why = read_sizes(&ask->of.conv, &g, dtype, first != EBB_OP_UNKNOWN);
-    if (why == NULL && !images_are_aligned(c, ask->kind))
-        why = "an image is not a multiple of 16 bytes";
-    return why;
+    EBB_ASK(ebb_conv_bias_misfit(&g, c));
+    EBB_ASK(read_sizes(&ask->of.conv, &g, dtype, first != EBB_OP_UNKNOWN));
+    if (!images_are_aligned(c, ask->kind))
+        return "an image is not a multiple of 16 bytes";
+    return NULL;
 }
 
 /* The call of the convolution alone, where a ReLU stands behind it; else the call. */
@@ -120,11 +117,8 @@ const char *ebb_cuda_read_cudnn_conv(ebb_work *work, const ebb_call *c)
                                                {EBB_CUDNN_DW, EBB_CUDNN_DY, EBB_CUDNN_X}};
     ebb_work_part *part = &work->part[0];
     const ebb_call conv = without_relu(c);
-    const char *why = ebb_cuda_floats(c);
-    if (why == NULL)
-        why = read_call(part, &conv);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_cuda_floats(c));
+    EBB_ASK(read_call(part, &conv));
     const ebb_cudnn_role *role = roles[part->ask.kind];
     ebb_work_out(work, part, role[0], c, 0, c->out[0].bytes);
     ebb_work_in(part, role[1], 0);

@@ -32,11 +32,8 @@ static ebb_cudnn_heads lies(const ebb_tokens *s, int64_t length, bool packed)
 
 static const char *read_sizes(reading *r, ebb_cudnn_attention_sizes *s, const ebb_call *c)
 {
-    const char *why = ebb_cuda_floats(c);
-    if (why == NULL)
-        why = ebb_any_heads_misfit(c);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_cuda_floats(c));
+    EBB_ASK(ebb_any_heads_misfit(c));
     const ebb_heads *h = &r->h;
     r->h = ebb_heads_read(c);
     s->dtype = (ebb_dtype)c->in[Q].type.dtype;
@@ -63,7 +60,7 @@ static const char *read_sizes(reading *r, ebb_cudnn_attention_sizes *s, const eb
     s->v = lies(&h->v, h->total, h->v.packed && !joined);
     s->o = h->q.packed ? ebb_cudnn_heads_inside(s->heads, s->queries, s->value_width)
                        : ebb_cudnn_heads_first(s->heads, s->queries, s->value_width);
-    why = ebb_cuda_masking_of_heads(&r->mask, &r->is_masked, h, c, (uint8_t)s->dtype);
+    const char *why = ebb_cuda_masking_of_heads(&r->mask, &r->is_masked, h, c, (uint8_t)s->dtype);
     ebb_work_mask(s, &r->mask, r->is_masked, h->causal);
     return why;
 }

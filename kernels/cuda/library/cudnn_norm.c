@@ -81,17 +81,14 @@ static const char *read_forward(ebb_work *work, const ebb_call *c)
 {
     ebb_work_part *part = &work->part[0];
     const bool relu = c->op == EBB_OP_BATCH_NORM_RELU || c->op == EBB_OP_BATCH_NORM_ADD_RELU;
-    const char *why = norm_declines(c, 5, 5, 0);
-    if (why == NULL && !ebb_cuda_batch_norm_trains(c))
-        why = "it normalises by running statistics";
-    if (why == NULL && !ebb_call_wants(c, 0))
-        why = "only its statistics are wanted";
-    for (uint32_t i = 1; why == NULL && i < 3; i++)
-        why = ebb_work_float32(&c->in[i]);
-    if (why == NULL)
-        why = read_sizes(&part->ask.of.norm, c, 0);
-    if (why != NULL)
-        return why;
+    EBB_ASK(norm_declines(c, 5, 5, 0));
+    if (!ebb_cuda_batch_norm_trains(c))
+        return "it normalises by running statistics";
+    if (!ebb_call_wants(c, 0))
+        return "only its statistics are wanted";
+    for (uint32_t i = 1; i < 3; i++)
+        EBB_ASK(ebb_work_float32(&c->in[i]));
+    EBB_ASK(read_sizes(&part->ask.of.norm, c, 0));
     const size_t bytes = (size_t)part->ask.of.norm.channels * sizeof(float);
     part->ask.kind = EBB_ASK_BATCH_NORM;
     ebb_work_own(part, EBB_CUDNN_MEAN, ebb_work_scratch(work, bytes));   /* MEAN */
@@ -107,18 +104,15 @@ static const char *read_forward(ebb_work *work, const ebb_call *c)
 static const char *read_backward(ebb_work *work, const ebb_call *c)
 {
     ebb_work_part *part = &work->part[0];
-    const char *why = norm_declines(c, 5, 3, 1);
-    if (why == NULL && !ebb_call_wants(c, 0))
-        why = "only its sums are wanted";
-    for (uint32_t i = 2; why == NULL && i < 5; i++)
-        why = ebb_work_float32(&c->in[i]);
-    for (uint32_t o = 1; why == NULL && o < 3; o++)
+    EBB_ASK(norm_declines(c, 5, 3, 1));
+    if (!ebb_call_wants(c, 0))
+        return "only its sums are wanted";
+    for (uint32_t i = 2; i < 5; i++)
+        EBB_ASK(ebb_work_float32(&c->in[i]));
+    for (uint32_t o = 1; o < 3; o++)
         if (ebb_call_wants(c, o))
-            why = ebb_work_float32(&c->out[o]);
-    if (why == NULL)
-        why = read_sizes(&part->ask.of.norm, c, 1);
-    if (why != NULL)
-        return why;
+            EBB_ASK(ebb_work_float32(&c->out[o]));
+    EBB_ASK(read_sizes(&part->ask.of.norm, c, 1));
     const size_t bytes = (size_t)part->ask.of.norm.channels * sizeof(float);
     static const ebb_cudnn_role in[] = {EBB_CUDNN_DY, EBB_CUDNN_X, EBB_CUDNN_SCALE, EBB_CUDNN_MEAN,
                                         EBB_CUDNN_INVSTD};

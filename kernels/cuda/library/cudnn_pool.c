@@ -70,9 +70,7 @@ const char *ebb_cuda_read_cudnn_pool(ebb_work *work, const ebb_call *c)
     const bool backward = c->op == EBB_OP_AVERAGE_POOL_GRAD;
     ebb_work_part *part = &work->part[0];
     ebb_cudnn_pool_sizes *s = &part->ask.of.pool;
-    const char *why = ebb_cuda_floats(c);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_cuda_floats(c));
     if (ebb_call_wants(c, 1))
         return "cuDNN's index is not the place that Indices name";
     s->dtype = (ebb_dtype)c->in[0].type.dtype;
@@ -82,11 +80,9 @@ const char *ebb_cuda_read_cudnn_pool(ebb_work *work, const ebb_call *c)
               : ebb_attr_int(&c->attrs, "count_include_pad", 0) != 0
                   ? EBB_CUDNN_AVERAGE_POOL
                   : EBB_CUDNN_AVERAGE_POOL_INSIDE;
-    why = read_sizes(s, c);
-    if (why == NULL && !(ebb_work_rows_aligned(&c->in[0]) && ebb_work_rows_aligned(&c->out[0])))
-        why = "an image is not a multiple of 16 bytes";
-    if (why != NULL)
-        return why;
+    EBB_ASK(read_sizes(s, c));
+    if (!(ebb_work_rows_aligned(&c->in[0]) && ebb_work_rows_aligned(&c->out[0])))
+        return "an image is not a multiple of 16 bytes";
     part->ask.kind = backward ? EBB_ASK_POOL_GRADIENT : EBB_ASK_POOL;
     ebb_work_in(part, backward ? EBB_CUDNN_DY : EBB_CUDNN_X, 0);
     ebb_work_out(work, part, backward ? EBB_CUDNN_DX : EBB_CUDNN_Y, c, 0, c->out[0].bytes);

@@ -78,15 +78,10 @@ static const char *make_product(ebb_dnnl_plan *plan, const ebb_call *call, const
     ebb_dnnl_strided(&weight, dtype_of(f->weight), 3, weight_dims, weight_strides);
     ebb_dnnl_plain(&source, dtype_of(forward ? f->wide : f->narrow), 3, from);
     ebb_dnnl_plain(&result, dtype_of(forward ? f->narrow : f->wide), 3, to);
-    const char *why = ebb_dnnl_describe_product(plan, &weight, &source, NULL, &result, 1.0f, false);
-    if (why == NULL)
-        why = ebb_dnnl_add(plan, DNNL_ARG_SRC, false, 1, &weight);
-    if (why == NULL)
-        why = ebb_dnnl_add(plan, DNNL_ARG_WEIGHTS, false, 0, &source);
-    if (why == NULL)
-        why = ebb_dnnl_add(plan, DNNL_ARG_DST, true, 0, &result);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_dnnl_describe_product(plan, &weight, &source, NULL, &result, 1.0f, false));
+    EBB_ASK(ebb_dnnl_add(plan, DNNL_ARG_SRC, false, 1, &weight));
+    EBB_ASK(ebb_dnnl_add(plan, DNNL_ARG_WEIGHTS, false, 0, &source));
+    EBB_ASK(ebb_dnnl_add(plan, DNNL_ARG_DST, true, 0, &result));
     plan->pieces = pieces;
     plan->port[1].piece = (size_t)(images * from[1] * V) * ebb_dnnl_size(&source);
     plan->port[2].piece = (size_t)(images * to[1] * V) * ebb_dnnl_size(&result);
@@ -104,15 +99,10 @@ static const char *make_sum_of_products(ebb_dnnl_plan *plan, const ebb_call *cal
     ebb_dnnl_plain(&source, dtype_of(f->narrow), 2, left);
     ebb_dnnl_strided(&weight, dtype_of(f->wide), 2, right, turned);
     ebb_dnnl_plain(&result, EBB_F32, 2, to);
-    const char *why = ebb_dnnl_describe_product(plan, &source, &weight, NULL, &result, 1.0f, true);
-    if (why == NULL)
-        why = ebb_dnnl_add(plan, DNNL_ARG_SRC, false, 0, &source);
-    if (why == NULL)
-        why = ebb_dnnl_add(plan, DNNL_ARG_WEIGHTS, false, 1, &weight);
-    if (why == NULL)
-        why = ebb_dnnl_add(plan, DNNL_ARG_DST, true, 0, &result);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_dnnl_describe_product(plan, &source, &weight, NULL, &result, 1.0f, true));
+    EBB_ASK(ebb_dnnl_add(plan, DNNL_ARG_SRC, false, 0, &source));
+    EBB_ASK(ebb_dnnl_add(plan, DNNL_ARG_WEIGHTS, false, 1, &weight));
+    EBB_ASK(ebb_dnnl_add(plan, DNNL_ARG_DST, true, 0, &result));
     plan->repeat = w->batch;
     plan->port[2].adds = true;
     plan->port[2].rounded = dtype_of(f->weight) != EBB_F32;
@@ -223,58 +213,46 @@ static const char *make_direct(ebb_dnnl_plan *plan, const ebb_call *call, const 
     ebb_dnnl_layout wide, narrow, weight, bias, wide_outer, narrow_outer, weight_outer;
     ebb_dnnl_windows a;
     bool biased = call->op == EBB_OP_CONV && ebb_dnnl_has(call, 2);
-    const char *why = read_axes(&a, w);
+    EBB_ASK(read_axes(&a, w));
     plan->pieces = cut_channels(&cut, &part, call, w);
-    if (why == NULL)
-        why = free_choice(&wide, f->wide, freely);
-    if (why == NULL)
-        why = free_choice(&narrow, f->narrow, freely);
-    if (why == NULL)
-        why = ebb_dnnl_of_type(&wide_outer, f->wide);
-    if (why == NULL)
-        why = as_it_lies(&narrow_outer, f->narrow, whole->narrow);
-    if (why == NULL && biased)
-        why = bias_of(&bias, call, w->narrow_channels);
-    if (why != NULL)
-        return why;
+    EBB_ASK(free_choice(&wide, f->wide, freely));
+    EBB_ASK(free_choice(&narrow, f->narrow, freely));
+    EBB_ASK(ebb_dnnl_of_type(&wide_outer, f->wide));
+    EBB_ASK(as_it_lies(&narrow_outer, f->narrow, whole->narrow));
+    if (biased)
+        EBB_ASK(bias_of(&bias, call, w->narrow_channels));
     // A gradient stays float32 until it is written: it may be the sum of several parts.
     ebb_dnnl_any(&weight, call->op == EBB_OP_CONV_WEIGHT_GRAD ? EBB_F32 : dtype_of(f->weight),
                  f->weight_rank, f->weight_dims);
     weight_as_it_lies(&weight_outer, f);
     plan->least_images = least_images(call, w);
     if (call->op == EBB_OP_CONV) {
-        why = ebb_dnnl_describe_conv(plan, EBB_DNNL_FORWARD, &wide, &weight, biased ? &bias : NULL,
-                                     &narrow, &a);
-        if (why == NULL)
-            why = ebb_dnnl_add_images(plan, DNNL_ARG_SRC, false, 0, &wide_outer);
-        if (why == NULL)
-            why = ebb_dnnl_add(plan, DNNL_ARG_WEIGHTS, false, 1, &weight_outer);
-        if (why == NULL && biased)
-            why = ebb_dnnl_add(plan, DNNL_ARG_BIAS, false, 2, &bias);
-        return why != NULL ? why : ebb_dnnl_add_images(plan, DNNL_ARG_DST, true, 0, &narrow_outer);
+        EBB_ASK(ebb_dnnl_describe_conv(plan, EBB_DNNL_FORWARD, &wide, &weight,
+                                       biased ? &bias : NULL, &narrow, &a));
+        EBB_ASK(ebb_dnnl_add_images(plan, DNNL_ARG_SRC, false, 0, &wide_outer));
+        EBB_ASK(ebb_dnnl_add(plan, DNNL_ARG_WEIGHTS, false, 1, &weight_outer));
+        if (biased)
+            EBB_ASK(ebb_dnnl_add(plan, DNNL_ARG_BIAS, false, 2, &bias));
+        return ebb_dnnl_add_images(plan, DNNL_ARG_DST, true, 0, &narrow_outer);
     }
     bool by_data = call->op == EBB_OP_CONV_TRANSPOSE;
-    why = ebb_dnnl_describe_conv(plan, by_data ? EBB_DNNL_BY_DATA : EBB_DNNL_BY_WEIGHTS, &wide,
-                                 &weight, NULL, &narrow, &a);
-    if (why == NULL)
-        why = ebb_dnnl_add_images(plan, DNNL_ARG_DIFF_DST, false, 0, &narrow_outer);
-    if (why == NULL && by_data)
-        why = ebb_dnnl_add(plan, DNNL_ARG_WEIGHTS, false, 1, &weight_outer);
-    if (why == NULL && !by_data)
-        why = ebb_dnnl_add_images(plan, DNNL_ARG_SRC, false, 1, &wide_outer);
-    if (why != NULL)
-        return why;
-    if (by_data)
+    EBB_ASK(ebb_dnnl_describe_conv(plan, by_data ? EBB_DNNL_BY_DATA : EBB_DNNL_BY_WEIGHTS, &wide,
+                                   &weight, NULL, &narrow, &a));
+    EBB_ASK(ebb_dnnl_add_images(plan, DNNL_ARG_DIFF_DST, false, 0, &narrow_outer));
+    if (by_data) {
+        EBB_ASK(ebb_dnnl_add(plan, DNNL_ARG_WEIGHTS, false, 1, &weight_outer));
         return ebb_dnnl_add_images(plan, DNNL_ARG_DIFF_SRC, true, 0, &wide_outer);
-    why = ebb_dnnl_add(plan, DNNL_ARG_DIFF_WEIGHTS, true, 0, &weight_outer);
-    if (why == NULL && plan->pieces > 1) {
+    }
+    EBB_ASK(ebb_dnnl_add_images(plan, DNNL_ARG_SRC, false, 1, &wide_outer));
+    EBB_ASK(ebb_dnnl_add(plan, DNNL_ARG_DIFF_WEIGHTS, true, 0, &weight_outer));
+    if (plan->pieces > 1) {
         const int64_t channels = f->narrow->dims[1];
         plan->port[0].piece =
             (size_t)(channels * ebb_geometry_volume(w->narrow)) * ebb_dnnl_size(&narrow_outer);
         plan->port[2].piece =
             (size_t)(weight_outer.dims[0] * weight_outer.strides[0]) * ebb_dnnl_size(&weight_outer);
     }
-    return why;
+    return NULL;
 }
 
 static const char *make_nhwc(ebb_dnnl_plan *plan, const ebb_call *call, const ebb_geometry *w,
@@ -295,15 +273,11 @@ static const char *make(ebb_dnnl_plan *plan, const ebb_call *call)
     form f;
     ebb_channels_view view;
     bool nhwc = ebb_channels_first_op(call->op) != EBB_OP_UNKNOWN;
-    const char *why = nhwc ? ebb_channels_first_read(&view, call) : NULL;
-    if (why == NULL && nhwc)
-        call = &view.call;
-    if (why == NULL)
-        why = ebb_dnnl_numbers(call);
-    if (why == NULL)
-        why = ebb_conv_read(&w, call);
-    if (why != NULL)
-        return why;
+    if (nhwc)
+        EBB_ASK(ebb_channels_first_read(&view, call));
+    call = nhwc ? &view.call : call;
+    EBB_ASK(ebb_dnnl_numbers(call));
+    EBB_ASK(ebb_conv_read(&w, call));
     read_form(&f, call, &w);
     bool biased = call->op != EBB_OP_CONV_WEIGHT_GRAD && ebb_dnnl_has(call, 2);
     if ((!nhwc && !is_plain(f.weight)) || (biased && !is_plain(&call->in[2].type)))

@@ -148,11 +148,8 @@ static const char *lay_out(pooled *p, int64_t *size)
 static const char *read(pooled *p, const ebb_call *call, int64_t *size)
 {
     *p = (pooled){.dots = false};
-    const char *why = ebb_dnnl_plain_floats(call);
-    if (why == NULL)
-        why = ebb_pooled_read(&p->w, p->side, p->cells, call);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_dnnl_plain_floats(call));
+    EBB_ASK(ebb_pooled_read(&p->w, p->side, p->cells, call));
     double cells = 1, taps = 1;
     for (int axis = 0; axis < EBB_AXES; axis++) {
         cells *= (double)p->cells[axis];

@@ -40,11 +40,8 @@ static void cut(ebb_dnnl_plan *plan, const ebb_call *call, operand *all, int ran
 static const char *make(ebb_dnnl_plan *plan, const ebb_call *call)
 {
     ebb_product p;
-    const char *why = ebb_dnnl_plain_numbers(call);
-    if (why == NULL)
-        why = ebb_product_read(&p, call);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_dnnl_plain_numbers(call));
+    EBB_ASK(ebb_product_read(&p, call));
     // oneDNN adds the bias before it scales.
     if (p.biased && (p.alpha != 1.0f || p.beta != 1.0f))
         return "C with alpha or beta other than 1";
@@ -58,8 +55,8 @@ static const char *make(ebb_dnnl_plan *plan, const ebb_call *call)
         if (all[i].m != NULL)
             ebb_dnnl_strided(&layout[i], all[i].m->dtype, p.rank, all[i].m->dims,
                              all[i].m->strides);
-    why = ebb_dnnl_describe_product(plan, &layout[0], &layout[1], p.biased ? &layout[2] : NULL,
-                                    &layout[3], p.alpha, false);
+    const char *why = ebb_dnnl_describe_product(
+        plan, &layout[0], &layout[1], p.biased ? &layout[2] : NULL, &layout[3], p.alpha, false);
     for (int i = 0; i < OPERANDS && why == NULL; i++)
         if (all[i].m != NULL) {
             why = ebb_dnnl_add(plan, all[i].arg, i == OPERANDS - 1, all[i].index, &layout[i]);

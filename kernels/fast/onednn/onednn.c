@@ -74,11 +74,9 @@ static const char *make_move(move *m, const ebb_dnnl_port *port)
     if (!port->copied)
         return NULL;
     dnnl_primitive_desc_t reorder = NULL;
-    const char *why = ebb_dnnl_reorder_of(&reorder, port);
-    if (why != NULL)
-        return why;
-    why = make_memory(&m->inner, port->inner) ? make_primitive(&m->reorder, reorder)
-                                              : ebb_dnnl_no_memory;
+    EBB_ASK(ebb_dnnl_reorder_of(&reorder, port));
+    const char *why = make_memory(&m->inner, port->inner) ? make_primitive(&m->reorder, reorder)
+                                                          : ebb_dnnl_no_memory;
     dnnl_primitive_desc_destroy(reorder);
     return why;
 }

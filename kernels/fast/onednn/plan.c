@@ -280,9 +280,7 @@ static const char *place_scratch(ebb_dnnl_plan *plan)
         if (!plan->port[p].copied)
             continue;
         dnnl_primitive_desc_t reorder = NULL;
-        const char *why = ebb_dnnl_reorder_of(&reorder, &plan->port[p]);
-        if (why != NULL)
-            return why;
+        EBB_ASK(ebb_dnnl_reorder_of(&reorder, &plan->port[p]));
         size_t bytes = scratch_of(reorder);
         dnnl_primitive_desc_destroy(reorder);
         if (bytes > plan->scratch_bytes)

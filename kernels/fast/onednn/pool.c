@@ -5,11 +5,8 @@
 static const char *make(ebb_dnnl_plan *plan, const ebb_call *call)
 {
     ebb_geometry w;
-    const char *why = ebb_dnnl_wants(call, 1) ? "no Indices" : ebb_dnnl_numbers(call);
-    if (why == NULL)
-        why = ebb_pool_read(&w, call);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_dnnl_wants(call, 1) ? "no Indices" : ebb_dnnl_numbers(call));
+    EBB_ASK(ebb_pool_read(&w, call));
     bool most = call->op == EBB_OP_MAX_POOL; // beware: oneDNN passes over a NaN
     if (most && ebb_is_narrow(&call->in[0].type) &&
         call->in[0].type.layout.kind == EBB_LAYOUT_PLAIN)
@@ -30,15 +27,11 @@ static const char *make(ebb_dnnl_plan *plan, const ebb_call *call)
         windows.end[i] = beyond > 0 ? beyond : 0;
     }
     ebb_dnnl_layout source, result;
-    why = ebb_dnnl_of_type(&source, &call->in[0].type);
-    if (why == NULL)
-        why = ebb_dnnl_of_type(&result, &call->out[0].type);
-    if (why != NULL)
-        return why;
-    why = ebb_dnnl_describe_pool(plan, most, padded, &source, &result, &windows);
-    if (why == NULL)
-        why = ebb_dnnl_add(plan, DNNL_ARG_SRC, false, 0, &source);
-    return why != NULL ? why : ebb_dnnl_add(plan, DNNL_ARG_DST, true, 0, &result);
+    EBB_ASK(ebb_dnnl_of_type(&source, &call->in[0].type));
+    EBB_ASK(ebb_dnnl_of_type(&result, &call->out[0].type));
+    EBB_ASK(ebb_dnnl_describe_pool(plan, most, padded, &source, &result, &windows));
+    EBB_ASK(ebb_dnnl_add(plan, DNNL_ARG_SRC, false, 0, &source));
+    return ebb_dnnl_add(plan, DNNL_ARG_DST, true, 0, &result);
 }
 
 EBB_DNNL_PHASES(make)

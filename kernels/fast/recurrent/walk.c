@@ -123,13 +123,9 @@ static const char *misfit(ebb_walk *w)
     w->half = call->in[0].type.dtype == EBB_BF16;
     if (w->half && !EBB_TILE_PAIRS)
         return "the processor does not multiply pairs of bfloat16";
-    const char *why = ebb_dnnl_plain_of(call, ebb_walk_dtype(w));
-    if (why == NULL)
-        why = ebb_recurrent_read(&w->s, call);
-    if (why == NULL)
-        why = ebb_usual_cell_misfit(&w->s, call);
-    if (why != NULL)
-        return why;
+    EBB_ASK(ebb_dnnl_plain_of(call, ebb_walk_dtype(w)));
+    EBB_ASK(ebb_recurrent_read(&w->s, call));
+    EBB_ASK(ebb_usual_cell_misfit(&w->s, call));
     if (w->s.at.peepholes >= 0 && ebb_dnnl_has(call, (uint32_t)w->s.at.peepholes))
         return "no peepholes";
     if (w->s.cell == EBB_CELL_GRU && !w->s.linear_before_reset)
