@@ -95,22 +95,20 @@ ebb_status ebb_bind_values(ebb_model *model, const ebb_batch *batch, size_t *cou
     EBB_NEED(batch);
     EBB_NEED(count);
     ebb_graph *g = model->graph;
-    ebb_arena scratch = {0};
+    EBB_LOCAL_ARENA(scratch);
     *count = 0;
-    bool *marked = ebb_arena_zeroed(&scratch, g->value_count + 1, sizeof *marked);
+    bool *marked = ebb_arena_zeroed(scratch, g->value_count + 1, sizeof *marked);
     EBB_GOT(marked);
     mark_upstream(g, marked);
-    ebb_status status = NULL;
-    for (size_t i = 0; i < g->input_count && status == NULL; i++) {
+    for (size_t i = 0; i < g->input_count; i++) {
         ebb_value v = g->inputs[i];
         const ebb_named *t = array_of(batch, ebb_value_name(g, v));
         if (!marked[v.i] || t == NULL || !decides(t))
             continue;
-        status = fix(g, v, t);
+        EBB_TRY(fix(g, v, t));
         ++*count;
     }
-    ebb_arena_fini(&scratch);
-    return status != NULL ? status : ebb_infer_graph(g);
+    return ebb_infer_graph(g);
 }
 
 ebb_status ebb_bind_defaults(ebb_model *model, const ebb_batch *batch, size_t *count)

@@ -135,18 +135,17 @@ ebb_status ebb_calibrate_link(ebb_group *group, const char *path, char **json)
 {
     EBB_NEED(group);
     EBB_NEED(path);
-    ebb_arena scratch = {0};
+    EBB_LOCAL_ARENA(scratch);
     ebb_link link;
     double error;
     if (ebb_group_ranks(group) < 2)
         return ebb_error(EBB_USAGE, "one process has no link to measure: start two or more");
-    ebb_status status = ebb_link_time(&link, &error, group, &scratch);
-    ebb_arena_fini(&scratch);
-    if (status == NULL && ebb_group_rank(group) == 0)
-        status = keep_link(&link, path);
-    if (status == NULL && json != NULL)
-        status = ebb_json_text(json, json_pack("{s:s, s:s, s:i, s:o, s:f}", "schema", "ebb.bench/1",
-                                               "path", path, "ranks", ebb_group_ranks(group),
-                                               "link", ebb_link_json(&link), "error", error));
-    return status;
+    EBB_TRY(ebb_link_time(&link, &error, group, scratch));
+    if (ebb_group_rank(group) == 0)
+        EBB_TRY(keep_link(&link, path));
+    if (json != NULL)
+        EBB_TRY(ebb_json_text(json, json_pack("{s:s, s:s, s:i, s:o, s:f}", "schema", "ebb.bench/1",
+                                              "path", path, "ranks", ebb_group_ranks(group), "link",
+                                              ebb_link_json(&link), "error", error)));
+    return NULL;
 }

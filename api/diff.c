@@ -126,24 +126,20 @@ static ebb_status read_entry(study *s, entry *e, const json_t *report)
 
 static ebb_status weigh(const study *s, const ebb_model *model, uint64_t *peak)
 {
-    ebb_arena arena = {0};
+    EBB_LOCAL_ARENA(arena);
     ebb_estimate estimate;
-    ebb_status status = ebb_estimate_make(&estimate, &arena, model->graph, s->options->backend);
-    if (status == NULL)
-        *peak = estimate.peak_bytes;
-    ebb_arena_fini(&arena);
-    return status;
+    EBB_TRY(ebb_estimate_make(&estimate, arena, model->graph, s->options->backend));
+    *peak = estimate.peak_bytes;
+    return NULL;
 }
 
 static ebb_status run_one(ebb_model *model, const entry *e)
 {
     const ebb_rewrite_options options = {0};
-    ebb_arena keep = {0};
+    EBB_LOCAL_ARENA(keep);
     ebb_report *reports;
     size_t count;
-    ebb_status status = ebb_pipeline_run(model, e->text, &options, &keep, &reports, &count);
-    ebb_arena_fini(&keep);
-    return status;
+    return ebb_pipeline_run(model, e->text, &options, keep, &reports, &count);
 }
 
 /* All but `without` (count: none), each followed by a look at the peak where peaks is not NULL. */
@@ -307,12 +303,12 @@ ebb_status ebb_diff_json(ebb_model *before, ebb_model *after, const ebb_plan_opt
     EBB_NEED(after);
     EBB_NEED(json);
     ebb_plan_options own;
-    ebb_arena arena = {0};
+    EBB_LOCAL_ARENA(arena);
     *json = NULL;
     EBB_TRY(EBB_OPTIONS_TAKE(ebb_plan_options, &own, lives, options));
     EBB_NEED_COUNT(own.steps);
     EBB_NEED_COUNT(own.threads);
-    study s = {.before = before, .options = &own, .arena = &arena};
+    study s = {.before = before, .options = &own, .arena = arena};
     json_t *root = json_object(), *old = passes_of(before), *new = passes_of(after);
     (void)json_object_set_new(root, "schema", json_string("ebb.diff/1"));
     ebb_status status = ebb_diff_measure(root, before, after, s.options);
@@ -323,6 +319,5 @@ ebb_status ebb_diff_json(ebb_model *before, ebb_model *after, const ebb_plan_opt
     json_decref(root);
     json_decref(old);
     json_decref(new);
-    ebb_arena_fini(&arena);
     return status;
 }

@@ -85,8 +85,13 @@ static void take_all(block *b, ebb_model_facts *f, const ebb_graph *g, const ebb
     f->loss = g->loss.i != 0 ? take_text(b, ebb_value_name(g, g->loss)) : NULL;
 }
 
-static ebb_status fill(ebb_model_facts **facts, const ebb_graph *g, ebb_arena *scratch)
+ebb_status ebb_facts_of(ebb_model_facts **facts, const ebb_model *model)
 {
+    EBB_NEED(facts);
+    EBB_NEED(model);
+    EBB_LOCAL_ARENA(scratch);
+    *facts = NULL;
+    const ebb_graph *g = model->graph;
     ebb_model_facts f = {.output_count = g->output_count,
                          .is_step = g->binding_count > 0,
                          .weight_count = g->initializer_count};
@@ -114,17 +119,6 @@ static ebb_status fill(ebb_model_facts **facts, const ebb_graph *g, ebb_arena *s
     take_all(&b, &f, g, inputs);
     **facts = f;
     return NULL;
-}
-
-ebb_status ebb_facts_of(ebb_model_facts **facts, const ebb_model *model)
-{
-    EBB_NEED(facts);
-    EBB_NEED(model);
-    ebb_arena scratch = {0};
-    *facts = NULL;
-    ebb_status status = fill(facts, model->graph, &scratch);
-    ebb_arena_fini(&scratch);
-    return status;
 }
 
 /* ---- a plan ---- */
@@ -173,18 +167,17 @@ ebb_status ebb_plan_facts_of(ebb_plan_facts **facts, ebb_model *model,
     const char *missing = NULL;
     ebb_plan_options own;
     ebb_setting setting;
-    ebb_arena arena = {0};
+    EBB_LOCAL_ARENA(arena);
     ebb_plan plan;
     *facts = NULL;
     EBB_TRY(EBB_OPTIONS_TAKE(ebb_plan_options, &own, lives, options));
     EBB_NEED_COUNT(own.threads);
     EBB_TRY(ebb_setting_read(&setting, model, own.backend, own.seed, own.threads));
-    ebb_status status = ebb_plan_estimate(&plan, &arena, model->graph, &setting, &missing);
+    ebb_status status = ebb_plan_estimate(&plan, arena, model->graph, &setting, &missing);
     if (status == NULL) {
         status = give_plan(facts, &plan, missing);
         ebb_plan_release(&plan);
     }
-    ebb_arena_fini(&arena);
     return status;
 }
 
@@ -218,8 +211,12 @@ static void take_loss(block *b, ebb_loss_facts *f, const ebb_stage *s)
             memcpy(weights, f->class_weights, f->class_weight_count * sizeof *weights);
 }
 
-static ebb_status fill_loss(ebb_loss_facts **facts, const char *loss, ebb_arena *scratch)
+ebb_status ebb_loss_facts_of(ebb_loss_facts **facts, const char *loss)
 {
+    EBB_NEED(facts);
+    EBB_NEED(loss);
+    EBB_LOCAL_ARENA(scratch);
+    *facts = NULL;
     ebb_stage read, *s = &read;
     ebb_loss_facts f = {.axis = 1};
     EBB_TRY(ebb_stage_read(s, "loss", loss, scratch));
@@ -245,17 +242,6 @@ static ebb_status fill_loss(ebb_loss_facts **facts, const char *loss, ebb_arena 
     take_loss(&b, &f, s);
     **facts = f;
     return NULL;
-}
-
-ebb_status ebb_loss_facts_of(ebb_loss_facts **facts, const char *loss)
-{
-    EBB_NEED(facts);
-    EBB_NEED(loss);
-    ebb_arena scratch = {0};
-    *facts = NULL;
-    ebb_status status = fill_loss(facts, loss, &scratch);
-    ebb_arena_fini(&scratch);
-    return status;
 }
 
 /* ---- an array ---- */

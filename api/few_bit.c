@@ -15,12 +15,10 @@ ebb_status ebb_few_bit_json(const char *function, double alpha, unsigned bits, b
 {
     EBB_NEED(function);
     EBB_NEED(json);
-    ebb_arena arena = {0};
+    EBB_LOCAL_ARENA(arena);
     ebb_few_bit_table table;
     *json = NULL;
-    ebb_status status = ebb_few_bit_best(&table, function, alpha, bits, normal, &arena);
-    ebb_arena_fini(&arena);
-    EBB_TRY(status);
+    EBB_TRY(ebb_few_bit_best(&table, function, alpha, bits, normal, arena));
     size_t levels = (size_t)1 << bits;
     json_t *o = json_object();
     json_object_set_new(o, "schema", json_string("ebb.few-bit/1"));

@@ -222,15 +222,12 @@ ebb_status ebb_rewrite(ebb_model *model, const char *pipeline, const ebb_rewrite
     EBB_NEED(model);
     EBB_NEED(pipeline);
     ebb_rewrite_options own;
-    ebb_arena keep = {0};
+    EBB_LOCAL_ARENA(keep);
     ebb_report *reports = NULL;
     size_t count = 0;
     EBB_TRY(EBB_OPTIONS_TAKE(ebb_rewrite_options, &own, facts, options));
-    ebb_status status = ebb_pipeline_run(model, pipeline, &own, &keep, &reports, &count);
-    if (status == NULL)
-        status = tell(reports, count, own.facts, &keep, json);
-    ebb_arena_fini(&keep);
-    return status;
+    EBB_TRY(ebb_pipeline_run(model, pipeline, &own, keep, &reports, &count));
+    return tell(reports, count, own.facts, keep, json);
 }
 
 static const char *option_kind_name(ebb_option_kind kind)

@@ -22,10 +22,8 @@ static ebb_status open_file(ebb_model *m, const char *file, bool as_it_is)
     if (as_it_is && !joined)
         return NULL;
     if (!joined) {
-        ebb_arena scratch = {0};
-        ebb_status status = ebb_merged_part(m->graph, &scratch);
-        ebb_arena_fini(&scratch);
-        EBB_TRY(status);
+        EBB_LOCAL_ARENA(scratch);
+        EBB_TRY(ebb_merged_part(m->graph, scratch));
     }
     EBB_TRY(ebb_infer_graph(m->graph));
     EBB_TRY(verify_file(m->graph));
@@ -34,10 +32,10 @@ static ebb_status open_file(ebb_model *m, const char *file, bool as_it_is)
 
 static ebb_status open_at(ebb_model **model, const char *path, bool as_it_is)
 {
-    ebb_arena scratch = {0};
+    EBB_LOCAL_ARENA(scratch);
     ebb_model *m = NULL;
     *model = NULL;
-    const char *file = ebb_artifacts_file(&scratch, path);
+    const char *file = ebb_artifacts_file(scratch, path);
     ebb_status status = file == NULL ? ebb_error_memory() : ebb_model_read(&m, file);
     if (file != NULL && file != path && ebb_status_code(status) == EBB_IO)
         status = ebb_hint(status,
@@ -46,7 +44,6 @@ static ebb_status open_at(ebb_model **model, const char *path, bool as_it_is)
                           path);
     if (status == NULL)
         status = ebb_at(open_file(m, file, as_it_is), file);
-    ebb_arena_fini(&scratch);
     if (status != NULL) {
         ebb_model_free(m);
         return status;

@@ -341,8 +341,7 @@ static ebb_status set_positions(table *t)
     }
     uint64_t *all = EBB_NEW(&t->arena, uint64_t, 2 * t->count);
     size_t count = 0;
-    if (all == NULL || t->count > UINT32_MAX / 2)
-        return ebb_error_memory();
+    EBB_GOT(all && t->count <= UINT32_MAX / 2);
     for (size_t i = 0; i < t->count; i++) {
         all[count++] = t->rows[i].lower;
         all[count++] = t->rows[i].upper;

@@ -358,18 +358,17 @@ static ebb_status write_text(char **text, const ebb_step_options *options, const
                              ebb_status (*fill)(recipe *r))
 {
     ebb_step_options own;
-    ebb_arena arena = {0};
-    recipe r = {&own, model, &arena, ""};
+    EBB_LOCAL_ARENA(arena);
+    recipe r = {&own, model, arena, ""};
     *text = NULL;
     EBB_TRY(EBB_OPTIONS_TAKE(ebb_step_options, &own, link, options));
     EBB_OPTIONS_COUNT(ebb_step_options, &own, steps);
     EBB_OPTIONS_COUNT(ebb_step_options, &own, accumulate);
     EBB_OPTIONS_COUNT(ebb_step_options, &own, ranks);
-    ebb_status status = fill(&r);
-    if (status == NULL && r.text != NULL && (*text = ebb_alloc(strlen(r.text) + 1)) != NULL)
+    EBB_TRY(fill(&r));
+    if (r.text != NULL && (*text = ebb_alloc(strlen(r.text) + 1)) != NULL)
         (void)strcpy(*text, r.text);
-    ebb_arena_fini(&arena);
-    return status != NULL || *text != NULL ? status : ebb_error_memory();
+    return *text != NULL ? NULL : ebb_error_memory();
 }
 
 ebb_status ebb_step_pipeline(char **text, const ebb_step_options *options)

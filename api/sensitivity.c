@@ -88,8 +88,7 @@ static ebb_status add_part(study *s, ebb_value w)
         !ebb_dtype_is_float((ebb_dtype)info->type->dtype) || !ebb_type_bytes(info->type, &p.bytes))
         return NULL;
     size_t room = (p.bytes + 15) / 16 * 16; // each begins where its elements are aligned
-    if (room < p.bytes || s->bytes > SIZE_MAX / 2 - room)
-        return ebb_error_memory();
+    EBB_GOT(room >= p.bytes && s->bytes <= SIZE_MAX / 2 - room);
     s->bytes += room;
     s->parts[s->part_count++] = p;
     return show(g, grad);
@@ -318,22 +317,20 @@ static ebb_status quantise(study *s, ebb_model *copy, const char *name, int bits
     char text[8];
     (void)snprintf(text, sizeof text, "%d", bits);
     struct ebb_option_value options[] = {{"bits", text}, {"only", NULL}, {NULL, NULL}};
-    ebb_arena keep = {0};
+    EBB_LOCAL_ARENA(keep);
     ebb_status status = name_to_code(g, name, &options[1].value);
     if (status == NULL && strpbrk(options[1].value, "*?,; ") != NULL) {
         *why = "an input whose name has one of * ? , ; or a space cannot be asked for alone";
         return NULL;
     }
     if (status == NULL)
-        status =
-            ebb_pipeline_one(g, ebb_pass_find("quantise"), options, NULL, NULL, &keep, &report);
+        status = ebb_pipeline_one(g, ebb_pass_find("quantise"), options, NULL, NULL, keep, &report);
     *why = NULL;
     if (status == NULL && report.applied == 0) {
         *why = ebb_arena_strdup(&s->arena, report.skip_count > 0 ? report.skips[0].reason
                                                                  : "quantise finds nothing to do");
         status = *why == NULL ? ebb_error_memory() : NULL;
     }
-    ebb_arena_fini(&keep);
     return status;
 }
 

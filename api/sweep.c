@@ -181,11 +181,10 @@ ebb_status ebb_sweep_make(ebb_model **model, size_t i)
 {
     int size = 0;
     bool offers = false;
-    ebb_arena scratch = {0};
+    EBB_LOCAL_ARENA(scratch);
     const family *f = family_of(i, &size, &offers);
     *model = NULL;
-    ebb_status status = make(model, f, size, offers, &scratch);
-    ebb_arena_fini(&scratch);
+    ebb_status status = make(model, f, size, offers, scratch);
     if (status != NULL) {
         ebb_model_free(*model);
         *model = NULL;

@@ -21,8 +21,7 @@ static ebb_status widen(ebb_tally *t, int64_t width, int rank)
                          (long long)width, (long long)t->width);
     if (t->rank != 0)
         return NULL;
-    if ((uint64_t)width > SIZE_MAX / size)
-        return ebb_error_memory();
+    EBB_GOT((uint64_t)width <= SIZE_MAX / size);
     void *entries = ebb_alloc((size_t)width * size + 1);
     EBB_GOT(entries);
     memset(entries, 0, (size_t)width * size);

@@ -89,7 +89,7 @@ static ebb_status run(const char *path, const char *planners, const char *budget
             ebb_arena scratch = {0};
             ebb_remat_schedule schedule;
             double start = now();
-            ebb_status status = roll[i]->plan(&schedule, p, budget, steps, &scratch);
+            ebb_status status = ebb_planner_plan(roll[i], &schedule, p, budget, steps, &scratch);
             double took = now() - start;
             if (status == NULL)
                 status = ebb_remat_weigh(&w, NULL, p, &schedule, &scratch);

@@ -7,8 +7,7 @@ ebb_status ebb_json_dump(const json_t *root, char **text)
     size_t flags = JSON_INDENT(2) | JSON_REAL_PRECISION(9), size = 0;
     if (root != NULL)
         size = json_dumpb(root, NULL, 0, flags);
-    if (size == 0)
-        return ebb_error_memory();
+    EBB_GOT(size != 0);
     char *out = ebb_alloc(size + 1);
     EBB_GOT(out);
     if (json_dumpb(root, out, size, flags) != size) {

@@ -110,33 +110,29 @@ void ebb_pipeline_unmark(ebb_graph *g)
 static ebb_status run_pass(ebb_graph *g, const ebb_stage *s, ebb_decides decides, void *context,
                            ebb_arena *keep, ebb_report *report)
 {
-    ebb_arena scratch = {0};
+    EBB_LOCAL_ARENA(scratch);
     ebb_edit edit = {.g = g,
                      .pass = s->pass,
                      .options = s->options,
                      .option_count = s->option_count,
-                     .scratch = &scratch,
+                     .scratch = scratch,
                      .keep = keep,
                      .report = report,
                      .decides = decides,
                      .context = context};
-    ebb_status status = s->pass->run(&edit);
-    ebb_arena_fini(&scratch);
-    return status;
+    return s->pass->run(&edit);
 }
 
 static ebb_status put_marks(ebb_graph *g, unsigned which)
 {
-    ebb_arena keep = {0};
-    ebb_status status = NULL;
-    for (size_t i = 0; i < sizeof marking / sizeof *marking && status == NULL; i++) {
+    EBB_LOCAL_ARENA(keep);
+    for (size_t i = 0; i < sizeof marking / sizeof *marking; i++) {
         ebb_report unread = {0};
         const ebb_stage s = {.pass = marking[i]};
         if ((which & marks_by(s.pass)) != 0)
-            status = run_pass(g, &s, NULL, NULL, &keep, &unread);
+            EBB_TRY(run_pass(g, &s, NULL, NULL, keep, &unread));
     }
-    ebb_arena_fini(&keep);
-    return status;
+    return NULL;
 }
 
 ebb_status ebb_pipeline_mark(ebb_graph *g)
@@ -168,16 +164,15 @@ static weight weigh(ebb_graph *g)
 {
     if ((marks_of(g) & SHARED) != 0)
         return weigh_as_marked(g);
-    ebb_arena keep = {0};
+    EBB_LOCAL_ARENA(keep);
     ebb_report unread = {0};
     struct ebb_option_value views = {"what", "views"};
     const ebb_stage s = {.pass = &ebb_pass_alias, .options = &views, .option_count = 1};
     weight w = {0};
-    if (run_pass(g, &s, NULL, NULL, &keep, &unread) == NULL)
+    if (run_pass(g, &s, NULL, NULL, keep, &unread) == NULL)
         w = weigh_as_marked(g);
     EBB_EACH_NODE(g, n)
         ebb_node_of(g, n)->over = NULL;
-    ebb_arena_fini(&keep);
     return w;
 }
 
@@ -406,20 +401,14 @@ ebb_status ebb_pipeline_run(ebb_model *model, const char *pipeline,
                             const ebb_rewrite_options *options, ebb_arena *keep,
                             ebb_report **reports, size_t *count)
 {
-    ebb_arena scratch = {0};
+    EBB_LOCAL_ARENA(scratch);
     ebb_stages p;
     *reports = NULL;
     *count = 0;
-    ebb_status status = ebb_stages_read(&p, pipeline, &scratch);
-    if (status == NULL) {
-        *reports = EBB_NEW(keep, ebb_report, p.count + 1);
-        status = *reports == NULL ? ebb_error_memory() : NULL;
-    }
+    EBB_TRY(ebb_stages_read(&p, pipeline, scratch));
+    *reports = EBB_NEW(keep, ebb_report, p.count + 1);
+    EBB_GOT(*reports);
     place_primal(&p);
-    if (status == NULL)
-        status = run_all(model, &p, options, keep, *reports, count);
-    if (status == NULL)
-        status = remember(model, &p, *reports, *count, &scratch);
-    ebb_arena_fini(&scratch);
-    return status;
+    EBB_TRY(run_all(model, &p, options, keep, *reports, count));
+    return remember(model, &p, *reports, *count, scratch);
 }

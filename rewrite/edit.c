@@ -48,3 +48,10 @@ void ebb_edit_remove(ebb_edit *e, ebb_node n)
 {
     ebb_node_remove(e->g, n);
 }
+
+ebb_status ebb_edit_swap(ebb_edit *e, ebb_node n, ebb_value with)
+{
+    EBB_TRY(ebb_edit_replace(e, ebb_out(e->g, n, 0), with));
+    ebb_edit_remove(e, n);
+    return NULL;
+}

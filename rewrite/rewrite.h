@@ -136,6 +136,8 @@ ebb_build ebb_edit_build(ebb_edit *e, ebb_node before, ebb_phase phase);
 ebb_status ebb_edit_replace(ebb_edit *e, ebb_value old, ebb_value with); /* also takes over a graph
                                  output's name; the names of outputs never change */
 void ebb_edit_remove(ebb_edit *e, ebb_node n);
+/* Both: `with` stands for the first output of n, which goes. */
+ebb_status ebb_edit_swap(ebb_edit *e, ebb_node n, ebb_value with);
 
 void ebb_found(ebb_edit *e);
 void ebb_applied(ebb_edit *e);

@@ -151,8 +151,6 @@ static ebb_status look(ebb_doctor *d, ebb_model *copy, ebb_arena *scratch)
 
 ebb_status ebb_doctor_gradients(ebb_doctor *d)
 {
-    ebb_arena scratch = {0};
-    ebb_status status = look(d, d->tidy != NULL ? d->tidy : d->raw, &scratch);
-    ebb_arena_fini(&scratch);
-    return status;
+    EBB_LOCAL_ARENA(scratch);
+    return look(d, d->tidy != NULL ? d->tidy : d->raw, scratch);
 }

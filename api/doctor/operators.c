@@ -122,11 +122,11 @@ static bool has_kernel(ebb_op op, const ebb_backend *const *backends)
 static ebb_status why_not(ebb_doctor *d, const ebb_graph *g, ebb_node n,
                           const ebb_backend *const *backends, const char **why)
 {
-    ebb_arena scratch = {0};
+    EBB_LOCAL_ARENA(scratch);
     ebb_call call;
     ebb_op op = ebb_node_of(g, n)->op;
     *why = NULL;
-    ebb_status status = ebb_call_make(&call, &scratch, g, n, 0);
+    ebb_status status = ebb_call_make(&call, scratch, g, n, 0);
     if (status == NULL && !is_rewritten(op)) {
         ebb_status picked = ebb_pick(&call, backends);
         if (ebb_status_code(picked) == EBB_UNSUPPORTED)
@@ -135,7 +135,6 @@ static ebb_status why_not(ebb_doctor *d, const ebb_graph *g, ebb_node n,
         *why = ebb_arena_printf(&d->arena, "%s: no kernel computes this operator",
                                 ebb_node_label(g, n));
     }
-    ebb_arena_fini(&scratch);
     return ebb_status_code(status) == EBB_RUNTIME ? status : NULL;
 }
 

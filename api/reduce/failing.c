@@ -45,15 +45,14 @@ static ebb_status rewrite_fails(const ebb_reduce_options *o, ebb_model *model)
 static ebb_status plan_fails(const ebb_reduce_options *o, ebb_model *model)
 {
     ebb_setting setting;
-    ebb_arena arena = {0};
+    EBB_LOCAL_ARENA(arena);
     ebb_plan plan;
     EBB_TRY(ebb_infer_graph(model->graph));
     EBB_TRY(rewrite_fails(o, model));
     EBB_TRY(ebb_setting_read(&setting, model, o->backend, o->seed, o->threads));
-    ebb_status status = ebb_plan_make(&plan, &arena, model->graph, &setting);
+    ebb_status status = ebb_plan_make(&plan, arena, model->graph, &setting);
     if (status == NULL)
         ebb_plan_release(&plan);
-    ebb_arena_fini(&arena);
     return status;
 }
 
@@ -86,20 +85,19 @@ static ebb_status run_once(const ebb_reduce_options *o, ebb_model *model, ebb_st
 {
     ebb_program *p = NULL;
     ebb_batch batch;
-    ebb_arena arena = {0};
+    EBB_LOCAL_ARENA(arena);
     const ebb_compile_options options = {
         .backend = o->backend, .seed = o->seed, .threads = o->threads};
     bool as_it_is = o->pipeline != NULL || model->graph->binding_count > 0;
     EBB_TRY(as_it_is ? rewrite_fails(o, model) : ebb_rewrite(model, "flatten", NULL, NULL));
     EBB_TRY(ebb_sample_weights(model, o->seed));
     EBB_TRY(ebb_program_compile(&p, model, &options));
-    ebb_status status = ebb_sample_batch(&batch, model->graph, o->seed, &arena);
+    ebb_status status = ebb_sample_batch(&batch, model->graph, o->seed, arena);
     if (status == NULL)
         status = ebb_program_step(p, &batch);
     if (status == NULL && not_finite != NULL)
         *not_finite = outputs_are_finite(p);
     ebb_program_free(p);
-    ebb_arena_fini(&arena);
     return status;
 }
 

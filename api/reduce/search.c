@@ -25,10 +25,9 @@ ebb_status ebb_reduce_test(ebb_reducer *r, const ebb_model *model, bool *still)
     EBB_TRY(ebb_model_copy(&copy, model));
     ebb_status status;
     if (o->fails != NULL) {
-        ebb_arena arena = {0};
-        status = ebb_failure_find(&failure, o, copy, &arena);
+        EBB_LOCAL_ARENA(arena);
+        status = ebb_failure_find(&failure, o, copy, arena);
         *still = status == NULL && ebb_failure_same(&r->failure, &failure);
-        ebb_arena_fini(&arena);
     } else {
         status = o->test(o->context, copy, still);
     }

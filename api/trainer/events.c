@@ -76,7 +76,7 @@ static ebb_status fill_values(Events__Summary *s, ebb_arena *scratch, const ebb_
 ebb_status ebb_event_make(uint8_t **out, size_t *bytes, double seconds, int64_t step,
                           const ebb_tag *tags, size_t count)
 {
-    ebb_arena scratch = {0};
+    EBB_LOCAL_ARENA(scratch);
     Events__Event e = EVENTS__EVENT__INIT;
     Events__Summary s = EVENTS__SUMMARY__INIT;
     Events__SessionLog begun = EVENTS__SESSION_LOG__INIT;
@@ -84,7 +84,7 @@ ebb_status ebb_event_make(uint8_t **out, size_t *bytes, double seconds, int64_t 
     e.wall_time = seconds;
     e.step = step;
     if (tags != NULL) {
-        status = fill_values(&s, &scratch, tags, count);
+        status = fill_values(&s, scratch, tags, count);
         e.what_case = EVENTS__EVENT__WHAT_SUMMARY;
         e.summary = &s;
     } else if (step > 0) {
@@ -97,6 +97,5 @@ ebb_status ebb_event_make(uint8_t **out, size_t *bytes, double seconds, int64_t 
     }
     if (status == NULL)
         status = frame_event(out, bytes, &e);
-    ebb_arena_fini(&scratch);
     return status;
 }

@@ -169,7 +169,7 @@ ebb_status ebb_adapter_merge(ebb_program *program, const ebb_adapter *adapter, c
 
 typedef struct saving {
     ebb_program *program;
-    ebb_arena arena;
+    ebb_arena *arena;
     bool folder;
     ebb_named *list;
     size_t count;
@@ -185,9 +185,9 @@ static ebb_status add(saving *s, ebb_value v, bool prefixed)
     size_t bytes;
     EBB_TRY(ebb_average_get(s->program, v, NULL, &t));
     const char *name =
-        prefixed ? ebb_arena_printf(&s->arena, "base_model.model.%s", t.name) : t.name;
+        prefixed ? ebb_arena_printf(s->arena, "base_model.model.%s", t.name) : t.name;
     void *copy = ebb_type_bytes(ebb_value_of(g, v)->type, &bytes)
-                     ? ebb_arena_alloc(&s->arena, bytes + 1)
+                     ? ebb_arena_alloc(s->arena, bytes + 1)
                      : NULL;
     EBB_GOT(name && copy);
     t.data = memcpy(copy, t.data, bytes);
@@ -208,7 +208,7 @@ static ebb_status add_adapter(saving *s, const ebb_adapter *adapter)
     const ebb_graph *g = s->program->plan.g;
     ebb_adapter_facts *facts = &s->adapters[s->adapter_count++];
     const double rank = (double)ebb_value_of(g, adapter->a)->type->dims[0];
-    facts->module = without(&s->arena, ebb_value_name(g, adapter->b), ".lora_B.weight");
+    facts->module = without(s->arena, ebb_value_name(g, adapter->b), ".lora_B.weight");
     facts->rank = (int64_t)rank;
     facts->alpha = adapter->scale * (adapter->by_root ? sqrt(rank) : rank);
     facts->block = adapter->block;
@@ -225,8 +225,8 @@ static ebb_status add_adapter(saving *s, const ebb_adapter *adapter)
 /* The module of a weight or a bias, once. */
 static ebb_status add_whole(saving *s, const char *name)
 {
-    const char *module = without(&s->arena, name, ".weight");
-    module = module != NULL ? without(&s->arena, module, ".bias") : NULL;
+    const char *module = without(s->arena, name, ".weight");
+    module = module != NULL ? without(s->arena, module, ".bias") : NULL;
     EBB_GOT(module);
     for (size_t i = 0; i < s->whole_count; i++)
         if (strcmp(s->whole[i], module) == 0)
@@ -239,10 +239,10 @@ static ebb_status collect(saving *s)
 {
     const ebb_graph *g = s->program->plan.g;
     const size_t all = g->initializer_count + 1;
-    bool *part = ebb_arena_zeroed(&s->arena, g->value_count + 1, sizeof *part);
-    s->list = EBB_NEW(&s->arena, ebb_named, all);
-    s->adapters = EBB_NEW(&s->arena, ebb_adapter_facts, all);
-    s->whole = EBB_NEW(&s->arena, const char *, all);
+    bool *part = ebb_arena_zeroed(s->arena, g->value_count + 1, sizeof *part);
+    s->list = EBB_NEW(s->arena, ebb_named, all);
+    s->adapters = EBB_NEW(s->arena, ebb_adapter_facts, all);
+    s->whole = EBB_NEW(s->arena, const char *, all);
     EBB_GOT(part && s->list && s->adapters && s->whole);
     for (size_t i = 0; i < g->initializer_count; i++) {
         ebb_adapter adapter;
@@ -266,7 +266,7 @@ static char *metadata_of(saving *s)
 {
     const ebb_adapter_facts *f = &s->adapters[s->adapter_count - 1];
     return ebb_arena_printf(
-        &s->arena, "{\"format\":\"%s\",\"r\":\"%lld\",\"lora_alpha\":\"%.17g\"%s%s%s%s}",
+        s->arena, "{\"format\":\"%s\",\"r\":\"%lld\",\"lora_alpha\":\"%.17g\"%s%s%s%s}",
         s->folder ? "pt" : "ebb.adapter/1", (long long)f->rank, f->alpha,
         f->by_root ? ",\"use_rslora\":\"true\"" : "",
         f->block > 0 ? ",\"use_qalora\":\"true\"" : "",
@@ -277,7 +277,7 @@ static ebb_status save(saving *s, const char *path)
 {
     const char *metadata = metadata_of(s);
     const char *file =
-        s->folder ? ebb_arena_printf(&s->arena, "%s/adapter_model.safetensors", path) : path;
+        s->folder ? ebb_arena_printf(s->arena, "%s/adapter_model.safetensors", path) : path;
     EBB_GOT(metadata && file);
     if (s->folder)
         EBB_TRY(ebb_adapters_write_config(path, s->adapters, s->adapter_count, s->whole,
@@ -291,13 +291,11 @@ EBB_API ebb_status ebb_adapters_save(ebb_program *program, const char *path)
     EBB_NEED(path);
     if (ebb_adapters_is_ort(path))
         return ebb_adapters_save_ort(program, path);
-    saving s = {.program = program, .folder = ebb_adapters_is_folder(path)};
-    ebb_status status = collect(&s);
-    if (status == NULL && s.adapter_count == 0)
-        status = ebb_hint(ebb_error(EBB_USAGE, "%s: the program has no adapters to save", path),
-                          "pass lora adds them");
-    if (status == NULL)
-        status = save(&s, path);
-    ebb_arena_fini(&s.arena);
-    return status;
+    EBB_LOCAL_ARENA(arena);
+    saving s = {.program = program, .folder = ebb_adapters_is_folder(path), .arena = arena};
+    EBB_TRY(collect(&s));
+    if (s.adapter_count == 0)
+        return ebb_hint(ebb_error(EBB_USAGE, "%s: the program has no adapters to save", path),
+                        "pass lora adds them");
+    return save(&s, path);
 }

@@ -19,7 +19,7 @@ bool ebb_adapters_is_ort(const char *path)
 
 typedef struct saving {
     ebb_program *program;
-    ebb_arena arena;
+    ebb_arena *arena;
     ebb_named *list;
     size_t count;
 } saving;
@@ -31,8 +31,8 @@ static ebb_status add(saving *s, ebb_value v, double by)
     ebb_named t;
     EBB_TRY(ebb_adapter_copy(s->program, v, NULL, &t, &copy));
     const int64_t rows = t.dims[0], columns = t.dims[1];
-    int64_t *dims = EBB_NEW(&s->arena, int64_t, 2);
-    double *turned = EBB_NEW(&s->arena, double, (size_t)(rows * columns) + 1);
+    int64_t *dims = EBB_NEW(s->arena, int64_t, 2);
+    double *turned = EBB_NEW(s->arena, double, (size_t)(rows * columns) + 1);
     ebb_status status = turned == NULL || dims == NULL ? ebb_error_memory() : NULL;
     for (int64_t i = 0; status == NULL && i < rows * columns; i++) {
         const double x = by * ebb_adapter_number(&t, i % rows * columns + i / rows);
@@ -64,8 +64,8 @@ static ebb_status add_adapter(saving *s, const ebb_adapter *a)
 static ebb_status collect(saving *s)
 {
     const ebb_graph *g = s->program->plan.g;
-    bool *part = ebb_arena_zeroed(&s->arena, g->value_count + 1, sizeof *part);
-    s->list = EBB_NEW(&s->arena, ebb_named, g->initializer_count + 1);
+    bool *part = ebb_arena_zeroed(s->arena, g->value_count + 1, sizeof *part);
+    s->list = EBB_NEW(s->arena, ebb_named, g->initializer_count + 1);
     EBB_GOT(part && s->list);
     for (size_t i = 0; i < g->initializer_count; i++) {
         ebb_adapter a;
@@ -85,13 +85,11 @@ static ebb_status collect(saving *s)
 
 ebb_status ebb_adapters_save_ort(ebb_program *program, const char *path)
 {
-    saving s = {.program = program};
-    ebb_status status = collect(&s);
-    if (status == NULL && s.count == 0)
-        status = ebb_hint(ebb_error(EBB_USAGE, "%s: the program has no adapters to save", path),
-                          "pass lora adds them");
-    if (status == NULL)
-        status = ebb_ort_adapter_write(path, s.list, s.count);
-    ebb_arena_fini(&s.arena);
-    return status;
+    EBB_LOCAL_ARENA(arena);
+    saving s = {.program = program, .arena = arena};
+    EBB_TRY(collect(&s));
+    if (s.count == 0)
+        return ebb_hint(ebb_error(EBB_USAGE, "%s: the program has no adapters to save", path),
+                        "pass lora adds them");
+    return ebb_ort_adapter_write(path, s.list, s.count);
 }

@@ -61,11 +61,11 @@ static json_t *config_of(const ebb_adapter_facts *list, size_t count, const char
 ebb_status ebb_adapters_write_config(const char *folder, const ebb_adapter_facts *list,
                                      size_t count, const char *const *whole, size_t whole_count)
 {
-    ebb_arena arena = {0};
+    EBB_LOCAL_ARENA(arena);
     ebb_sink sink = {.fd = -1};
     json_t *o = config_of(list, count, whole, whole_count);
     char *text = o != NULL ? json_dumps(o, JSON_INDENT(2)) : NULL;
-    char *path = ebb_arena_printf(&arena, "%s/adapter_config.json", folder);
+    char *path = ebb_arena_printf(arena, "%s/adapter_config.json", folder);
     ebb_status status = text == NULL || path == NULL ? ebb_error_memory() : NULL;
     if (status == NULL && mkdir(folder, 0777) != 0 && errno != EEXIST)
         status = ebb_error_io(folder, "making the folder");
@@ -81,7 +81,6 @@ ebb_status ebb_adapters_write_config(const char *folder, const ebb_adapter_facts
     ebb_sink_close(&sink);
     free(text);
     json_decref(o);
-    ebb_arena_fini(&arena);
     return status;
 }
 
@@ -89,14 +88,12 @@ EBB_API ebb_status ebb_adapters_check(const char *path)
 {
     EBB_NEED(path);
     struct stat is;
-    ebb_arena arena = {0};
+    EBB_LOCAL_ARENA(arena);
     const char *file = path;
     if (stat(path, &is) == 0 && S_ISDIR(is.st_mode))
-        file = ebb_arena_printf(&arena, "%s/adapter_model.safetensors", path);
+        file = ebb_arena_printf(arena, "%s/adapter_model.safetensors", path);
     else if (ebb_adapters_is_folder(path)) // beside which it will stand
-        file = ebb_arena_printf(&arena, "%.*s",
+        file = ebb_arena_printf(arena, "%.*s",
                                 (int)(strlen(path) - (path[strlen(path) - 1] == '/')), path);
-    ebb_status status = file != NULL ? ebb_sink_check(file) : ebb_error_memory();
-    ebb_arena_fini(&arena);
-    return status;
+    return file != NULL ? ebb_sink_check(file) : ebb_error_memory();
 }

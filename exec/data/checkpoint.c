@@ -187,19 +187,17 @@ static ebb_status list_states(ebb_program *p, ebb_arena *scratch, ebb_named **li
 
 ebb_status ebb_checkpoint_give(ebb_program *program)
 {
-    ebb_arena scratch = {0};
+    EBB_LOCAL_ARENA(scratch);
     ebb_named *list = NULL;
     size_t count = 0;
-    ebb_status status = list_states(program, &scratch, &list, &count);
-    ebb_arena_fini(&scratch);
-    return status;
+    return list_states(program, scratch, &list, &count);
 }
 
 EBB_API ebb_status ebb_checkpoint_save(ebb_program *program, const char *path, const char *extra)
 {
     EBB_NEED(program);
     EBB_NEED(path);
-    ebb_arena scratch = {0};
+    EBB_LOCAL_ARENA(scratch);
     ebb_named *list = NULL;
     size_t count = 0;
     char steps[32];
@@ -213,11 +211,10 @@ EBB_API ebb_status ebb_checkpoint_save(ebb_program *program, const char *path, c
     char *text = metadata != NULL ? json_dumps(metadata, JSON_COMPACT) : NULL;
     json_decref(metadata);
     ebb_status status = text == NULL ? ebb_error(EBB_USAGE, "%s: the extra text is not UTF-8", path)
-                                     : list_states(program, &scratch, &list, &count);
+                                     : list_states(program, scratch, &list, &count);
     if (status == NULL)
         status = ebb_tensors_save(path, list, count, text);
     free(text);
-    ebb_arena_fini(&scratch);
     return status;
 }
 
@@ -390,8 +387,7 @@ static ebb_status load(ebb_program *p, ebb_data *data, const char *path, char **
     EBB_TRY(ebb_at(read_metadata(&t, data, scratch), path));
     EBB_TRY(ebb_at(ebb_settings_compare(keeps, &note, p, data, t.settings, scratch), path));
     char *kept = note != NULL ? copied(note, &p->arena) : NULL;
-    if (note != NULL && kept == NULL)
-        return ebb_error_memory();
+    EBB_GOT(note == NULL || kept);
     EBB_TRY(give(extra, t.extra));
     for (size_t i = 0; i < g->initializer_count; i++) {
         if (!ebb_program_is_state(p, g->initializers[i]) || keeps[i])
@@ -417,13 +413,12 @@ EBB_API ebb_status ebb_checkpoint_load(ebb_program *program, const char *path, c
     EBB_NEED(path);
     if (extra != NULL)
         *extra = NULL;
-    ebb_arena scratch = {0};
+    EBB_LOCAL_ARENA(scratch);
     ebb_data data;
     ebb_status status = ebb_data_init(&data, path);
     if (status == NULL)
-        status = load(program, &data, path, extra, &scratch);
+        status = load(program, &data, path, extra, scratch);
     ebb_data_fini(&data);
-    ebb_arena_fini(&scratch);
     return status;
 }
 

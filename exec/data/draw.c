@@ -179,9 +179,8 @@ EBB_API ebb_status ebb_init_weights(ebb_model *model, uint64_t seed)
             ebb_error(EBB_USAGE, "the model says nothing about how to draw its weights"),
             "give them with --weights FILE.safetensors");
     drawing d = {.model = model, .seed = seed, .folder = ebb_spill_folder(NULL), .file = -1};
-    ebb_arena scratch = {0};
-    ebb_status status = draw(&d, &scratch);
-    ebb_arena_fini(&scratch);
+    EBB_LOCAL_ARENA(scratch);
+    ebb_status status = draw(&d, scratch);
     if (d.file >= 0)
         (void)close(d.file);
     return ebb_while(status, "drawing weights by the model's initialization graph");

@@ -245,8 +245,7 @@ static ebb_status store_state(ebb_program *program, ebb_value from, ebb_graph *t
         return NULL;
     EBB_TRY(ebb_shards_gather(&named, program, from, true, scratch));
     void *copy = turns ? turned(&whole, named.data, true) : NULL;
-    if (turns && copy == NULL)
-        return ebb_error_memory();
+    EBB_GOT(!turns || copy);
     ebb_status status = ebb_weights_give(to, v, turns ? copy : named.data, bytes);
     free(copy);
     return status;
@@ -260,10 +259,8 @@ static ebb_status store_states(ebb_program *program, ebb_graph *to, bool changes
         const ebb_value v = ebb_value_find(to, ebb_value_name(g, g->initializers[i]));
         if (!ebb_program_is_state(program, g->initializers[i]) || !is_initializer(to, v))
             continue;
-        ebb_arena scratch = {0};
-        ebb_status status = store_state(program, g->initializers[i], to, v, changes, &scratch);
-        ebb_arena_fini(&scratch);
-        EBB_TRY(status);
+        EBB_LOCAL_ARENA(scratch);
+        EBB_TRY(store_state(program, g->initializers[i], to, v, changes, scratch));
         ++*stored;
     }
     return NULL;

@@ -32,28 +32,24 @@ static double quartile(double *list, size_t count)
 ebb_status ebb_costs_fill(ebb_program *p)
 {
     const ebb_graph *g = p->plan.g;
-    ebb_arena scratch = {0};
-    ebb_status status = NULL;
-    for (size_t i = 0; i < g->initializer_count && status == NULL; i++) {
+    EBB_LOCAL_ARENA(scratch);
+    for (size_t i = 0; i < g->initializer_count; i++) {
         ebb_value v = g->initializers[i];
         const ebb_value_info *info = ebb_value_of(g, v);
         int64_t count = 0;
         if (info->dead || info->type->dtype != EBB_F32 || !ebb_type_elements(info->type, &count) ||
             (info->tensor != NULL && info->tensor->data != NULL))
             continue;
-        float *data = ebb_arena_alloc(&scratch, (size_t)count * sizeof *data + 1);
-        if (data == NULL)
-            status = ebb_error_memory();
-        for (int64_t k = 0; data != NULL && k < count; k++)
+        float *data = ebb_arena_alloc(scratch, (size_t)count * sizeof *data + 1);
+        EBB_GOT(data);
+        for (int64_t k = 0; k < count; k++)
             data[k] = 0.1f *
                       (ebb_philox_uniform(ebb_philox_block(7, 0, v.i, (uint64_t)k).word[0]) - 0.5f);
         const ebb_named named = {ebb_value_name(g, v), EBB_F32, info->type->rank, info->type->dims,
                                  data};
-        if (status == NULL)
-            status = ebb_program_set(p, &named);
+        EBB_TRY(ebb_program_set(p, &named));
     }
-    ebb_arena_fini(&scratch);
-    return status;
+    return NULL;
 }
 
 typedef struct times {
@@ -130,11 +126,10 @@ ebb_status ebb_costs_time(ebb_costs *costs, ebb_timed *timed, ebb_model *model,
     if (!options->sweep)
         EBB_TRY(ebb_sample_weights(model, options->seed));
     ebb_program *p = NULL;
-    ebb_arena scratch = {0};
+    EBB_LOCAL_ARENA(scratch);
     ebb_status status = ebb_program_compile(&p, model, &compile);
     if (status == NULL)
-        status = time_program(costs, timed, p, options, &scratch);
+        status = time_program(costs, timed, p, options, scratch);
     ebb_program_free(p);
-    ebb_arena_fini(&scratch);
     return status;
 }

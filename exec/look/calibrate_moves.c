@@ -175,19 +175,18 @@ ebb_status ebb_costs_time_moves(ebb_costs *costs, ebb_model *model, const ebb_ti
                                          .seed = options->seed,
                                          .threads = options->threads,
                                          .spill = options->spill};
-    ebb_arena scratch = {0};
-    timer *t = EBB_NEW(&scratch, timer, 1);
+    EBB_LOCAL_ARENA(scratch);
+    timer *t = EBB_NEW(scratch, timer, 1);
     EBB_GOT(t);
     ebb_status status = ebb_program_compile(&t->program, model, &compile);
     if (status == NULL && t->program->device->is_host) {
         if (options->sweep)
             status = ebb_costs_fill(t->program);
         if (status == NULL)
-            status = open_and_time(t, ebb_spill_folder(options->spill), options->steps, &scratch);
+            status = open_and_time(t, ebb_spill_folder(options->spill), options->steps, scratch);
         if (status == NULL)
             keep(costs, t, scale);
     }
     ebb_program_free(t->program);
-    ebb_arena_fini(&scratch);
     return status;
 }

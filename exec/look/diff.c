@@ -182,7 +182,7 @@ static ebb_status group_of(json_t **group, const ebb_plan *plan, ebb_arena *scra
 static ebb_status plan_to_json(const ebb_plan *plan, const char *missing, bool lives, json_t **out)
 {
     const ebb_memory *m = &plan->memory;
-    ebb_arena scratch = {0};
+    EBB_LOCAL_ARENA(scratch);
     json_t *o = json_object(), *categories = json_object();
     uint64_t workspace = 0;
     for (int c = 0; c < EBB_CATEGORY_COUNT; c++)
@@ -210,13 +210,13 @@ static ebb_status plan_to_json(const ebb_plan *plan, const char *missing, bool l
     set_int(o, "flops", (uint64_t)plan->flops);
     set_int(o, "recompute_flops", (uint64_t)plan->recompute_flops);
     set_int(o, "planned_ns", (uint64_t)plan->planned_ns);
-    (void)json_object_set_new(o, "peak_tensors", peak_tensors(plan, &scratch));
-    (void)json_object_set_new(o, "kernels", kernels_of(plan, &scratch));
+    (void)json_object_set_new(o, "peak_tensors", peak_tensors(plan, scratch));
+    (void)json_object_set_new(o, "kernels", kernels_of(plan, scratch));
     json_t *on_host = host_work(plan);
     if (on_host != NULL)
         (void)json_object_set_new(o, "on_host", on_host);
     json_t *group;
-    ebb_status status = group_of(&group, plan, &scratch);
+    ebb_status status = group_of(&group, plan, scratch);
     if (group != NULL)
         (void)json_object_set_new(o, "group", group);
     json_t *places = places_of(plan);
@@ -224,7 +224,6 @@ static ebb_status plan_to_json(const ebb_plan *plan, const char *missing, bool l
         (void)json_object_set_new(o, "places", places);
     if (missing != NULL)
         (void)json_object_set_new(o, "unsupported", json_string(missing));
-    ebb_arena_fini(&scratch);
     *out = o;
     if (lives)
         ebb_timeline_lives(o, plan);
@@ -237,14 +236,13 @@ static ebb_status estimate(ebb_model *model, const ebb_plan_options *o, json_t *
     const char *missing = NULL;
     ebb_setting setting;
     EBB_TRY(ebb_setting_read(&setting, model, o->backend, o->seed, o->threads));
-    ebb_arena arena = {0};
+    EBB_LOCAL_ARENA(arena);
     ebb_plan plan;
-    ebb_status status = ebb_plan_estimate(&plan, &arena, model->graph, &setting, &missing);
+    ebb_status status = ebb_plan_estimate(&plan, arena, model->graph, &setting, &missing);
     if (status == NULL) {
         status = plan_to_json(&plan, missing, o->lives, out);
         ebb_plan_release(&plan);
     }
-    ebb_arena_fini(&arena);
     return status;
 }
 
@@ -259,13 +257,10 @@ static ebb_status compile(ebb_program **p, ebb_model *model, const ebb_plan_opti
 
 static ebb_status step(ebb_program *p, uint64_t seed)
 {
-    ebb_arena scratch = {0};
+    EBB_LOCAL_ARENA(scratch);
     ebb_batch batch;
-    ebb_status status = ebb_sample_batch(&batch, p->plan.g, seed, &scratch);
-    if (status == NULL)
-        status = ebb_program_step(p, &batch);
-    ebb_arena_fini(&scratch);
-    return status;
+    EBB_TRY(ebb_sample_batch(&batch, p->plan.g, seed, scratch));
+    return ebb_program_step(p, &batch);
 }
 
 static ebb_status measured(const ebb_program *p, bool lives, json_t **out)
@@ -417,9 +412,8 @@ ebb_status ebb_diff_measure(json_t *root, ebb_model *before, ebb_model *after,
     ebb_status status = NULL;
     if (options->run) {
         ebb_program *p = NULL, *q = NULL;
-        ebb_arena scratch = {0};
-        status = run_both(before, after, options, &p, &q, &scratch, root);
-        ebb_arena_fini(&scratch);
+        EBB_LOCAL_ARENA(scratch);
+        status = run_both(before, after, options, &p, &q, scratch, root);
         ebb_program_free(p);
         ebb_program_free(q);
     } else {

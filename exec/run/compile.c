@@ -311,8 +311,7 @@ static ebb_status compile(ebb_program *p, const ebb_graph *g, const ebb_compile_
     EBB_TRY(check_ranks(p));
     if (g == p->model->graph)
         EBB_TRY(keep_budget(p));
-    if (p->plan.packing.height > SIZE_MAX - p->plan.align)
-        return ebb_error_memory();
+    EBB_GOT(p->plan.packing.height <= SIZE_MAX - p->plan.align);
     size_t bytes = (size_t)p->plan.packing.height;
     EBB_TRY(p->device->allocate(p->queue, bytes != 0 ? bytes : p->plan.align, &p->block));
     p->filled = EBB_NEW(&p->arena, bool, g->value_count + 1);
@@ -325,16 +324,11 @@ static ebb_status compile(ebb_program *p, const ebb_graph *g, const ebb_compile_
         p->node_ns = EBB_NEW(&p->arena, int64_t, p->plan.count + (size_t)1);
         EBB_GOT(p->node_ns);
     }
-    ebb_arena scratch = {0};
-    ebb_status status = open_mover(p, o, &scratch);
-    if (status == NULL) {
-        set_pointers(p);
-        status = make_carries(p, &scratch);
-    }
-    if (status == NULL && backends[0]->group != NULL && !o->profile)
-        status = group_calls(p, backends[0], &scratch);
-    ebb_arena_fini(&scratch);
-    return status;
+    EBB_LOCAL_ARENA(scratch);
+    EBB_TRY(open_mover(p, o, scratch));
+    set_pointers(p);
+    EBB_TRY(make_carries(p, scratch));
+    return backends[0]->group != NULL && !o->profile ? group_calls(p, backends[0], scratch) : NULL;
 }
 
 ebb_status ebb_program_compile_graph(ebb_program **program, ebb_model *model, const ebb_graph *g,

@@ -78,8 +78,6 @@ static ebb_status evaluate(const ebb_graph *g, ebb_node n, ebb_tensor *out, uint
 ebb_status ebb_eval_node(const ebb_graph *g, ebb_node n, ebb_tensor *out, uint32_t out_count,
                          size_t limit_bytes, ebb_arena *arena)
 {
-    ebb_arena scratch = {0};
-    ebb_status status = evaluate(g, n, out, out_count, limit_bytes, arena, &scratch);
-    ebb_arena_fini(&scratch);
-    return status;
+    EBB_LOCAL_ARENA(scratch);
+    return evaluate(g, n, out, out_count, limit_bytes, arena, scratch);
 }

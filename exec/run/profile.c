@@ -88,10 +88,9 @@ EBB_API ebb_status ebb_program_profile_json(const ebb_program *program, char **j
     *json = NULL;
     if (program->node_ns == NULL)
         return ebb_error(EBB_USAGE, "the program was compiled without profile");
-    ebb_arena scratch = {0};
+    EBB_LOCAL_ARENA(scratch);
     json_t *root = NULL;
-    ebb_status status = profile(program, &scratch, &root);
-    ebb_arena_fini(&scratch);
+    ebb_status status = profile(program, scratch, &root);
     if (status == NULL)
         status = ebb_json_dump(root, json);
     json_decref(root);

@@ -141,12 +141,12 @@ static ebb_status fill_one(ebb_program *p, ebb_value v, bool *there)
 {
     const ebb_value_info *info = ebb_value_of(p->plan.g, v);
     const void *data;
-    ebb_arena scratch = {0};
+    EBB_LOCAL_ARENA(scratch);
     size_t bytes = 0;
     *there = true;
     if (!ebb_type_bytes(info->type, &bytes) || bytes == 0)
         return NULL;
-    ebb_status status = ebb_part_at_start(&data, p, v, &scratch);
+    ebb_status status = ebb_part_at_start(&data, p, v, scratch);
     if (status == NULL && data == NULL && info->tensor != NULL) {
         data = info->tensor->data;
         if (data != NULL && info->tensor->bytes != bytes)
@@ -156,7 +156,6 @@ static ebb_status fill_one(ebb_program *p, ebb_value v, bool *there)
     *there = data != NULL;
     if (status == NULL && *there && !p->mapped[v.i])
         status = copy_in(p, v, data);
-    ebb_arena_fini(&scratch);
     return status;
 }
 

@@ -277,26 +277,22 @@ static ebb_status fit_family(ebb_costs *c, ebb_str family, ebb_cost_sample *samp
 ebb_status ebb_costs_fit(ebb_costs *costs)
 {
     ebb_costs *c = costs;
-    ebb_arena scratch = {0};
-    ebb_cost_sample *samples = EBB_NEW(&scratch, ebb_cost_sample, c->entry_count + 1);
-    ebb_status status = samples != NULL ? NULL : ebb_error_memory();
+    EBB_LOCAL_ARENA(scratch);
+    ebb_cost_sample *samples = EBB_NEW(scratch, ebb_cost_sample, c->entry_count + 1);
     uint32_t last = 0;
-    if (!ebb_names_init(&c->families, &c->arena))
-        status = ebb_error_memory();
-    for (size_t i = 0; i < c->entry_count && status == NULL; i++) {
+    EBB_GOT(samples && ebb_names_init(&c->families, &c->arena));
+    for (size_t i = 0; i < c->entry_count; i++) {
         const char *family = c->entries[i].family;
         ebb_str id = ebb_names_intern(&c->families, family, strlen(family));
         last = id.i > last ? id.i : last;
-        status = id.i != 0 ? NULL : ebb_error_memory();
+        EBB_GOT(id.i != 0);
     }
     c->rate_count = last;
     c->rates = EBB_NEW(&c->arena, ebb_cost_rate, last + (size_t)1);
-    if (c->rates == NULL)
-        status = ebb_error_memory();
-    for (uint32_t f = 1; f <= last && status == NULL; f++)
-        status = fit_family(c, (ebb_str){f}, samples);
-    ebb_arena_fini(&scratch);
-    return status;
+    EBB_GOT(c->rates);
+    for (uint32_t f = 1; f <= last; f++)
+        EBB_TRY(fit_family(c, (ebb_str){f}, samples));
+    return NULL;
 }
 
 ebb_cost_source ebb_costs_of(const ebb_costs *costs, const ebb_graph *g, ebb_node n, double *ns)

@@ -285,13 +285,12 @@ static ebb_status lay_out(layout *l, const ebb_setting *setting)
 ebb_status ebb_loop_plan(ebb_call *call, ebb_arena *arena, const ebb_graph *g, ebb_node n,
                          const ebb_setting *setting)
 {
-    ebb_arena scratch = {0};
-    layout l = {.arena = arena, .scratch = &scratch, .g = g, .n = n};
+    EBB_LOCAL_ARENA(scratch);
+    layout l = {.arena = arena, .scratch = scratch, .g = g, .n = n};
     l.loop = EBB_NEW(arena, ebb_loop, 1);
     EBB_GOT(l.loop);
     l.loop->before = EBB_STREAM_OF_NO_NAME;
     ebb_status status = lay_out(&l, setting);
-    ebb_arena_fini(&scratch);
     if (status != NULL) {
         ebb_plan_release(&l.loop->plan);
         return status;

@@ -478,10 +478,8 @@ ebb_status ebb_memory_weigh(ebb_memory *memory, ebb_arena *arena, const ebb_grap
                             const ebb_memory_terms *terms)
 {
     *memory = (ebb_memory){0};
-    ebb_arena scratch = {0};
-    ebb_status status = weigh(memory, arena, g, terms, &scratch);
-    ebb_arena_fini(&scratch);
-    return status;
+    EBB_LOCAL_ARENA(scratch);
+    return weigh(memory, arena, g, terms, scratch);
 }
 
 ebb_status ebb_memory_total(ebb_memory *memory, const ebb_graph *g, uint32_t align)

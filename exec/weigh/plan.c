@@ -295,11 +295,10 @@ static ebb_status make(ebb_plan *plan, ebb_arena *arena, ebb_arena *passing, con
     *missing = NULL;
     if (g->outer == NULL && g == g->model->graph)
         EBB_TRY(ebb_require_static(g));
-    ebb_arena scratch = {0};
+    EBB_LOCAL_ARENA(scratch);
     const ebb_threads_before before = ebb_threads_enter(setting->threads);
-    ebb_status status = estimate(plan, arena, passing, &scratch, missing);
+    ebb_status status = estimate(plan, arena, passing, scratch, missing);
     ebb_threads_leave(before);
-    ebb_arena_fini(&scratch);
     if (status != NULL)
         ebb_plan_release(plan);
     return status;
@@ -308,10 +307,8 @@ static ebb_status make(ebb_plan *plan, ebb_arena *arena, ebb_arena *passing, con
 ebb_status ebb_plan_estimate(ebb_plan *plan, ebb_arena *arena, const ebb_graph *g,
                              const ebb_setting *setting, const char **missing)
 {
-    ebb_arena passing = {0};
-    ebb_status status = make(plan, arena, &passing, g, NULL, setting, missing);
-    ebb_arena_fini(&passing);
-    return status;
+    EBB_LOCAL_ARENA(passing);
+    return make(plan, arena, passing, g, NULL, setting, missing);
 }
 
 ebb_status ebb_plan_make(ebb_plan *plan, ebb_arena *arena, const ebb_graph *g,

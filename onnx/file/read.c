@@ -167,19 +167,15 @@ static ebb_status read_training(ebb_reader *r, ebb_encoded whole)
     size_t at = 0;
     const void *part = ebb_wire_next(whole, EBB_MODEL_TRAINING_INFO, &at);
     ProtobufCMessage *message;
-    ebb_arena scratch = {0};
+    EBB_LOCAL_ARENA(scratch);
     if (part == NULL)
         return NULL;
     const ebb_encoded span = ebb_wire_bytes(part);
-    ebb_status status = ebb_wire_part(&message, &scratch, &onnx__training_info_proto__descriptor,
-                                      span, EBB_FIELD(EBB_TRAINING_INITIALIZATION));
+    EBB_TRY(ebb_wire_part(&message, scratch, &onnx__training_info_proto__descriptor, span,
+                          EBB_FIELD(EBB_TRAINING_INITIALIZATION)));
     const Onnx__TrainingInfoProto *info = (const Onnx__TrainingInfoProto *)(const void *)message;
-    if (status == NULL)
-        status = read_initialization(r, span, info);
-    if (status == NULL)
-        status = read_bindings(r, info);
-    ebb_arena_fini(&scratch);
-    return status;
+    EBB_TRY(read_initialization(r, span, info));
+    return read_bindings(r, info);
 }
 
 /* ---- models ---- */
@@ -236,7 +232,9 @@ static ebb_status read_model(ebb_reader *r, ebb_encoded whole, const Onnx__Model
 
 static ebb_status read_bytes(ebb_model *m, const void *bytes, size_t size)
 {
-    ebb_reader r = {.model = m, .arena = &m->arena, .files = {&m->mappings, m->folder}};
+    EBB_LOCAL_ARENA(scratch);
+    ebb_reader r = {
+        .model = m, .arena = &m->arena, .scratch = scratch, .files = {&m->mappings, m->folder}};
     const ProtobufCMessageDescriptor *type = &onnx__model_proto__descriptor;
     const ebb_encoded whole = {bytes, size};
     ProtobufCMessage *frame;
@@ -245,11 +243,8 @@ static ebb_status read_bytes(ebb_model *m, const void *bytes, size_t size)
         return ebb_hint(status,
                         "it is no ONNX model, or not all of one: was it copied to its end?");
     EBB_TRY(status);
-    status = ebb_wire_part(&frame, &r.scratch, type, whole, EBB_MODEL_PARTS);
-    if (status == NULL)
-        status = read_model(&r, whole, (const Onnx__ModelProto *)(const void *)frame);
-    ebb_arena_fini(&r.scratch);
-    return status;
+    EBB_TRY(ebb_wire_part(&frame, scratch, type, whole, EBB_MODEL_PARTS));
+    return read_model(&r, whole, (const Onnx__ModelProto *)(const void *)frame);
 }
 
 static ebb_status read_file(ebb_model *m, const char *path)

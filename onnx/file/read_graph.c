@@ -90,19 +90,16 @@ ebb_status ebb_reader_parts(ebb_reader *r, ebb_graph *g, ebb_encoded whole, uint
                             ebb_part_reader *read)
 {
     enum { SCRATCH_BYTES = 1 << 20 };
-    ebb_arena scratch = {0};
-    ebb_status status = NULL;
+    EBB_LOCAL_ARENA(scratch);
     size_t at = 0;
-    for (const void *part; status == NULL && (part = ebb_wire_next(whole, field, &at)) != NULL;) {
+    for (const void *part; (part = ebb_wire_next(whole, field, &at)) != NULL;) {
         ProtobufCMessage *message;
-        status = ebb_wire_part(&message, &scratch, type, ebb_wire_bytes(part), without);
-        if (status == NULL)
-            status = read(r, g, part, message);
-        if (scratch.used_bytes > SCRATCH_BYTES)
-            ebb_arena_fini(&scratch);
+        EBB_TRY(ebb_wire_part(&message, scratch, type, ebb_wire_bytes(part), without));
+        EBB_TRY(read(r, g, part, message));
+        if (scratch->used_bytes > SCRATCH_BYTES)
+            ebb_arena_fini(scratch);
     }
-    ebb_arena_fini(&scratch);
-    return status;
+    return NULL;
 }
 
 static const void *first_part(ebb_encoded whole, uint32_t field)
@@ -390,20 +387,18 @@ ebb_status ebb_reader_attrs(ebb_reader *r, ebb_graph *g, ebb_arena *lists, ebb_a
 {
     const uint64_t graphs = EBB_FIELD(EBB_ATTRIBUTE_GRAPH) | EBB_FIELD(EBB_ATTRIBUTE_GRAPHS);
     size_t at = 0, i = 0;
-    ebb_arena scratch = {0};
+    EBB_LOCAL_ARENA(scratch);
     *count = ebb_wire_count(whole, field);
     *attrs = EBB_NEW(lists, ebb_attr, *count);
-    ebb_status status = *attrs != NULL ? NULL : ebb_error_memory();
-    for (const void *part; status == NULL && (part = ebb_wire_next(whole, field, &at)) != NULL;) {
+    EBB_GOT(*attrs);
+    for (const void *part; (part = ebb_wire_next(whole, field, &at)) != NULL;) {
         ProtobufCMessage *message;
-        status = ebb_wire_part(&message, &scratch, &onnx__attribute_proto__descriptor,
-                               ebb_wire_bytes(part), graphs);
-        if (status == NULL)
-            status = read_attr(r, g, &(*attrs)[i++], part,
-                               (const Onnx__AttributeProto *)(const void *)message);
+        EBB_TRY(ebb_wire_part(&message, scratch, &onnx__attribute_proto__descriptor,
+                              ebb_wire_bytes(part), graphs));
+        EBB_TRY(read_attr(r, g, &(*attrs)[i++], part,
+                          (const Onnx__AttributeProto *)(const void *)message));
     }
-    ebb_arena_fini(&scratch);
-    return status;
+    return NULL;
 }
 
 /* ---- nodes ---- */
@@ -498,7 +493,7 @@ static ebb_status read_node_props(ebb_reader *r, ebb_graph *g, ebb_node n,
 static ebb_status find_slots(ebb_reader *r, ebb_graph *g, const Onnx__NodeProto *node)
 {
     size_t count = node->n_input + node->n_output;
-    EBB_GOT(ebb_arena_grow(&r->scratch, &r->slots, count, &r->slot_capacity, sizeof *r->slots));
+    EBB_GOT(ebb_arena_grow(r->scratch, &r->slots, count, &r->slot_capacity, sizeof *r->slots));
     for (size_t i = 0; i < count; i++) {
         const char *name = i < node->n_input ? node->input[i] : node->output[i - node->n_input];
         r->slots[i] = EBB_NO_VALUE;
@@ -531,14 +526,13 @@ static ebb_status read_node(ebb_reader *r, ebb_graph *g, const void *part,
     EBB_TRY(ebb_reader_name(r, &info->domain, proto->domain));
     EBB_TRY(ebb_reader_name(r, &info->overload, proto->overload));
     EBB_TRY(ebb_reader_name(r, &info->doc, proto->doc_string));
-    ebb_arena scratch = {0};
+    EBB_LOCAL_ARENA(scratch);
     ebb_attr *attrs;
     size_t count;
     ebb_status status =
-        ebb_reader_attrs(r, g, &scratch, &attrs, &count, ebb_wire_bytes(part), EBB_NODE_ATTRIBUTE);
+        ebb_reader_attrs(r, g, scratch, &attrs, &count, ebb_wire_bytes(part), EBB_NODE_ATTRIBUTE);
     if (status == NULL)
         status = ebb_node_set_attrs(g, n, attrs, (uint32_t)count);
-    ebb_arena_fini(&scratch);
     if (status != NULL)
         return ebb_at(status, label_of(r, proto));
     return read_node_props(r, g, n, proto);
@@ -573,7 +567,7 @@ static ebb_status check_captures(const ebb_graph *g, const uint8_t *made, ebb_no
 
 static ebb_status check_all_captures(ebb_reader *r, const ebb_graph *g)
 {
-    uint8_t *made = EBB_NEW(&r->scratch, uint8_t, g->node_count);
+    uint8_t *made = EBB_NEW(r->scratch, uint8_t, g->node_count);
     EBB_GOT(made);
     EBB_EACH_NODE(g, n) {
         const ebb_node_info *info = ebb_node_of(g, n);
@@ -679,12 +673,8 @@ ebb_status ebb_reader_graph(ebb_reader *r, ebb_graph *g, const void *part)
 {
     const ebb_encoded whole = ebb_wire_bytes(part);
     ProtobufCMessage *frame;
-    ebb_arena scratch = {0};
+    EBB_LOCAL_ARENA(scratch);
     g->origin = part;
-    ebb_status status =
-        ebb_wire_part(&frame, &scratch, &onnx__graph_proto__descriptor, whole, EBB_GRAPH_PARTS);
-    if (status == NULL)
-        status = read_around(r, g, whole, (const Onnx__GraphProto *)(const void *)frame);
-    ebb_arena_fini(&scratch);
-    return status;
+    EBB_TRY(ebb_wire_part(&frame, scratch, &onnx__graph_proto__descriptor, whole, EBB_GRAPH_PARTS));
+    return read_around(r, g, whole, (const Onnx__GraphProto *)(const void *)frame);
 }

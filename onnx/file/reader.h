@@ -5,8 +5,8 @@
 
 typedef struct ebb_reader {
     ebb_model *model;
-    ebb_arena *arena;  /* the model's */
-    ebb_arena scratch; /* until the reading ends */
+    ebb_arena *arena;   /* the model's */
+    ebb_arena *scratch; /* until the reading ends */
     ebb_proto_files files;
     ebb_value *slots; /* of the node being added */
     size_t slot_capacity;

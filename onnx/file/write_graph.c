@@ -473,8 +473,8 @@ void ebb_writer_each_info(ebb_writer *w, const ebb_graph *g, ebb_pieces *to)
     const Onnx__ValueInfoProto *was;
     const void *part;
     size_t at = 0;
-    ebb_arena scratch = {0};
-    uint8_t *done = EBB_NEW(&scratch, uint8_t, g->value_count);
+    EBB_LOCAL_ARENA(scratch);
+    uint8_t *done = EBB_NEW(scratch, uint8_t, g->value_count);
     w->failed |= done == NULL;
     while (!w->failed && (was = next_info(w, g, EBB_GRAPH_VALUE_INFO, &at, &part)) != NULL) {
         ebb_value v = was->name != NULL ? ebb_value_find(g, was->name) : EBB_NO_VALUE;
@@ -499,7 +499,6 @@ void ebb_writer_each_info(ebb_writer *w, const ebb_graph *g, ebb_pieces *to)
         if (!w->failed)
             to->take(to, w, &info->base);
     }
-    ebb_arena_fini(&scratch);
 }
 
 void ebb_writer_each_initializer(ebb_writer *w, const ebb_graph *g, ebb_pieces *to)

@@ -113,7 +113,6 @@ ebb_status ebb_writer_out(ebb_writer *w, const Onnx__ModelProto *model, ebb_sink
     }
     put_fields(&o, &rest.base);
     *bytes = o.bytes;
-    if (w->failed)
-        return ebb_error_memory();
+    EBB_GOT(!w->failed);
     return sink != NULL ? ebb_sink_finish(sink) : NULL;
 }

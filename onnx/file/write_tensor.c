@@ -22,17 +22,16 @@ static bool unchanged(ebb_writer *w, const ebb_tensor *t, const Onnx__TensorProt
         return true;
     if (t->external)
         return still_external(w, t);
-    ebb_arena scratch = {0};
+    EBB_LOCAL_ARENA(scratch);
     ebb_mapping *none = NULL;
     const ebb_proto_files nowhere = {&none, NULL};
     ebb_tensor then;
-    ebb_status status = ebb_proto_tensor(&then, &scratch, &nowhere, proto, NULL);
+    ebb_status status = ebb_proto_tensor(&then, scratch, &nowhere, proto, NULL);
     bool same = status == NULL && then.data != NULL && then.bytes == t->bytes &&
                 (then.data == t->data || memcmp(then.data, t->data, t->bytes) == 0);
     if (status != NULL && ebb_status_code(status) != EBB_REJECTED)
         w->failed = true;
     ebb_mappings_free(none);
-    ebb_arena_fini(&scratch);
     return same;
 }
 

@@ -117,10 +117,8 @@ static ebb_status infer_one(ebb_graph *g, ebb_node n, ebb_facts *facts, ebb_aren
 
 ebb_status ebb_infer_node(ebb_graph *g, ebb_node n)
 {
-    ebb_arena scratch = {0};
-    ebb_status status = infer_one(g, n, NULL, &scratch);
-    ebb_arena_fini(&scratch);
-    return status;
+    EBB_LOCAL_ARENA(scratch);
+    return infer_one(g, n, NULL, scratch);
 }
 
 /* ---- all nodes ---- */
@@ -206,18 +204,18 @@ const char *ebb_help_of_sizes(const ebb_graph *g, ebb_node n)
 /* Sizes that follow from no input's: no --dim gives them. */
 static ebb_status refuse_sizes_of_values(const ebb_graph *g)
 {
-    ebb_arena scratch = {0};
-    bool *open = EBB_NEW(&scratch, bool, g->value_count); // itself, or what it is computed of
-    ebb_status status = open != NULL ? NULL : ebb_error_memory();
-    for (size_t k = 0; status == NULL && k < g->input_count; k++)
+    EBB_LOCAL_ARENA(scratch);
+    bool *open = EBB_NEW(scratch, bool, g->value_count); // itself, or what it is computed of
+    EBB_GOT(open);
+    for (size_t k = 0; k < g->input_count; k++)
         open[g->inputs[k].i] = !ebb_type_is_static(ebb_value_of(g, g->inputs[k])->type);
-    for (ebb_node n = ebb_first(g); status == NULL && n.i != 0; n = ebb_next(g, n)) {
+    EBB_EACH_NODE(g, n) {
         const ebb_node_info *info = ebb_node_of(g, n);
         bool of_open = false;
         for (uint32_t i = 0; i < info->in_count; i++)
             of_open |= open[info->in[i].i];
         if (!of_open && ebb_node_gives_no_size(g, n))
-            status = ebb_hint(
+            return ebb_hint(
                 ebb_error(EBB_UNSUPPORTED,
                           "%s: how large its output is hangs on values, and a step has all "
                           "its sizes before it runs",
@@ -226,8 +224,7 @@ static ebb_status refuse_sizes_of_values(const ebb_graph *g)
         for (uint32_t o = 0; o < info->out_count; o++)
             open[info->out[o].i] = of_open && info->out[o].i != 0;
     }
-    ebb_arena_fini(&scratch);
-    return status;
+    return NULL;
 }
 
 ebb_status ebb_require_static(const ebb_graph *g)
@@ -266,15 +263,14 @@ double ebb_node_flops(const ebb_graph *g, ebb_node n)
         return 0;
     if (info->op == EBB_OP_SCAN)
         return ebb_scan_flops(g, n);
-    ebb_arena scratch = {0};
+    EBB_LOCAL_ARENA(scratch);
     ebb_infer c;
     double flops = 0;
-    if (show(&c, g, n, NULL, &scratch) == NULL) {
+    if (show(&c, g, n, NULL, scratch) == NULL) {
         for (uint32_t k = 0; k < info->out_count; k++)
             if (info->out[k].i != 0)
                 c.out[k] = *ebb_value_of(g, info->out[k])->type;
         flops = ebb_op_row_of(info->op)->cost(&c);
     }
-    ebb_arena_fini(&scratch);
     return flops;
 }

@@ -157,8 +157,7 @@ static ebb_status copy_bodies(ebb_node_info *n, ebb_model *model, ebb_graph *g)
     if (!any)
         return NULL;
     ebb_attr *list = copied(&model->arena, n->attr, n->attr_count, sizeof *list, &failed);
-    if (failed)
-        return ebb_error_memory();
+    EBB_GOT(!failed);
     n->attr = list;
     for (uint32_t a = 0; a < n->attr_count; a++)
         EBB_TRY(copy_attr_graphs(&list[a], model, g));
@@ -171,8 +170,7 @@ static ebb_status copy_graph(ebb_graph **to, ebb_model *model, ebb_graph *outer,
     ebb_arena *arena = &model->arena;
     bool failed = false;
     ebb_graph *g = copied(arena, from, 1, sizeof *from, &failed);
-    if (failed)
-        return ebb_error_memory();
+    EBB_GOT(!failed);
     g->model = model;
     g->outer = outer;
     copy_blocks(arena, g->nodes, g->node_count, sizeof **g->nodes, &failed);
@@ -183,8 +181,7 @@ static ebb_status copy_graph(ebb_graph **to, ebb_model *model, ebb_graph *outer,
     COPY(arena, g->by_name, g->name_slots, &failed);
     COPY(arena, g->bindings, g->binding_count, &failed);
     copy_props(arena, &g->props, &failed);
-    if (failed)
-        return ebb_error_memory();
+    EBB_GOT(!failed);
     g->input_capacity = g->input_count;
     g->output_capacity = g->output_count;
     g->initializer_capacity = g->initializer_count;
@@ -201,8 +198,7 @@ static ebb_status copy_graph(ebb_graph **to, ebb_model *model, ebb_graph *outer,
         if (n->over != NULL)
             COPY(arena, n->over, n->out_count, &failed);
         copy_props(arena, &n->props, &failed);
-        if (failed)
-            return ebb_error_memory();
+        EBB_GOT(!failed);
         EBB_TRY(copy_bodies(n, model, g));
     }
     *to = g;
@@ -243,8 +239,7 @@ static ebb_status copy_model(ebb_model *m, const ebb_model *from)
     m->init_binding_count = from->init_binding_count;
     m->props = from->props;
     copy_props(arena, &m->props, &failed);
-    if (failed || m->path == NULL || m->folder == NULL)
-        return ebb_error_memory();
+    EBB_GOT(!failed && m->path && m->folder);
     for (size_t i = 0; i < m->function_count; i++)
         EBB_TRY(copy_graph(&m->functions[i].body, m, NULL, from->functions[i].body));
     if (from->initialization != NULL)

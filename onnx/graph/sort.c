@@ -9,17 +9,13 @@
 ebb_status ebb_graph_sort(ebb_graph *g)
 {
     enum { UNSEEN, OPEN, DONE };
-    ebb_arena scratch = {0};
-    ebb_status status = NULL;
-    uint8_t *mark = EBB_NEW(&scratch, uint8_t, g->node_count);
-    uint32_t *slot = EBB_NEW(&scratch, uint32_t, g->node_count);
-    ebb_node *stack = EBB_NEW(&scratch, ebb_node, g->node_count + 1);
-    ebb_node *order = EBB_NEW(&scratch, ebb_node, g->node_count + 1);
+    EBB_LOCAL_ARENA(scratch);
+    uint8_t *mark = EBB_NEW(scratch, uint8_t, g->node_count);
+    uint32_t *slot = EBB_NEW(scratch, uint32_t, g->node_count);
+    ebb_node *stack = EBB_NEW(scratch, ebb_node, g->node_count + 1);
+    ebb_node *order = EBB_NEW(scratch, ebb_node, g->node_count + 1);
     size_t depth = 0, count = 0;
-    if (mark == NULL || slot == NULL || stack == NULL || order == NULL) {
-        status = ebb_error_memory();
-        goto done;
-    }
+    EBB_GOT(mark && slot && stack && order);
     EBB_EACH_NODE(g, root) {
         if (mark[root.i] != UNSEEN)
             continue;
@@ -37,18 +33,14 @@ ebb_status ebb_graph_sort(ebb_graph *g)
             ebb_node maker = ebb_value_of(g, info->in[slot[n.i]++])->producer;
             if (maker.i == 0 || mark[maker.i] == DONE)
                 continue;
-            if (mark[maker.i] == OPEN) {
-                status = ebb_error(EBB_REJECTED, "%s lies on a cycle: it needs its own output",
-                                   ebb_node_label(g, maker));
-                goto done;
-            }
+            if (mark[maker.i] == OPEN)
+                return ebb_error(EBB_REJECTED, "%s lies on a cycle: it needs its own output",
+                                 ebb_node_label(g, maker));
             mark[maker.i] = OPEN;
             stack[depth++] = maker;
         }
     }
     for (size_t i = 0; i < count; i++)
         ebb_node_move(g, order[i], EBB_NO_NODE);
-done:
-    ebb_arena_fini(&scratch);
-    return status;
+    return NULL;
 }

@@ -383,9 +383,7 @@ static ebb_status check_all(check *c)
 
 ebb_status ebb_verify(const ebb_graph *g)
 {
-    ebb_arena scratch = {0};
-    check c = {.g = g, .scratch = &scratch};
-    ebb_status status = check_all(&c);
-    ebb_arena_fini(&scratch);
-    return status;
+    EBB_LOCAL_ARENA(scratch);
+    check c = {.g = g, .scratch = scratch};
+    return check_all(&c);
 }

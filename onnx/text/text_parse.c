@@ -444,11 +444,9 @@ static ebb_status parse_function(ebb_model *model, ebb_function *function, const
 
 ebb_status ebb_text_parse_function(ebb_model *model, ebb_function *function, const char *text)
 {
-    ebb_arena scratch = {0};
-    const char *whole = ebb_op_body_whole(text, &scratch);
-    ebb_status status = whole != NULL ? parse_function(model, function, whole) : ebb_error_memory();
-    ebb_arena_fini(&scratch);
-    return status;
+    EBB_LOCAL_ARENA(scratch);
+    const char *whole = ebb_op_body_whole(text, scratch);
+    return whole != NULL ? parse_function(model, function, whole) : ebb_error_memory();
 }
 
 /* ---- models ---- */

@@ -101,3 +101,8 @@ static inline bool ebb_size_room(size_t *at, size_t *bytes, size_t more, size_t 
 }
 
 EBB_C_END
+
+/* name: an arena for the block that declares it. It goes when the block is left, whichever way. */
+#define EBB_LOCAL_ARENA(name)                                             \
+    __attribute__((cleanup(ebb_arena_fini))) ebb_arena name##_own_ = {0}; \
+    ebb_arena *const name = &name##_own_

@@ -132,8 +132,9 @@ static ebb_status weigh(ebb_moved *o, const ebb_estimate *estimate)
  * back is there. */
 enum { TICKS = 4 };
 
-static ebb_status pack(const ebb_moved *o, uint64_t enough, uint64_t *height, ebb_arena *scratch)
+ebb_status ebb_moved_pack(const ebb_moved *o, uint64_t enough, uint64_t *height)
 {
+    EBB_LOCAL_ARENA(scratch);
     const ebb_memory *m = &o->memory;
     const ebb_away_problem *p = &o->problem;
     size_t count = m->tensor_count;
@@ -164,21 +165,12 @@ static ebb_status pack(const ebb_moved *o, uint64_t enough, uint64_t *height, eb
     return NULL;
 }
 
-ebb_status ebb_moved_pack(const ebb_moved *o, uint64_t enough, uint64_t *height)
-{
-    ebb_arena scratch = {0};
-    ebb_status status = pack(o, enough, height, &scratch);
-    ebb_arena_fini(&scratch);
-    return status;
-}
-
 ebb_status ebb_moved_look(const ebb_moved *o, ebb_moved_plan *plan)
 {
     const ebb_away_problem *p = &o->problem;
-    ebb_arena scratch = {0};
+    EBB_LOCAL_ARENA(scratch);
     ebb_away_weight weight = {0};
-    ebb_status status = ebb_away_find(&weight, p, plan->aim, plan->all, &scratch);
-    ebb_arena_fini(&scratch);
+    ebb_status status = ebb_away_find(&weight, p, plan->aim, plan->all, scratch);
     plan->peak_bytes = weight.peak_bytes;
     plan->added_ns = weight.added_ns;
     memset(plan->away_bytes, 0, sizeof plan->away_bytes);
@@ -315,10 +307,9 @@ static ebb_status try(const ebb_moved *o, const char *backend, ebb_graph *g, ebb
 ebb_status ebb_moved_try(const ebb_moved *o, const char *backend, uint64_t *bytes, double *ns)
 {
     ebb_model *copy = NULL;
-    ebb_arena arena = {0};
+    EBB_LOCAL_ARENA(arena);
     EBB_TRY(ebb_model_copy(&copy, o->g->model));
-    ebb_status status = try(o, backend, copy->graph, &arena, bytes, ns);
-    ebb_arena_fini(&arena);
+    ebb_status status = try(o, backend, copy->graph, arena, bytes, ns);
     ebb_model_free(copy);
     return status;
 }

@@ -88,7 +88,8 @@ static ebb_status run(ebb_edit *e)
         ebb_remat_weight weight;
         uint64_t bytes;
         double ns;
-        EBB_TRY(planner->plan(&schedule, &before.source.problem, aim, work, e->scratch));
+        EBB_TRY(
+            ebb_planner_plan(planner, &schedule, &before.source.problem, aim, work, e->scratch));
         EBB_TRY(ebb_remat_weigh(&weight, NULL, &before.source.problem, &schedule, e->scratch));
         EBB_TRY(ebb_trial_schedule(&bytes, &ns, &before, e->g, &schedule, backend));
         if (bytes <= budget)

@@ -54,20 +54,19 @@ static ebb_status apply_and_weigh(uint64_t *bytes, double *ns, const ebb_trial *
 ebb_status ebb_trial_schedule(uint64_t *bytes, double *ns, const ebb_trial *trial, ebb_graph *g,
                               const ebb_remat_schedule *schedule, const char *backend)
 {
-    ebb_arena arena = {0};
+    EBB_LOCAL_ARENA(arena);
     ebb_model *copy = NULL;
     ebb_status status;
     if (!trial->estimate.runs) { // no arena to try
         ebb_remat_weight weight;
-        status = ebb_remat_weigh(&weight, NULL, &trial->source.problem, schedule, &arena);
+        status = ebb_remat_weigh(&weight, NULL, &trial->source.problem, schedule, arena);
         *bytes = weight.peak_bytes;
         *ns = weight.cost_ns;
     } else {
         status = ebb_model_copy(&copy, g->model);
         if (status == NULL)
-            status = apply_and_weigh(bytes, ns, trial, copy, schedule, backend, &arena);
+            status = apply_and_weigh(bytes, ns, trial, copy, schedule, backend, arena);
     }
     ebb_model_free(copy);
-    ebb_arena_fini(&arena);
     return status;
 }

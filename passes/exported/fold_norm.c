@@ -123,10 +123,8 @@ static ebb_status fold(ebb_edit *e, const site *s)
     EBB_TRY(ebb_props_set(g, &ebb_node_of(g, s->layer)->props, EBB_NORM_WITHIN, "1"));
     EBB_TRY(ebb_note(e, "%s goes into the weight of %s", ebb_node_label(g, s->norm),
                      ebb_node_label(g, s->layer)));
-    EBB_TRY(ebb_edit_replace(e, ebb_out(g, s->norm, 0), ebb_out(g, s->layer, 0)));
-    ebb_edit_remove(e, s->norm);
     ebb_applied(e);
-    return NULL;
+    return ebb_edit_swap(e, s->norm, ebb_out(g, s->layer, 0));
 }
 
 static ebb_status run(ebb_edit *e)

@@ -159,13 +159,12 @@ ebb_status ebb_constant_fold(ebb_edit *e, ebb_node n, ebb_facts *facts, bool *do
         if (bytes > RESULT_LIMIT)
             return ebb_skipped(e, n, "its result is too large to be stored");
     }
-    ebb_arena results = {0}; // of this node alone: the graph has copies
-    ebb_status status = ebb_eval_node(g, n, out, info->out_count, RESULT_LIMIT, &results);
+    EBB_LOCAL_ARENA(results); // of this node alone: the graph has copies
+    ebb_status status = ebb_eval_node(g, n, out, info->out_count, RESULT_LIMIT, results);
     if (status == NULL) {
         *done = true;
         status = replace_by(e, n, out, info->out_count, EBB_ROLE_CONSTANT);
     }
-    ebb_arena_fini(&results);
     if (*done || status == ebb_error_memory())
         return status;
     return ebb_skipped(e, n,

@@ -13,8 +13,7 @@ ebb_op ebb_unroll_control(const ebb_graph *g, ebb_node n)
     return ebb_op_has(op, EBB_BODIES) ? op : EBB_OP_UNKNOWN;
 }
 
-/* The one element of a constant; false where it is not known. */
-static bool number(const ebb_graph *g, ebb_value v, int64_t *x)
+bool ebb_unroll_number(const ebb_graph *g, ebb_value v, int64_t *x)
 {
     const ebb_tensor *t = v.i != 0 ? ebb_value_constant(g, v) : NULL;
     int64_t count;
@@ -166,7 +165,7 @@ static ebb_status unroll_if(ebb_unroll *u, ebb_node n, const char **why)
     ebb_value *out = EBB_SCRATCH(u->e, ebb_value, room + 1);
     int64_t which;
     EBB_GOT(out);
-    if (number(u->g, ebb_in(u->g, n, 0), &which))
+    if (ebb_unroll_number(u->g, ebb_in(u->g, n, 0), &which))
         EBB_TRY(branch(u, n, which != 0, out));
     else if (yes->output_count != count || no->output_count != count)
         *why = "its branches make other values than it has outputs";
@@ -209,7 +208,7 @@ static ebb_status open_loop(ebb_unroll *u, loop *l, ebb_node n)
 static bool goes_on(ebb_unroll *u, loop *l, ebb_value condition, const char **why)
 {
     int64_t go = 1;
-    bool known = condition.i == 0 || number(u->g, condition, &go);
+    bool known = condition.i == 0 || ebb_unroll_number(u->g, condition, &go);
     if (l->copies >= l->trips || (known && go == 0))
         return false;
     if (!known && l->scanned > 0)
@@ -249,7 +248,7 @@ static ebb_status one_copy(ebb_unroll *u, loop *l, ebb_node n, ebb_value *condit
     const ebb_graph *graph = l->body.graph;
     ebb_build b = ebb_unroll_build(u, n, l->place);
     int64_t go;
-    if (condition->i != 0 && !number(u->g, *condition, &go))
+    if (condition->i != 0 && !ebb_unroll_number(u->g, *condition, &go))
         l->alive = still_alive(&b, l, *condition);
     bool vector = ebb_value_of(graph, graph->inputs[0])->type->rank == 1;
     l->in[0] = vector ? ebb_const_ints(&b, &l->copies, 1)
@@ -295,7 +294,7 @@ static ebb_status unroll_loop(ebb_unroll *u, ebb_node n, const char **why)
 {
     loop l = {.trips = INT64_MAX};
     EBB_TRY(open_loop(u, &l, n));
-    if (ebb_in(u->g, n, 0).i != 0 && !number(u->g, ebb_in(u->g, n, 0), &l.trips)) {
+    if (ebb_in(u->g, n, 0).i != 0 && !ebb_unroll_number(u->g, ebb_in(u->g, n, 0), &l.trips)) {
         *why = "its trip count is known in the run alone: a constant one is needed, or sizes that "
                "make it constant (--dim)";
         return NULL;

@@ -15,6 +15,8 @@ typedef struct ebb_unroll {
 
 /* The node's operator where it is If, Loop or Scan, else EBB_OP_UNKNOWN. */
 ebb_op ebb_unroll_control(const ebb_graph *g, ebb_node n);
+/* The one element of a constant; false where it is not known. */
+bool ebb_unroll_number(const ebb_graph *g, ebb_value v, int64_t *x);
 /* One of them. *why: NULL where it has become nodes. */
 ebb_status ebb_unroll_node(ebb_unroll *u, ebb_node n, const char **why);
 

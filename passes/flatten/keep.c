@@ -11,23 +11,13 @@ enum { MOST_STEPS = 1 << 24 }; /* of a Loop, whose iterations become a constant 
 
 /* ---- questions ---- */
 
-static bool number(const ebb_graph *g, ebb_value v, int64_t *x)
-{
-    const ebb_tensor *t = v.i != 0 ? ebb_value_constant(g, v) : NULL;
-    int64_t count;
-    if (t == NULL || t->data == NULL || !ebb_type_elements(&t->type, &count) || count != 1)
-        return false;
-    *x = ebb_tensor_int(t, 0);
-    return true;
-}
-
 /* What was kept stays so unless somebody asks for copies. */
 bool ebb_keep_wants(const ebb_unroll *u, ebb_node n)
 {
     ebb_scan s;
     int64_t trips;
     if (ebb_node_of(u->g, n)->op == EBB_OP_LOOP)
-        return number(u->g, ebb_in(u->g, n, 0), &trips) && trips > u->most;
+        return ebb_unroll_number(u->g, ebb_in(u->g, n, 0), &trips) && trips > u->most;
     if (ebb_node_of(u->g, n)->op != EBB_OP_SCAN || ebb_scan_read(&s, u->g, n) != NULL)
         return false;
     return s.trips > u->most || (ebb_scan_is_kept(u->g, n) && !ebb_option_given(u->e, "most"));
@@ -109,7 +99,8 @@ static ebb_status turn_body(ebb_unroll *u, ebb_node n, ebb_graph *body, bool *co
     const size_t carried = ebb_node_of(u->g, n)->in_count - 2u;
     const ebb_value iteration = body->inputs[0], condition = body->inputs[1];
     int64_t go = 1;
-    const bool known = ebb_in(u->g, n, 1).i == 0 || number(u->g, ebb_in(u->g, n, 1), &go);
+    const bool known =
+        ebb_in(u->g, n, 1).i == 0 || ebb_unroll_number(u->g, ebb_in(u->g, n, 1), &go);
     if (known && go == 0) {
         *why = "its condition never holds, and it has more steps than are unrolled";
         return NULL;
@@ -117,8 +108,8 @@ static ebb_status turn_body(ebb_unroll *u, ebb_node n, ebb_graph *body, bool *co
     ebb_value last = body->outputs[0];
     while (ebb_producer_op(body, last) == EBB_OP_IDENTITY)
         last = ebb_in(body, ebb_value_of(body, last)->producer, 0);
-    *counts_while =
-        !known || (!ebb_same_value(last, condition) && (!number(body, last, &go) || !go));
+    *counts_while = !known || (!ebb_same_value(last, condition) &&
+                               (!ebb_unroll_number(body, last, &go) || !go));
     if (*counts_while && body->output_count > 1 + carried) {
         *why = "how often it runs is known in the run alone, and with it the length of its outputs";
         return NULL;
@@ -184,7 +175,7 @@ static ebb_status loop_to_scan(ebb_unroll *u, ebb_node *n, const char **why)
     const size_t start = g->value_count;
     int64_t trips = 0;
     bool counts_while = false;
-    if (!number(g, ebb_in(g, *n, 0), &trips) || trips > MOST_STEPS || from == NULL ||
+    if (!ebb_unroll_number(g, ebb_in(g, *n, 0), &trips) || trips > MOST_STEPS || from == NULL ||
         from->input_count != 2 + (size_t)carried) {
         *why = trips > MOST_STEPS ? "it has more than 16 million steps"
                                   : "its body has values of its own for what it is given";

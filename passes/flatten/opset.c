@@ -141,8 +141,7 @@ static ebb_status stand_in(site *s, ebb_node named, ebb_value made)
 {
     EBB_TRY(s->b->status);
     ebb_keep_name(s->e->g, named, s->n);
-    EBB_TRY(ebb_edit_replace(s->e, ebb_out(s->e->g, s->n, 0), made));
-    ebb_edit_remove(s->e, s->n);
+    EBB_TRY(ebb_edit_swap(s->e, s->n, made));
     s->gone = true;
     return NULL;
 }

@@ -313,8 +313,7 @@ ebb_status ebb_sequences_resolve(ebb_edit *e)
         EBB_TRY(read(&r, n, from, &y));
         if (y.i == 0)
             continue;
-        EBB_TRY(ebb_edit_replace(e, out, y));
-        ebb_edit_remove(e, n);
+        EBB_TRY(ebb_edit_swap(e, n, y));
         ebb_found(e);
         ebb_applied(e);
     }

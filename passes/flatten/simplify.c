@@ -155,8 +155,7 @@ static ebb_status drop_idle(ebb_edit *e, ebb_node n, bool *done)
     const ebb_value_info *from = ebb_value_of(g, x);
     if (ebb_constant_leaves(g, y) && (from->producer.i == 0 || (from->flags & EBB_IS_OUTPUT) != 0))
         return NULL;
-    EBB_TRY(ebb_edit_replace(e, y, x));
-    ebb_edit_remove(e, n);
+    EBB_TRY(ebb_edit_swap(e, n, x));
     ebb_found(e);
     ebb_applied(e);
     *done = true;

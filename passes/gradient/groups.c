@@ -155,8 +155,7 @@ static ebb_status read_groups(ebb_update_groups *r)
 {
     const char *given = ebb_option_string(r->e, "groups");
     char *text = given != NULL ? ebb_arena_strdup(r->e->scratch, given) : NULL;
-    if (given != NULL && text == NULL)
-        return ebb_error_memory();
+    EBB_GOT(given == NULL || text);
     while (text != NULL) {
         char *end = strchr(text, '|');
         if (end != NULL)

@@ -189,8 +189,5 @@ ebb_status ebb_linear_replace(ebb_edit *e, const ebb_linear_site *site, ebb_valu
     ebb_value dw = ebb_emit(&b, ebb_node_of(e->g, site->node)->op, site->slot == 0 ? h : g,
                             site->slot == 0 ? g : h);
     EBB_TRY(b.status);
-    ebb_value old = ebb_out(e->g, site->node, 0);
-    EBB_TRY(ebb_edit_replace(e, old, dw));
-    ebb_edit_remove(e, site->node);
-    return NULL;
+    return ebb_edit_swap(e, site->node, dw);
 }

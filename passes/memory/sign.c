@@ -120,7 +120,5 @@ ebb_status ebb_sign_mask(ebb_edit *e, const question *q)
         made = ebb_emit(&b, EBB_OP_MASK_GRAD, ebb_in(g, q->node, 0), m);
     }
     EBB_TRY(b.status);
-    EBB_TRY(ebb_edit_replace(e, old, made));
-    ebb_edit_remove(e, q->node);
-    return NULL;
+    return ebb_edit_swap(e, q->node, made);
 }

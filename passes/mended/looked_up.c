@@ -231,12 +231,11 @@ static ebb_status restore(ebb_graph *g, ebb_value v, const table *made, ebb_aren
 
 static ebb_status restore_one(ebb_graph *g, ebb_value v, bool *done)
 {
-    ebb_arena scratch = {0};
+    EBB_LOCAL_ARENA(scratch);
     table made;
-    ebb_status status = find_any(&made, done, ebb_value_of(g, v)->tensor, &scratch);
+    ebb_status status = find_any(&made, done, ebb_value_of(g, v)->tensor, scratch);
     if (status == NULL && *done)
-        status = restore(g, v, &made, &scratch);
-    ebb_arena_fini(&scratch);
+        status = restore(g, v, &made, scratch);
     return status;
 }
 

@@ -141,10 +141,8 @@ ebb_status ebb_repeated_shrink(ebb_graph *g)
         unsigned axes = repeated_axes(g, v);
         if (axes == 0)
             continue;
-        ebb_arena scratch = {0};
-        ebb_status status = shrink(g, v, axes, &scratch);
-        ebb_arena_fini(&scratch);
-        EBB_TRY(status);
+        EBB_LOCAL_ARENA(scratch);
+        EBB_TRY(shrink(g, v, axes, scratch));
         i--, count--; // the list moved up by one, and the new one stands last
     }
     return NULL;

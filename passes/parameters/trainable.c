@@ -281,13 +281,12 @@ bool ebb_weight_matches(const char *patterns, const char *name, const ebb_weight
 
 ebb_status ebb_trainable_find(bool *trains, ebb_trainable_source *source, const ebb_graph *g)
 {
-    ebb_arena scratch = {0};
-    ebb_weight *list = EBB_NEW(&scratch, ebb_weight, g->value_count);
-    ebb_status status =
-        list != NULL ? ebb_weights_judge(list, source, g, &scratch) : ebb_error_memory();
-    for (size_t i = 0; status == NULL && i < g->initializer_count; i++)
+    EBB_LOCAL_ARENA(scratch);
+    ebb_weight *list = EBB_NEW(scratch, ebb_weight, g->value_count);
+    EBB_GOT(list);
+    EBB_TRY(ebb_weights_judge(list, source, g, scratch));
+    for (size_t i = 0; i < g->initializer_count; i++)
         if (list[g->initializers[i].i].kind == EBB_SURE_WEIGHT)
             trains[g->initializers[i].i] = true;
-    ebb_arena_fini(&scratch);
-    return status;
+    return NULL;
 }

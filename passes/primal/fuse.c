@@ -250,11 +250,8 @@ static ebb_status emit_product(ebb_edit *e, ebb_node last, ebb_node named, const
     EBB_TRY(b.status);
     ebb_keep_name(g, b.last, named);
     EBB_TRY(ebb_noted_keep(g, b.last, named));
-    ebb_value old = ebb_out(g, last, 0);
-    EBB_TRY(ebb_edit_replace(e, old, y));
-    ebb_edit_remove(e, last);
     ebb_applied(e);
-    return NULL;
+    return ebb_edit_swap(e, last, y);
 }
 
 static ebb_status fuse_operands(ebb_edit *e, ebb_node n)
@@ -354,10 +351,8 @@ static ebb_status emit_linear(ebb_edit *e, ebb_node n, ebb_node maker, ebb_value
     EBB_TRY(b.status);
     ebb_keep_name(g, gemm, named);
     EBB_TRY(ebb_noted_keep(g, gemm, named));
-    EBB_TRY(ebb_edit_replace(e, old, out));
-    ebb_edit_remove(e, n);
     ebb_applied(e);
-    return NULL;
+    return ebb_edit_swap(e, n, out);
 }
 
 /* n = Add(MatMul(a, b), bias), b a matrix and bias a vector: Gemm, on the rows of a. */

@@ -56,10 +56,8 @@ static ebb_value emit(ebb_build *b, const ebb_value in[4], const ebb_attr *list,
 /* y = x w, where w is made of codes. */
 static ebb_status stand_in(ebb_edit *e, ebb_node n, ebb_value y)
 {
-    EBB_TRY(ebb_edit_replace(e, ebb_out(e->g, n, 0), y));
-    ebb_edit_remove(e, n);
     ebb_applied(e);
-    return NULL;
+    return ebb_edit_swap(e, n, y);
 }
 
 /* ---- DequantizeLinear ---- */

@@ -121,11 +121,8 @@ static bool scaled(const ebb_graph *g, ebb_node n, norm *out, ebb_value *d, ebb_
 
 static ebb_status replace(ebb_edit *e, ebb_node n, ebb_value y)
 {
-    ebb_value old = ebb_out(e->g, n, 0);
-    EBB_TRY(ebb_edit_replace(e, old, y));
-    ebb_edit_remove(e, n);
     ebb_applied(e);
-    return NULL;
+    return ebb_edit_swap(e, n, y);
 }
 
 static const char *base_name(const ebb_graph *g, ebb_node n)

@@ -144,10 +144,8 @@ static ebb_status adapt(ebb_adapters *l, const ebb_lora_layer *layer, const int6
     EBB_TRY(beside_parts(l, &at, x, layer, ranks, made, &wide));
     ebb_value sum = together(l, &at, layer, made, wide);
     EBB_TRY(at.status);
-    EBB_TRY(ebb_edit_replace(l->e, ebb_out(l->g, layer->node, 0), sum));
-    ebb_edit_remove(l->e, layer->node);
     ebb_applied(l->e);
-    return NULL;
+    return ebb_edit_swap(l->e, layer->node, sum);
 }
 
 /* ---- which layers ---- */
@@ -249,8 +247,7 @@ static ebb_status check_all_taken(const ebb_adapters *l)
         const char *module = ebb_lora_file_module(name, l->e->scratch);
         const char *b =
             module != NULL ? ebb_arena_printf(l->e->scratch, "%s.lora_B.weight", module) : NULL;
-        if (module != NULL && b == NULL)
-            return ebb_error_memory();
+        EBB_GOT(module == NULL || b);
         if (b != NULL && ebb_value_find(l->g, b).i == 0)
             return ebb_hint(
                 ebb_error(EBB_REJECTED, "lora: %s has '%s', and the model has no such layer",

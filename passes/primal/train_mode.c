@@ -176,11 +176,8 @@ static ebb_status train_batch_norm(ebb_edit *e, ebb_node n)
     EBB_TRY(ebb_note(e, "%s normalises by the batch, and its running statistics are kept%s",
                      ebb_node_label(g, n),
                      was_training ? "" : "; the export had it in inference mode"));
-    ebb_value old = ebb_out(g, n, 0);
-    EBB_TRY(ebb_edit_replace(e, old, out[0]));
-    ebb_edit_remove(e, n);
     ebb_applied(e);
-    return NULL;
+    return ebb_edit_swap(e, n, out[0]);
 }
 
 static ebb_status freeze_batch_norm(ebb_edit *e, ebb_node n)
@@ -211,12 +208,10 @@ typedef struct mode {
 
 static ebb_status remove_dropout(ebb_edit *e, ebb_node n)
 {
-    ebb_value y = ebb_out(e->g, n, 0), x = ebb_in(e->g, n, 0);
+    ebb_value x = ebb_in(e->g, n, 0);
     EBB_TRY(ebb_note(e, "%s is removed", ebb_node_label(e->g, n)));
-    EBB_TRY(ebb_edit_replace(e, y, x));
-    ebb_edit_remove(e, n);
     ebb_applied(e);
-    return NULL;
+    return ebb_edit_swap(e, n, x);
 }
 
 /* That of the option, where it is given; else the node's own stays. */
@@ -234,7 +229,7 @@ static ebb_status ratio_of(const ebb_edit *e, ebb_node n, double *ratio)
 static ebb_status set_drop_path(const mode *m, ebb_edit *e, ebb_node n, const ebb_drop_path *d)
 {
     ebb_graph *g = e->g;
-    ebb_value x = d->x, key, y = ebb_out(g, n, 0);
+    ebb_value x = d->x, key;
     double ratio = 1 - d->keep;
     ebb_found(e);
     if (d->elements && ebb_option_given(e, "ratio"))
@@ -258,10 +253,8 @@ static ebb_status set_drop_path(const mode *m, ebb_edit *e, ebb_node n, const eb
         EBB_TRY(ebb_note(e, "%s drops %s with ratio %g", ebb_node_label(g, n),
                          d->elements ? "elements" : "paths", ratio));
     }
-    EBB_TRY(ebb_edit_replace(e, y, x));
-    ebb_edit_remove(e, n);
     ebb_applied(e);
-    return NULL;
+    return ebb_edit_swap(e, n, x);
 }
 
 static ebb_status set_dropout(const mode *m, ebb_edit *e, ebb_node n)
@@ -288,11 +281,8 @@ static ebb_status set_dropout(const mode *m, ebb_edit *e, ebb_node n)
     ebb_keep_name(g, b.last, n);
     EBB_TRY(ebb_note(e, "%s drops with ratio %g%s", ebb_node_label(g, n), ratio,
                      flagged ? "" : "; the export had it inactive"));
-    ebb_value old = ebb_out(g, n, 0);
-    EBB_TRY(ebb_edit_replace(e, old, y));
-    ebb_edit_remove(e, n);
     ebb_applied(e);
-    return NULL;
+    return ebb_edit_swap(e, n, y);
 }
 
 /* ---- once more ---- */
@@ -316,9 +306,7 @@ static ebb_status take_back_norm(ebb_edit *e, ebb_node n)
     ebb_keep_name(g, b.last, n);
     ebb_graph_unbind(g, ebb_in(g, n, 3));
     ebb_graph_unbind(g, ebb_in(g, n, 4));
-    EBB_TRY(ebb_edit_replace(e, ebb_out(g, n, 0), y));
-    ebb_edit_remove(e, n);
-    return NULL;
+    return ebb_edit_swap(e, n, y);
 }
 
 static ebb_status take_back_dropout(ebb_edit *e, ebb_node n)
@@ -333,9 +321,7 @@ static ebb_status take_back_dropout(ebb_edit *e, ebb_node n)
     ebb_value y = ebb_emit(&b, EBB_OP_DROPOUT, ebb_in(g, n, 0), ratio);
     EBB_TRY(b.status);
     ebb_keep_name(g, b.last, n);
-    EBB_TRY(ebb_edit_replace(e, ebb_out(g, n, 0), y));
-    ebb_edit_remove(e, n);
-    return NULL;
+    return ebb_edit_swap(e, n, y);
 }
 
 static ebb_status take_back(ebb_edit *e, bool norm, bool dropout)

@@ -233,9 +233,7 @@ static ebb_status join_back(ebb_edit *e, const way_back *w, ebb_value bits)
     ebb_edit_remove(e, w->norm);
     if (!w->read_elsewhere)
         return NULL; // the mask and its views are swept
-    EBB_TRY(ebb_edit_replace(e, through, out));
-    ebb_edit_remove(e, w->mask);
-    return NULL;
+    return ebb_edit_swap(e, w->mask, out);
 }
 
 static ebb_status join(const state *s, const ebb_epilogue *t)

@@ -136,8 +136,7 @@ ebb_status ebb_epilogue_joined(ebb_edit *e, const ebb_epilogue *t, ebb_value z, 
     for (uint32_t i = 0; i < t->chain_count; i++)
         ebb_edit_remove(e, t->chain[i]);
     for (uint32_t i = 0; i < pack_count; i++) {
-        EBB_TRY(ebb_edit_replace(e, ebb_out(g, packs[i], 0), bits));
-        ebb_edit_remove(e, packs[i]);
+        EBB_TRY(ebb_edit_swap(e, packs[i], bits));
     }
     return NULL;
 }

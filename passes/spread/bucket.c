@@ -57,8 +57,7 @@ static ebb_status exchange(bucket *k)
                                  ebb_const_ints(&b, &at, 1), ebb_const_ints(&b, &axis, 1));
         own = ebb_emit_reshape_like(&b, own, old);
         EBB_TRY(b.status);
-        EBB_TRY(ebb_edit_replace(k->e, old, own));
-        ebb_edit_remove(k->e, k->members[i]);
+        EBB_TRY(ebb_edit_swap(k->e, k->members[i], own));
         ebb_applied(k->e);
     }
     return NULL;

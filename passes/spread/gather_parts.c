@@ -156,12 +156,10 @@ static ebb_op at_once(ebb_op op)
 static ebb_status end_at_once(ebb_edit *e, ebb_node wait)
 {
     ebb_graph *g = e->g;
-    const ebb_value begun = ebb_in(g, wait, 0), old = ebb_out(g, wait, 0);
+    const ebb_value begun = ebb_in(g, wait, 0);
     const ebb_node start = ebb_value_of(g, begun)->producer;
     EBB_TRY(ebb_node_set_op(g, start, at_once(ebb_node_of(g, start)->op)));
-    EBB_TRY(ebb_edit_replace(e, old, begun));
-    ebb_edit_remove(e, wait);
-    return NULL;
+    return ebb_edit_swap(e, wait, begun);
 }
 
 /* `with` is what n made, and has its name where it was made itself. */
@@ -173,8 +171,7 @@ static ebb_status stand_for(ebb_edit *e, ebb_node n, ebb_value with)
     (void)snprintf(name, sizeof name, "%.550s", ebb_value_name(g, old));
     const bool is_made = ebb_value_of(g, with)->producer.i != 0 &&
                          (ebb_value_of(g, with)->flags & EBB_IS_OUTPUT) == 0;
-    EBB_TRY(ebb_edit_replace(e, old, with));
-    ebb_edit_remove(e, n);
+    EBB_TRY(ebb_edit_swap(e, n, with));
     if (!is_made || ebb_value_find(g, name).i == 0)
         return NULL;
     (void)snprintf(aside, sizeof aside, "%s_before", name);

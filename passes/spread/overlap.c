@@ -61,10 +61,8 @@ static ebb_status part(ebb_edit *e, ebb_node n, ebb_node begin, ebb_node end, eb
     const ebb_value sum = ebb_emit(&b, EBB_OP_WAIT, begun, x);
     EBB_TRY(b.status);
     *wait = b.last;
-    EBB_TRY(ebb_edit_replace(e, old, sum));
-    ebb_edit_remove(e, n);
     ebb_applied(e);
-    return NULL;
+    return ebb_edit_swap(e, n, sum);
 }
 
 static bool is_site(const ebb_graph *g, ebb_node n)

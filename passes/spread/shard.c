@@ -252,9 +252,7 @@ static ebb_status sum_squares(sharding *s, ebb_node n, int64_t ranks)
     ebb_with_int(&s->b, "ranks", ranks);
     sum = ebb_emit(&s->b, EBB_OP_ALL_REDUCE, sum);
     EBB_TRY(s->b.status);
-    EBB_TRY(ebb_edit_replace(s->e, old, sum));
-    ebb_edit_remove(s->e, n);
-    return NULL;
+    return ebb_edit_swap(s->e, n, sum);
 }
 
 static ebb_status compute_part(sharding *s, ebb_node n, int64_t ranks)

@@ -69,7 +69,8 @@ static checked check_plan(const run *kept, const char *path, const char *name, u
     ebb_graph *g = walked.model->graph;
     good(ebb_trial_weigh(&trial, &arena, g, "cpu"));
     trial.source.problem.move_ns = move_ns;
-    good(ebb_planner_find(name)->plan(&schedule, &trial.source.problem, budget, work, &arena));
+    good(ebb_planner_plan(ebb_planner_find(name), &schedule, &trial.source.problem, budget, work,
+                          &arena));
     good(ebb_remat_weigh(&weight, NULL, &trial.source.problem, &schedule, &arena));
     ebb_edit e = {.g = g, .pass = &nobody, .scratch = &arena, .keep = &arena, .report = &report};
     good(ebb_remat_apply(&e, &trial.source, &schedule, &copies));

@@ -168,6 +168,6 @@ static inline ebb_remat_weight weigh_plan(step *s, const char *name, uint64_t bu
     ebb_remat_schedule schedule;
     const ebb_planner *planner = ebb_planner_find(name);
     assert_non_null(planner);
-    OK(planner->plan(&schedule, &s->problem, budget, work, &s->arena));
+    OK(ebb_planner_plan(planner, &schedule, &s->problem, budget, work, &s->arena));
     return weigh(s, &schedule);
 }

@@ -363,8 +363,8 @@ static void out_of_memory_is_an_error_and_no_crash(void **state)
             ebb_arena arena = {0};
             ebb_remat_schedule schedule;
             ebb_alloc_fail_after(n);
-            ebb_status status =
-                ebb_planner_find(planners[i])->plan(&schedule, &s.problem, 1100, work, &arena);
+            ebb_status status = ebb_planner_plan(ebb_planner_find(planners[i]), &schedule,
+                                                 &s.problem, 1100, work, &arena);
             ebb_alloc_fail_after(0);
             assert_non_null(status);
             ebb_arena_fini(&arena);

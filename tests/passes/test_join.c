@@ -302,7 +302,7 @@ static void the_frontier_is_nowhere_above_what_join_finds(void **state)
         const uint64_t budget = weigh_kept_all(&t.s).peak_bytes / 2;
         const ebb_planner *planner = ebb_planner_find("join");
         OK(ebb_remat_frontier_find(&f, &t.s.problem, work, &t.s.arena));
-        OK(planner->plan(&schedule, &t.s.problem, budget, work / 64, &t.s.arena));
+        OK(ebb_planner_plan(planner, &schedule, &t.s.problem, budget, work / 64, &t.s.arena));
         OK(ebb_remat_weigh(&w, NULL, &t.s.problem, &schedule, &t.s.arena));
         bool found = w.peak_bytes > budget;
         for (size_t i = 0; i < f.count; i++)
@@ -328,7 +328,7 @@ static void out_of_memory_is_an_error_and_no_crash(void **state)
         ebb_remat_schedule schedule;
         ebb_alloc_fail_after(n);
         ebb_status status =
-            ebb_planner_find("join")->plan(&schedule, &t.s.problem, 1200, work, &arena);
+            ebb_planner_plan(ebb_planner_find("join"), &schedule, &t.s.problem, 1200, work, &arena);
         ebb_alloc_fail_after(0);
         assert_non_null(status);
         ebb_arena_fini(&arena);

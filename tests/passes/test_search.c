@@ -639,7 +639,7 @@ static void check_row(const char *graph, uint64_t budget, const char *expected)
     const ebb_remat_problem *p = &source.problem;
     const ebb_planner *search = ebb_planner_find("search");
     assert_non_null(search);
-    assert_null(search->plan(&s, p, budget, 1000000, &arena));
+    assert_null(ebb_planner_plan(search, &s, p, budget, 1000000, &arena));
     ebb_remat_weight w = weighed(p, &s, NULL, &arena);
     if (w.peak_bytes <= budget)
         (void)snprintf(text, sizeof text, "%.0f", w.cost_ns);

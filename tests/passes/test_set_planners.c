@@ -194,7 +194,7 @@ static ebb_remat_weight planned(const char *name, const ebb_remat_problem *p, ui
                                 ebb_arena *arena)
 {
     ebb_remat_schedule schedule;
-    ebb_status status = planner_named(name)->plan(&schedule, p, budget, STEPS, arena);
+    ebb_status status = ebb_planner_plan(planner_named(name), &schedule, p, budget, STEPS, arena);
     if (status != NULL)
         fail_msg("%s", ebb_status_text(status));
     return weighed(p, &schedule, arena);
@@ -303,8 +303,8 @@ static void the_same_problem_gives_the_same_schedule(void **state)
     uint64_t budget = unplanned(&p, &arena).peak_bytes * 7 / 10;
     for (int k = 0; k < 2; k++) {
         ebb_remat_schedule a, b;
-        assert_null(planner_named(names[k])->plan(&a, &p, budget, STEPS, &arena));
-        assert_null(planner_named(names[k])->plan(&b, &p, budget, STEPS, &arena));
+        assert_null(ebb_planner_plan(planner_named(names[k]), &a, &p, budget, STEPS, &arena));
+        assert_null(ebb_planner_plan(planner_named(names[k]), &b, &p, budget, STEPS, &arena));
         assert_int_equal(a.count, b.count);
         assert_memory_equal(a.ops, b.ops, a.count * sizeof *a.ops);
     }
@@ -425,7 +425,7 @@ static void small_steps_get_a_schedule_that_fits_or_none(void **state)
         ebb_remat_problem p = random_step(&arena, 3 + i % 3, i % 2 == 0);
         uint64_t budget = unplanned(&p, &arena).peak_bytes * (95 - i % 3 * 10) / 100;
         ebb_remat_schedule s;
-        ebb_status status = planner_named("ilp")->plan(&s, &p, budget, STEPS, &arena);
+        ebb_status status = ebb_planner_plan(planner_named("ilp"), &s, &p, budget, STEPS, &arena);
         if (without_solver(status)) {
             ebb_arena_fini(&arena);
             skip();
@@ -447,7 +447,7 @@ static void a_step_too_large_for_the_solver_is_refused(void **state)
     ebb_arena arena = {0};
     ebb_remat_problem p = linear_net(&arena, 60);
     ebb_remat_schedule s;
-    ebb_status status = planner_named("ilp")->plan(&s, &p, 30, STEPS, &arena);
+    ebb_status status = ebb_planner_plan(planner_named("ilp"), &s, &p, 30, STEPS, &arena);
     assert_int_equal(ebb_status_code(status), EBB_UNSUPPORTED);
     if (!without_solver(status))
         assert_non_null(strstr(ebb_status_text(status), "at most 100 operators"));
@@ -469,7 +469,8 @@ static bool row_agrees(const char *graph, uint64_t budget, const char *expected)
     assert_null(ebb_estimate_make(&estimate, &arena, model->graph, NULL));
     assert_null(ebb_remat_source_make(&source, &arena, model->graph, &estimate));
     ebb_remat_schedule s;
-    ebb_status status = planner_named("ilp")->plan(&s, &source.problem, budget, UINT64_MAX, &arena);
+    ebb_status status =
+        ebb_planner_plan(planner_named("ilp"), &s, &source.problem, budget, UINT64_MAX, &arena);
     bool missing = without_solver(status);
     if (status == NULL) {
         ebb_remat_weight w = weighed(&source.problem, &s, &arena);

@@ -305,25 +305,19 @@ EBB_API ebb_status ebb_data_bind(ebb_data *data, const ebb_model *model, const c
     EBB_TRY(check_arrays(data, g, map));
     EBB_TRY(check_inputs(data, g, map, false));
     EBB_TRY(check_fed(data, g, map));
-    ebb_arena scratch = {0};
-    ebb_feed *feeds = EBB_NEW(&scratch, ebb_feed, g->input_count + 1);
-    ebb_status status = feeds == NULL ? ebb_error_memory() : NULL;
-    for (size_t i = 0; status == NULL && i < g->input_count; i++) {
+    EBB_LOCAL_ARENA(scratch);
+    ebb_feed *feeds = EBB_NEW(scratch, ebb_feed, g->input_count + 1);
+    EBB_GOT(feeds);
+    for (size_t i = 0; i < g->input_count; i++) {
         const ebb_named *array = array_for(data, map, ebb_value_name(g, g->inputs[i]));
         if (!is_fed(g, g->inputs[i]))
             continue;
-        status = make_feed(&feeds[count++], data, g, g->inputs[i], array);
-        if (status == NULL)
-            status = count_rows(data, array, &first, &rows);
+        EBB_TRY(make_feed(&feeds[count++], data, g, g->inputs[i], array));
+        EBB_TRY(count_rows(data, array, &first, &rows));
     }
-    if (status == NULL)
-        status = ebb_feed_check_normal(data, feeds, count);
-    if (status == NULL)
-        status = ebb_feed_check_geometry(data, feeds, count);
-    if (status == NULL)
-        status = ebb_reader_bind(data, feeds, count);
-    ebb_arena_fini(&scratch);
-    return status;
+    EBB_TRY(ebb_feed_check_normal(data, feeds, count));
+    EBB_TRY(ebb_feed_check_geometry(data, feeds, count));
+    return ebb_reader_bind(data, feeds, count);
 }
 
 /* ---- whole arrays ---- */

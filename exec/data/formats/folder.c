@@ -77,10 +77,9 @@ static bool is_picture(const char *name)
 
 static bool holds_any(const char *path, bool (*wanted)(const char *name))
 {
-    ebb_arena scratch = {0};
-    names n = {.arena = &scratch};
+    EBB_LOCAL_ARENA(scratch);
+    names n = {.arena = scratch};
     const bool found = list_folder(&n, path, wanted) == NULL && n.count > 0;
-    ebb_arena_fini(&scratch);
     return found;
 }
 
@@ -113,15 +112,14 @@ ebb_status ebb_shards_list(const char *const **paths, const char *path, ebb_aren
 
 bool ebb_pictures_are(const char *path, bool folder)
 {
-    ebb_arena scratch = {0};
-    names n = {.arena = &scratch};
+    EBB_LOCAL_ARENA(scratch);
+    names n = {.arena = scratch};
     bool found = false;
     if (folder && list_folder(&n, path, any_name) == NULL)
         for (size_t i = 0; i < n.count && !found; i++) {
-            const char *below = ebb_arena_printf(&scratch, "%s/%s", path, n.list[i]);
+            const char *below = ebb_arena_printf(scratch, "%s/%s", path, n.list[i]);
             found = below != NULL && is_folder(below) && holds_any(below, is_picture);
         }
-    ebb_arena_fini(&scratch);
     return found;
 }
 
@@ -198,17 +196,16 @@ static ebb_status note_labels(ebb_data *data, const json_t *classes, const char 
 /* Pictures that lie in no class. */
 static ebb_status note_strays(ebb_data *data, const char *path)
 {
-    ebb_arena scratch = {0};
-    names n = {.arena = &scratch};
-    ebb_status status = list_folder(&n, path, is_picture);
+    EBB_LOCAL_ARENA(scratch);
+    names n = {.arena = scratch};
     size_t count = 0;
-    for (size_t i = 0; status == NULL && i < n.count; i++) {
-        const char *below = ebb_arena_printf(&scratch, "%s/%s", path, n.list[i]);
+    EBB_TRY(list_folder(&n, path, is_picture));
+    for (size_t i = 0; i < n.count; i++) {
+        const char *below = ebb_arena_printf(scratch, "%s/%s", path, n.list[i]);
         count += below != NULL && !is_folder(below);
     }
-    ebb_arena_fini(&scratch);
-    return status != NULL || count == 0
-               ? status
+    return count == 0
+               ? NULL
                : ebb_data_add_note(data,
                                    "pictures of %s that lie in no sub-folder have no class and are "
                                    "left out: %zu",

@@ -79,14 +79,13 @@ static void trim(const char **text, size_t *size)
 static ebb_status count_prefix(texts *t, const char *text, size_t size, bool first, size_t from,
                                size_t *count)
 {
-    ebb_arena arena = {0};
-    ebb_ids ids = {.arena = &arena};
+    EBB_LOCAL_ARENA(arena);
+    ebb_ids ids = {.arena = arena};
     ebb_status status = ebb_tokenizer_encode(t->tokenizer, text, size, first, &ids);
     *count = from + ids.count;
     for (size_t i = 0; i < ids.count; i++)
         if (from + i >= t->ids.count || t->ids.list[from + i] != ids.list[i])
             *count = SIZE_MAX;
-    ebb_arena_fini(&arena);
     return status;
 }
 
@@ -127,8 +126,8 @@ static ebb_status put_written(texts *t, const ebb_chat_text *chat)
 
 static ebb_status put_messages(texts *t, const json_t *list)
 {
-    ebb_arena arena = {0};
-    ebb_chat_text chat = {.text.arena = &arena};
+    EBB_LOCAL_ARENA(arena);
+    ebb_chat_text chat = {.text.arena = arena};
     if (t->chat.form == NULL)
         return ebb_hint(
             ebb_error(EBB_UNSUPPORTED,
@@ -138,11 +137,8 @@ static ebb_status put_messages(texts *t, const json_t *list)
             "write the rows as {\"prompt\": ..., \"completion\": ...}");
     t->chatted = true;
     ebb_text_add(&chat.text, "", 0);
-    ebb_status status = ebb_chat_write(&t->chat, list, &chat);
-    if (status == NULL)
-        status = put_written(t, &chat);
-    ebb_arena_fini(&arena);
-    return status;
+    EBB_TRY(ebb_chat_write(&t->chat, list, &chat));
+    return put_written(t, &chat);
 }
 
 /* What a row has instead of what is read, by name. */

@@ -29,7 +29,7 @@ typedef struct piece {
 
 typedef struct corpus {
     const ebb_data *data;
-    ebb_arena arena;
+    ebb_arena *arena;
     int64_t count, width; /* tokens; of a row of a matrix, or 0 */
     int32_t *ids, *labels;
     text *texts;
@@ -56,8 +56,8 @@ static ebb_status numbers(corpus *c, const ebb_named *t, int64_t **list, int64_t
     if (ebb_dtype_bits((ebb_dtype)t->dtype) < 8 || t->rank < 1 || !ebb_type_bytes(&type, &bytes) ||
         !ebb_type_elements(&type, &all))
         return wrong(c, t, "has no rows");
-    void *raw = ebb_arena_alloc(&c->arena, bytes + 1);
-    *list = EBB_NEW(&c->arena, int64_t, (size_t)all + 1);
+    void *raw = ebb_arena_alloc(c->arena, bytes + 1);
+    *list = EBB_NEW(c->arena, int64_t, (size_t)all + 1);
     EBB_GOT(raw && *list);
     EBB_TRY(ebb_data_read(c->data, t, 0, (size_t)t->dims[0], raw));
     const ebb_tensor tensor = {.type = type, .data = raw, .bytes = bytes};
@@ -94,7 +94,7 @@ static ebb_status read_labels(corpus *c, const ebb_named *tokens)
         return wrong(c, t, "should have a number for each token");
     if (t != NULL)
         EBB_TRY(numbers(c, t, &list, &count));
-    c->labels = EBB_NEW(&c->arena, int32_t, (size_t)c->count + 1);
+    c->labels = EBB_NEW(c->arena, int32_t, (size_t)c->count + 1);
     EBB_GOT(c->labels);
     for (int64_t i = 0; i < c->count; i++) {
         const int64_t x = given != NULL  ? list[i]
@@ -119,7 +119,7 @@ static ebb_status read_tokens(corpus *c)
         return wrong(c, t, "should be one stream of tokens, or have a text in each row");
     EBB_TRY(numbers(c, t, &list, &c->count));
     c->width = t->rank == 2 ? t->dims[1] : 0;
-    c->ids = EBB_NEW(&c->arena, int32_t, (size_t)c->count + 1);
+    c->ids = EBB_NEW(c->arena, int32_t, (size_t)c->count + 1);
     EBB_GOT(c->ids);
     for (int64_t i = 0; i < c->count; i++) {
         if (list[i] < 0 || list[i] > INT32_MAX)
@@ -159,7 +159,7 @@ static ebb_status find_texts(corpus *c)
     if (lengths == NULL && list != NULL && count != c->count)
         return wrong(c, mask, "should have a number for each token");
     const int64_t all = c->width > 0 ? rows : list != NULL ? count : 1;
-    c->texts = EBB_NEW(&c->arena, text, (size_t)all + 1);
+    c->texts = EBB_NEW(c->arena, text, (size_t)all + 1);
     EBB_GOT(c->texts);
     for (int64_t i = 0; i < all; i++) {
         text *t = &c->texts[c->text_count];
@@ -191,7 +191,7 @@ static bool has_target(const corpus *c, const piece *p)
 static ebb_status cut(corpus *c)
 {
     size_t most = c->text_count + (size_t)(c->count / c->sequence) + 1;
-    c->pieces = EBB_NEW(&c->arena, piece, most);
+    c->pieces = EBB_NEW(c->arena, piece, most);
     EBB_GOT(c->pieces);
     for (size_t i = 0; i < c->text_count; i++) {
         const int64_t end = c->texts[i].from + c->texts[i].length;
@@ -208,7 +208,7 @@ static ebb_status cut(corpus *c)
 /* The first of the last rows that has room; in the order of the texts, so that it is always the same. */
 static ebb_status place(corpus *c, bool pack)
 {
-    int64_t *filled = EBB_NEW(&c->arena, int64_t, c->piece_count + 1);
+    int64_t *filled = EBB_NEW(c->arena, int64_t, c->piece_count + 1);
     EBB_GOT(filled);
     for (size_t i = 0; i < c->piece_count; i++) {
         piece *p = &c->pieces[i];
@@ -291,10 +291,9 @@ static ebb_status make(ebb_data *to, corpus *c, bool pack)
 
 ebb_status ebb_tokens_read(ebb_data *to, const ebb_data *from, int64_t sequence, bool pack)
 {
-    corpus c = {.data = from, .sequence = sequence};
+    EBB_LOCAL_ARENA(arena);
+    corpus c = {.data = from, .sequence = sequence, .arena = arena};
     if (sequence > LONGEST)
         return ebb_error(EBB_USAGE, "a row of %lld tokens is too long", (long long)sequence);
-    ebb_status status = make(to, &c, pack);
-    ebb_arena_fini(&c.arena);
-    return status;
+    return make(to, &c, pack);
 }

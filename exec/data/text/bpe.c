@@ -56,8 +56,7 @@ static ebb_status read_merge(const ebb_word_model *m, const json_t *o, size_t ra
     ebb_text_add(&both, text[0], size[0]);
     if (size[1] >= skip)
         ebb_text_add(&both, text[1] + skip, size[1] - skip);
-    if (both.full)
-        return ebb_error_memory();
+    EBB_GOT(!both.full);
     const int64_t a = ebb_word_id(m, text[0], size[0]), b = ebb_word_id(m, text[1], size[1]),
                   made = ebb_word_id(m, both.data, both.size);
     ebb_arena_drop(arena, both.data);
@@ -75,8 +74,7 @@ ebb_status ebb_bpe_read(ebb_word_model *m, const json_t *o, ebb_arena *arena)
 {
     const json_t *list = json_object_get(o, "merges");
     const size_t count = json_array_size(list);
-    ebb_arena scratch = {0};
-    ebb_status status = NULL;
+    EBB_LOCAL_ARENA(scratch);
     m->encode = encode;
     m->unknown = ebb_said_text(o, "unk_token", NULL);
     m->prefix = ebb_said_text(o, "continuing_subword_prefix", NULL);
@@ -89,13 +87,12 @@ ebb_status ebb_bpe_read(ebb_word_model *m, const json_t *o, ebb_arena *arena)
                          "its BPE drops merges at random, which is not computed here");
     ebb_merge *merges = EBB_NEW(arena, ebb_merge, count + 1);
     EBB_GOT(merges);
-    for (size_t i = 0; status == NULL && i < count && count < INT32_MAX; i++)
-        status = read_merge(m, json_array_get(list, i), i, &merges[i], &scratch);
-    ebb_arena_fini(&scratch);
+    for (size_t i = 0; i < count && count < INT32_MAX; i++)
+        EBB_TRY(read_merge(m, json_array_get(list, i), i, &merges[i], scratch));
     qsort(merges, count, sizeof *merges, by_pair);
     m->merges = merges;
     m->merge_count = count;
-    return status;
+    return NULL;
 }
 
 /* NULL: these two are not joined. */

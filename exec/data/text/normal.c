@@ -204,8 +204,7 @@ ebb_status ebb_normalize(const ebb_normalizer *n, const char *text, size_t size,
         ebb_text t = {.arena = arena};
         ebb_text_add(&t, "", 0);
         EBB_TRY(apply(&t, &n->list[i], *out, *out_size));
-        if (t.full)
-            return ebb_error_memory();
+        EBB_GOT(!t.full);
         *out = t.data;
         *out_size = t.size;
     }

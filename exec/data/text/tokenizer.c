@@ -292,14 +292,14 @@ ebb_status ebb_tokenizer_put(const ebb_tokenizer *t, bool before, ebb_ids *ids)
 
 typedef struct encoding {
     ebb_tokenizer *t;
-    ebb_arena arena;
+    ebb_arena *arena;
     ebb_ids *ids;
 } encoding;
 
 static ebb_status put_word(void *to, const char *word, size_t size)
 {
     encoding *e = to;
-    return e->t->model.encode(&e->t->model, word, size, &e->arena, e->ids);
+    return e->t->model.encode(&e->t->model, word, size, e->arena, e->ids);
 }
 
 /* The longest added token, of those that are looked for in this text, that begins at `at`. */
@@ -363,22 +363,21 @@ static ebb_status take_added(encoding *e, const char *text, size_t size, bool fi
 
 static ebb_status put_normal(encoding *e, const char *text, size_t size, bool first)
 {
-    return ebb_split(&e->t->splitter, text, size, first, &e->arena, put_word, e);
+    return ebb_split(&e->t->splitter, text, size, first, e->arena, put_word, e);
 }
 
 static ebb_status put_raw(encoding *e, const char *text, size_t size, bool first)
 {
     const char *made;
     size_t made_size;
-    EBB_TRY(ebb_normalize(&e->t->normalizer, text, size, &e->arena, &made, &made_size));
+    EBB_TRY(ebb_normalize(&e->t->normalizer, text, size, e->arena, &made, &made_size));
     return take_added(e, made, made_size, first, true, put_normal);
 }
 
 ebb_status ebb_tokenizer_encode(ebb_tokenizer *t, const char *text, size_t size, bool first,
                                 ebb_ids *ids)
 {
-    encoding e = {.t = t, .ids = ids};
-    ebb_status status = take_added(&e, text, size, first, false, put_raw);
-    ebb_arena_fini(&e.arena);
-    return status;
+    EBB_LOCAL_ARENA(arena);
+    encoding e = {.t = t, .arena = arena, .ids = ids};
+    return take_added(&e, text, size, first, false, put_raw);
 }

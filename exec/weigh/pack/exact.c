@@ -522,8 +522,7 @@ static ebb_status solve_part(ebb_verdict *verdict, uint64_t *offsets, const part
             if (s->way == FEWEST)
                 memset(s->weight, 0, p->sections * sizeof *s->weight);
             *verdict = descend(s);
-            if (s->no_memory)
-                return ebb_error_memory();
+            EBB_GOT(!s->no_memory);
             if (ebb_budget_spent(budget))
                 break;
         }
@@ -579,7 +578,7 @@ static ebb_status solve_all(ebb_verdict *verdict, uint64_t *offsets, const ebb_p
 ebb_status ebb_pack_exact(ebb_verdict *verdict, uint64_t *offsets, const ebb_piece *pieces,
                           uint32_t count, uint64_t alignment, uint64_t capacity, ebb_budget *budget)
 {
-    ebb_arena arena = {0};
+    EBB_LOCAL_ARENA(arena);
     *verdict = EBB_FOUND;
     if (count == 0)
         return NULL;
@@ -588,7 +587,5 @@ ebb_status ebb_pack_exact(ebb_verdict *verdict, uint64_t *offsets, const ebb_pie
         return NULL;
     }
     unit u = ebb_unit_choose(pieces, count, alignment, capacity);
-    ebb_status status = solve_all(verdict, offsets, pieces, count, &u, capacity, budget, &arena);
-    ebb_arena_fini(&arena);
-    return status;
+    return solve_all(verdict, offsets, pieces, count, &u, capacity, budget, arena);
 }

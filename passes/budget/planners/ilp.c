@@ -404,8 +404,7 @@ static ebb_status plan(ebb_remat_schedule *schedule, const ebb_remat_problem *pr
         add_frees(&m, t);
         add_memory(&m, t);
     }
-    if (m.full)
-        return ebb_error_memory();
+    EBB_GOT(!m.full);
     return solve(schedule, &m, steps);
 }
 

@@ -177,17 +177,16 @@ static ebb_status play(player *y, ebb_remat_hold hold, bool **before, size_t *ro
 ebb_status ebb_remat_from_kept(ebb_remat_schedule *schedule, const ebb_remat_problem *problem,
                                const bool *kept, ebb_remat_hold hold, ebb_arena *arena)
 {
-    ebb_arena scratch = {0};
+    EBB_LOCAL_ARENA(scratch);
     player y = {.p = problem, .arena = arena};
     size_t room = 64;
     bool *before = hold != EBB_REMAT_HOLD ? ebb_alloc(room) : NULL;
     ebb_status status = hold != EBB_REMAT_HOLD && before == NULL ? ebb_error_memory() : NULL;
     if (status == NULL)
-        status = prepare(&y, kept, &scratch);
+        status = prepare(&y, kept, scratch);
     if (status == NULL)
         status = play(&y, hold, &before, &room);
     ebb_free(before);
-    ebb_arena_fini(&scratch);
     *schedule = (ebb_remat_schedule){y.ops, y.count};
     return status;
 }
@@ -248,11 +247,9 @@ ebb_status ebb_remat_late(ebb_remat_schedule *schedule, const ebb_remat_problem 
         return ebb_error(EBB_REJECTED, "a schedule of %zu executions is too long", from->count);
     uint32_t *ops = EBB_NEW(arena, uint32_t, from->count + 1);
     EBB_GOT(ops);
-    ebb_arena scratch = {0};
-    ebb_status status = late(ops, problem, from, &scratch);
-    ebb_arena_fini(&scratch);
+    EBB_LOCAL_ARENA(scratch);
     *schedule = (ebb_remat_schedule){ops, from->count};
-    return status;
+    return late(ops, problem, from, scratch);
 }
 
 ebb_status ebb_remat_settle(ebb_remat_schedule *schedule, ebb_remat_weight *weight,
@@ -314,13 +311,12 @@ static ebb_status offer(ebb_remat_best *best, const ebb_remat_schedule *candidat
 ebb_status ebb_remat_best_offer(ebb_remat_best *best, const ebb_remat_schedule *candidate,
                                 ebb_remat_weight *weight)
 {
-    ebb_arena scratch = {0};
+    EBB_LOCAL_ARENA(scratch);
     ebb_remat_weight w;
-    ebb_status status = offer(best, candidate, &w, &scratch);
-    ebb_arena_fini(&scratch);
-    if (status == NULL && weight != NULL)
+    EBB_TRY(offer(best, candidate, &w, scratch));
+    if (weight != NULL)
         *weight = w;
-    return status;
+    return NULL;
 }
 
 bool ebb_remat_beats(const ebb_remat_weight *w, const ebb_remat_weight *other, uint64_t budget)
@@ -336,50 +332,45 @@ bool ebb_remat_beats(const ebb_remat_weight *w, const ebb_remat_weight *other, u
 ebb_status ebb_remat_record_offer(ebb_remat_record *r, const ebb_remat_schedule *raw,
                                   ebb_remat_weight *weight)
 {
-    ebb_arena scratch = {0};
+    EBB_LOCAL_ARENA(scratch);
     ebb_remat_schedule pruned = {0};
-    ebb_status status = ebb_remat_prune(&pruned, r->problem, raw, &scratch);
-    if (status == NULL)
-        status = ebb_remat_weigh(weight, NULL, r->problem, &pruned, &scratch);
-    if (status == NULL && ebb_remat_beats(weight, &r->weight, r->budget)) {
-        if (!ebb_arena_grow(r->arena, &r->ops, pruned.count, &r->capacity, sizeof *r->ops)) {
-            status = ebb_error_memory();
-        } else {
-            memcpy(r->ops, pruned.ops, pruned.count * sizeof *r->ops);
-            r->count = pruned.count;
-            r->weight = *weight;
-        }
-    }
-    ebb_arena_fini(&scratch);
-    return status;
+    EBB_TRY(ebb_remat_prune(&pruned, r->problem, raw, scratch));
+    EBB_TRY(ebb_remat_weigh(weight, NULL, r->problem, &pruned, scratch));
+    if (!ebb_remat_beats(weight, &r->weight, r->budget))
+        return NULL;
+    EBB_GOT(ebb_arena_grow(r->arena, &r->ops, pruned.count, &r->capacity, sizeof *r->ops));
+    memcpy(r->ops, pruned.ops, pruned.count * sizeof *r->ops);
+    r->count = pruned.count;
+    r->weight = *weight;
+    return NULL;
 }
 
-ebb_status ebb_remat_best_start(ebb_remat_best *best, const ebb_remat_problem *problem,
-                                uint64_t budget, ebb_arena *arena)
+ebb_status ebb_planner_plan(const ebb_planner *planner, ebb_remat_schedule *schedule,
+                            const ebb_remat_problem *problem, uint64_t budget, uint64_t steps,
+                            ebb_arena *arena)
 {
-    *best = (ebb_remat_best){.problem = problem, .budget = budget, .arena = arena};
-    ebb_arena scratch = {0};
+    if (planner->plan != NULL)
+        return planner->plan(schedule, problem, budget, steps, arena);
+    ebb_remat_best best = {.problem = problem, .budget = budget, .arena = arena};
+    EBB_LOCAL_ARENA(scratch);
     ebb_remat_schedule all;
     ebb_remat_weight w;
-    ebb_status status = ebb_remat_keep_all(&all, problem, &scratch);
-    if (status == NULL)
-        status = ebb_remat_weigh(&w, NULL, problem, &all, &scratch);
-    if (status == NULL)
-        status = take(best, &all, &w);
-    ebb_arena_fini(&scratch);
-    return status;
+    EBB_TRY(ebb_remat_keep_all(&all, problem, scratch));
+    EBB_TRY(ebb_remat_weigh(&w, NULL, problem, &all, scratch));
+    EBB_TRY(take(&best, &all, &w));
+    if (!best.fits)
+        EBB_TRY(planner->offer(&best, steps, scratch));
+    *schedule = best.schedule;
+    return NULL;
 }
 
 ebb_status ebb_remat_best_ask(ebb_remat_best *best, const char *planner, uint64_t steps)
 {
-    ebb_arena scratch = {0};
+    EBB_LOCAL_ARENA(scratch);
     ebb_remat_schedule schedule;
-    ebb_status status =
-        ebb_planner_find(planner)->plan(&schedule, best->problem, best->budget, steps, &scratch);
-    if (status == NULL)
-        status = ebb_remat_best_offer(best, &schedule, NULL);
-    ebb_arena_fini(&scratch);
-    return status;
+    EBB_TRY(ebb_planner_plan(ebb_planner_find(planner), &schedule, best->problem, best->budget,
+                             steps, scratch));
+    return ebb_remat_best_offer(best, &schedule, NULL);
 }
 
 /* ---- a dial ---- */
@@ -387,14 +378,13 @@ ebb_status ebb_remat_best_ask(ebb_remat_best *best, const char *planner, uint64_
 static ebb_status offer_setting(ebb_remat_best *best, uint64_t setting, ebb_remat_dial dial,
                                 void *self, bool *fits)
 {
-    ebb_arena scratch = {0};
+    EBB_LOCAL_ARENA(scratch);
     ebb_remat_schedule schedule = {0};
     ebb_remat_weight weight = {.peak_bytes = UINT64_MAX};
-    ebb_status status = dial(self, setting, &schedule, &scratch);
+    ebb_status status = dial(self, setting, &schedule, scratch);
     if (status == NULL && schedule.count > 0)
         status = ebb_remat_best_offer(best, &schedule, &weight);
     *fits = weight.peak_bytes <= best->budget;
-    ebb_arena_fini(&scratch);
     return status;
 }
 
@@ -429,10 +419,8 @@ ebb_status ebb_remat_best_halve(ebb_remat_best *best, uint32_t most, uint32_t le
                                 ebb_remat_cut cut, void *self)
 {
     for (; most >= least; most /= 2) {
-        ebb_arena scratch = {0};
-        ebb_status status = cut(self, best, most, &scratch);
-        ebb_arena_fini(&scratch);
-        EBB_TRY(status);
+        EBB_LOCAL_ARENA(scratch);
+        EBB_TRY(cut(self, best, most, scratch));
     }
     return NULL;
 }

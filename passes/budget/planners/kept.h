@@ -64,18 +64,14 @@ ebb_status ebb_remat_record_offer(ebb_remat_record *record, const ebb_remat_sche
 /* ---- the best of several ---- */
 
 /* Fits first; among those that fit the cheapest, among those that do not the lowest. */
-typedef struct ebb_remat_best {
+struct ebb_remat_best {
     const ebb_remat_problem *problem;
     uint64_t budget;
     ebb_arena *arena; /* of the schedule */
     ebb_remat_schedule schedule;
     ebb_remat_weight weight;
     bool fits;
-} ebb_remat_best;
-
-/* Begins with the whole list, each operator once. */
-ebb_status ebb_remat_best_start(ebb_remat_best *best, const ebb_remat_problem *problem,
-                                uint64_t budget, ebb_arena *arena);
+};
 
 /* Weighs a candidate, as it is and with its repeats late; fills what it leaves of the budget; and
  * takes it if it is better. weight: NULL, or what the candidate weighed before it was refilled. */

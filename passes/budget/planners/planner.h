@@ -160,6 +160,8 @@ ebb_status ebb_remat_relist(ebb_remat_schedule *better, const ebb_remat_problem 
 
 /* ---- the roll: planners.def ---- */
 
+typedef struct ebb_remat_best ebb_remat_best; /* kept.h */
+
 typedef struct ebb_planner {
     const char *name;  /* "chain-dp" */
     const char *doc;   /* one line */
@@ -169,6 +171,8 @@ typedef struct ebb_planner {
      * problem gives the same schedule everywhere. */
     ebb_status (*plan)(ebb_remat_schedule *schedule, const ebb_remat_problem *problem,
                        uint64_t budget, uint64_t steps, ebb_arena *arena);
+    /* Or, in its place: offers schedules one by one (kept.h), where the whole list does not fit. */
+    ebb_status (*offer)(ebb_remat_best *best, uint64_t steps, ebb_arena *scratch);
     /* Fast enough on problems of so many operators that `search` starts from what it finds, at many
      * budgets; 0: never. */
     uint32_t seeds;
@@ -177,3 +181,6 @@ typedef struct ebb_planner {
 
 const ebb_planner *const *ebb_planners(size_t *count);
 const ebb_planner *ebb_planner_find(const char *name); /* NULL: none */
+ebb_status ebb_planner_plan(const ebb_planner *planner, ebb_remat_schedule *schedule,
+                            const ebb_remat_problem *problem, uint64_t budget, uint64_t steps,
+                            ebb_arena *arena);

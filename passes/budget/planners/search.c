@@ -111,8 +111,7 @@ static void polish(searcher *f)
 static ebb_status keep_point(searcher *f, level *l)
 {
     int64_t peak = ebb_slots_peak(&f->m.s);
-    if (f->m.s.failed)
-        return ebb_error_memory();
+    EBB_GOT(!f->m.s.failed);
     if (peak > l->budget || (l->point.schedule.ops != NULL && l->point.cost_ns <= f->m.s.cost_ns))
         return NULL;
     l->point.peak_bytes = (uint64_t)peak;
@@ -137,7 +136,7 @@ static ebb_status ask(seeds *all, const ebb_planner *planner, uint32_t at, uint6
 {
     ebb_remat_schedule schedule;
     ebb_remat_weight weight;
-    EBB_TRY(planner->plan(&schedule, problem, budget, steps, arena));
+    EBB_TRY(ebb_planner_plan(planner, &schedule, problem, budget, steps, arena));
     EBB_TRY(ebb_remat_weigh(&weight, NULL, problem, &schedule, arena));
     if (weight.peak_bytes > budget)
         return NULL;
@@ -248,19 +247,15 @@ static bool reach_level(searcher *f, uint64_t share)
 /* Puts the executions into an order of less memory, where there is one. */
 static ebb_status relist(searcher *f, uint64_t steps)
 {
-    ebb_arena scratch = {0};
+    EBB_LOCAL_ARENA(scratch);
     ebb_remat_schedule now, better;
-    ebb_status status = write_down(f, &now);
-    if (status == NULL)
-        status = ebb_remat_relist(&better, f->whole, &now, steps, &scratch);
-    if (status == NULL && better.ops != now.ops) {
-        int64_t peak = ebb_slots_peak(&f->m.s);
-        status = load(f, &better);
-        if (status == NULL && ebb_slots_peak(&f->m.s) >= peak)
-            status = load(f, &now);
-    }
-    ebb_arena_fini(&scratch);
-    return status;
+    EBB_TRY(write_down(f, &now));
+    EBB_TRY(ebb_remat_relist(&better, f->whole, &now, steps, scratch));
+    if (better.ops == now.ops)
+        return NULL;
+    int64_t peak = ebb_slots_peak(&f->m.s);
+    EBB_TRY(load(f, &better));
+    return ebb_slots_peak(&f->m.s) >= peak ? load(f, &now) : NULL;
 }
 
 static ebb_status go_down(searcher *f, level *levels, uint32_t count, const seeds *all,

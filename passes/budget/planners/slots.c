@@ -526,8 +526,7 @@ ebb_status ebb_slots_schedule(const ebb_slots *s, ebb_remat_schedule *schedule, 
 {
     uint32_t *ops = EBB_NEW(arena, uint32_t, s->p->op_count + s->repeats + 1);
     size_t count = 0;
-    if (ops == NULL || s->failed)
-        return ebb_error_memory();
+    EBB_GOT(ops && !s->failed);
     for (uint32_t t = 0; t < s->slot_count; t++)
         for (uint32_t i = 0; i < s->lists[t].count; i++)
             ops[count++] = s->lists[t].op[i];

@@ -196,28 +196,25 @@ static ebb_status rename_dropout(ebb_graph *g, ebb_node n)
 
 ebb_status ebb_out_training(ebb_graph *g, size_t *narrowed)
 {
-    ebb_arena scratch = {0};
-    ebb_status status = ebb_model_import(g->model, EBB_DOMAIN_MS, 1);
+    EBB_LOCAL_ARENA(scratch);
+    EBB_TRY(ebb_model_import(g->model, EBB_DOMAIN_MS, 1));
     *narrowed = 0;
-    for (ebb_node n = ebb_first(g), next; n.i != 0 && status == NULL; n = next) {
+    for (ebb_node n = ebb_first(g), next; n.i != 0; n = next) {
         conv_grad c;
         next = ebb_next(g, n);
         if (is_op(g, n, EBB_OP_BATCH_NORM_TRAINING))
-            status = rename_batch_norm(g, n, narrowed);
+            EBB_TRY(rename_batch_norm(g, n, narrowed));
         else if (is_op(g, n, EBB_OP_EBB_DROPOUT) && ebb_model_opset(g->model, "") >= 12)
-            status = rename_dropout(g, n);
+            EBB_TRY(rename_dropout(g, n));
         if (!is_op(g, n, EBB_OP_CONV_WEIGHT_GRAD) || !conv_grad_takes(g, ebb_in(g, n, 0)))
             continue;
-        find_conv_grad(g, n, &c, &scratch);
+        find_conv_grad(g, n, &c, scratch);
         if (c.w.i == 0)
             continue;
         while (next.i != 0 && (ebb_same_node(next, c.of_x) || ebb_same_node(next, c.of_b)))
             next = ebb_next(g, next);
-        status = join_conv_grad(g, &c);
+        EBB_TRY(join_conv_grad(g, &c));
     }
-    ebb_arena_fini(&scratch);
-    if (status != NULL)
-        return status;
     (void)ebb_graph_sweep(g);
     return ebb_graph_sort(g);
 }

@@ -106,9 +106,7 @@ static ebb_status read_bits(ebb_edit *e, ebb_node n, ebb_value bits)
         ebb_with_float(&b, "scale", scale);
         ebb_value dx = ebb_emit(&b, EBB_OP_MASK_GRAD, ebb_in(g, n, 0), bits);
         EBB_TRY(b.status);
-        EBB_TRY(ebb_edit_replace(e, ebb_out(g, n, 0), dx));
-        ebb_edit_remove(e, n);
-        return NULL;
+        return ebb_edit_swap(e, n, dx);
     }
     ebb_type type = *ebb_value_of(g, ebb_in(g, n, 1))->type;
     ebb_with_ints(&b, "shape", type.dims, (uint32_t)type.rank);

@@ -23,9 +23,8 @@ static ebb_status reseed(ebb_edit *e, ebb_node n, ebb_node forward)
     ebb_value dx =
         ebb_emit(&b, EBB_OP_EBB_DROPOUT_SEED_GRAD, ebb_in(g, n, 0), ebb_in(g, forward, 1));
     EBB_TRY(b.status);
-    ebb_value old = ebb_out(g, n, 0), mask = ebb_in(g, n, 1);
-    EBB_TRY(ebb_edit_replace(e, old, dx));
-    ebb_edit_remove(e, n);
+    ebb_value mask = ebb_in(g, n, 1);
+    EBB_TRY(ebb_edit_swap(e, n, dx));
     if (!ebb_value_is_read(g, mask))
         EBB_TRY(ebb_node_set_output(g, forward, 1, EBB_NO_VALUE));
     ebb_applied(e);

@@ -185,9 +185,7 @@ static ebb_status read_bits(ebb_edit *e, ebb_use use, ebb_value v, ebb_value bit
     }
     made = ebb_emit(&b, EBB_OP_MASK_GRAD, ebb_in(g, use.node, slot), bits);
     EBB_TRY(b.status);
-    EBB_TRY(ebb_edit_replace(e, ebb_out(g, use.node, 0), made));
-    ebb_edit_remove(e, use.node);
-    return NULL;
+    return ebb_edit_swap(e, use.node, made);
 }
 
 static const char *refuses(const state *s, ebb_value v)
@@ -357,10 +355,8 @@ static ebb_status move(ebb_edit *e, const uint32_t *at, ebb_node n)
     EBB_TRY(again(e, n, before, EBB_FORWARD, &early));
     EBB_TRY(pack(e, early, before, &bits));
     EBB_TRY(unpack(e, bits, out, n, &late));
-    EBB_TRY(ebb_edit_replace(e, out, late));
-    ebb_edit_remove(e, n);
     ebb_applied(e);
-    return NULL;
+    return ebb_edit_swap(e, n, late);
 }
 
 static ebb_status move_comparisons(state *s)

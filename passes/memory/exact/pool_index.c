@@ -231,16 +231,11 @@ static ebb_status rewrite(ebb_edit *e, const site *p)
     ebb_value dx = ebb_emit(&b, EBB_OP_MAX_POOL_PACKED_GRAD, dy, made[1]);
     EBB_TRY(b.status);
     if (p->sign.i != 0) { // it has had its say: views between the two stay
-        EBB_TRY(ebb_edit_replace(e, ebb_out(g, p->sign, 0), ebb_in(g, p->sign, 0)));
-        ebb_edit_remove(e, p->sign);
+        EBB_TRY(ebb_edit_swap(e, p->sign, ebb_in(g, p->sign, 0)));
     }
-    EBB_TRY(ebb_edit_replace(e, ebb_out(g, p->grad, 0), dx));
-    ebb_edit_remove(e, p->grad);
-    ebb_value y = ebb_out(g, p->forward, 0);
-    EBB_TRY(ebb_edit_replace(e, y, made[0]));
-    ebb_edit_remove(e, p->forward);
+    EBB_TRY(ebb_edit_swap(e, p->grad, dx));
     ebb_applied(e);
-    return NULL;
+    return ebb_edit_swap(e, p->forward, made[0]);
 }
 
 static ebb_status visit(state *s, ebb_node n)

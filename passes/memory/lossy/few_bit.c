@@ -294,10 +294,8 @@ static ebb_status rewrite(ebb_edit *e, const site *s, const ebb_few_bit_table *t
     ebb_with_int(&b, "bits", table->bits);
     ebb_value dx = ebb_emit(&b, EBB_OP_FEW_BIT_GRAD, s->dy, codes, list);
     EBB_TRY(b.status);
-    EBB_TRY(ebb_edit_replace(e, ebb_out(g, s->grad, 0), dx));
-    ebb_edit_remove(e, s->grad);
     ebb_applied(e);
-    return NULL;
+    return ebb_edit_swap(e, s->grad, dx);
 }
 
 static ebb_status run(ebb_edit *e)

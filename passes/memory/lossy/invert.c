@@ -133,10 +133,8 @@ static ebb_status rewrite(ebb_edit *e, const site *s)
         ebb_with_float(&b, "alpha", s->alpha);
     ebb_value dx = ebb_emit(&b, s->kind->inverted, ebb_in(g, s->grad, 0), s->y, bits);
     EBB_TRY(b.status);
-    EBB_TRY(ebb_edit_replace(e, ebb_out(g, s->grad, 0), dx));
-    ebb_edit_remove(e, s->grad);
     ebb_applied(e);
-    return NULL;
+    return ebb_edit_swap(e, s->grad, dx);
 }
 
 static ebb_status run(ebb_edit *e)

@@ -260,7 +260,7 @@ static ebb_status averages(state *s, ebb_value x, bool last, ebb_value *m)
 static ebb_status rewrite(state *s, ebb_node n)
 {
     ebb_graph *g = s->e->g;
-    ebb_value x = ebb_in(g, n, 1), dy = ebb_in(g, n, 0), old = ebb_out(g, n, 0), m;
+    ebb_value x = ebb_in(g, n, 1), dy = ebb_in(g, n, 0), m;
     const bool last = has_channels_last(g, n);
     EBB_TRY(averages(s, x, last, &m));
     ebb_type type = *ebb_value_of(g, x)->type;
@@ -279,10 +279,8 @@ static ebb_status rewrite(state *s, ebb_node n)
     if (last)
         dw = turned(&b, dw, false);
     EBB_TRY(b.status);
-    EBB_TRY(ebb_edit_replace(s->e, old, dw));
-    ebb_edit_remove(s->e, n);
     ebb_applied(s->e);
-    return NULL;
+    return ebb_edit_swap(s->e, n, dw);
 }
 
 /* Bits for all who ask for the sign of `root`, so that nobody reads it any more. */

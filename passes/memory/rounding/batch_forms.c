@@ -183,8 +183,7 @@ static ebb_status classify(splitting *s, ebb_node n, const char **why)
     if (!all.parts && !all.later) {
         bool splits = all.known_axis && all.depends;
         ebb_batch_node *b = splits ? describe(s, n, true) : NULL;
-        if (splits && b == NULL)
-            return ebb_error_memory();
+        EBB_GOT(!splits || b);
         const char *reason = splits ? ebb_batch_rule(b) : NULL;
         bool known = splits && reason == NULL;
         if (ebb_op_has(info->op, EBB_STATISTICS))

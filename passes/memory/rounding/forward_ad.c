@@ -290,8 +290,7 @@ static ebb_status drop_ones(ebb_edit *e, ebb_value ones, ebb_value *last)
         ebb_value out = ebb_out(g, n, 0);
         if (ebb_same_value(*last, out))
             *last = other;
-        EBB_TRY(ebb_edit_replace(e, out, other));
-        ebb_edit_remove(e, n);
+        EBB_TRY(ebb_edit_swap(e, n, other));
     }
     ebb_node maker = ebb_value_of(g, ones)->producer;
     if (ebb_value_of(g, ones)->use_count == 0 && !ebb_same_value(*last, ones))

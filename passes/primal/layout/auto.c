@@ -50,8 +50,12 @@ static ebb_status try(double *bytes, ebb_edit *e, ebb_graph *g, ebb_arena *arena
     return price_of(bytes, &on_host, g, arena, ebb_option_string(e, "backend"));
 }
 
-static ebb_status compare(const char **why_not, int64_t *pad, ebb_edit *e, ebb_arena *arena)
+ebb_status ebb_layout_pays(const char **why_not, int64_t *pad, ebb_edit *e)
 {
+    EBB_LOCAL_ARENA(arena);
+    *why_not = ebb_require_static(e->g) != NULL ? "the sizes of its images are not known" : NULL;
+    if (*why_not != NULL)
+        return NULL;
     const char *backend = ebb_option_string(e, "backend");
     double now, then;
     bool on_host, knows;
@@ -68,16 +72,5 @@ static ebb_status compare(const char **why_not, int64_t *pad, ebb_edit *e, ebb_a
     ebb_model_free(copy);
     if (status == NULL && then >= now)
         *why_not = "channels last would copy as much as channels first do";
-    return status;
-}
-
-ebb_status ebb_layout_pays(const char **why_not, int64_t *pad, ebb_edit *e)
-{
-    ebb_arena arena = {0};
-    *why_not = ebb_require_static(e->g) != NULL ? "the sizes of its images are not known" : NULL;
-    if (*why_not != NULL)
-        return NULL;
-    ebb_status status = compare(why_not, pad, e, &arena);
-    ebb_arena_fini(&arena);
     return status;
 }

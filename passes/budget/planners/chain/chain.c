@@ -235,18 +235,16 @@ static ebb_status make(cutter *t, uint32_t most)
 ebb_status ebb_chain_make(ebb_chain *chain, const ebb_remat_problem *problem, uint32_t most,
                           ebb_arena *arena)
 {
-    ebb_arena scratch = {0};
+    EBB_LOCAL_ARENA(scratch);
     *chain = (ebb_chain){.problem = problem};
-    cutter t = {.c = chain, .p = problem, .arena = arena, .scratch = &scratch};
-    ebb_status status = make(&t, most > 0 ? most : 1);
-    ebb_arena_fini(&scratch);
-    return status;
+    cutter t = {.c = chain, .p = problem, .arena = arena, .scratch = scratch};
+    return make(&t, most > 0 ? most : 1);
 }
 
 ebb_status ebb_chain_keep(const ebb_chain *chain, const bool *enters, uint32_t from, bool *kept)
 {
-    ebb_arena scratch = {0};
-    uint32_t *next = EBB_NEW(&scratch, uint32_t, (size_t)chain->stages + 2); // kept cut behind s
+    EBB_LOCAL_ARENA(scratch);
+    uint32_t *next = EBB_NEW(scratch, uint32_t, (size_t)chain->stages + 2); // kept cut behind s
     EBB_GOT(next);
     next[chain->stages] = chain->stages;
     for (uint32_t s = chain->stages; s-- > 0;)
@@ -256,7 +254,6 @@ ebb_status ebb_chain_keep(const ebb_chain *chain, const bool *enters, uint32_t f
         kept[v] = chain->always[v] ||
                   (s != EBB_REMAT_NONE && (s >= from || chain->reach[v] >= chain->cut[next[s]]));
     }
-    ebb_arena_fini(&scratch);
     return NULL;
 }
 

@@ -131,41 +131,27 @@ static ebb_status choose(ebb_remat_best *best, bool dp, uint64_t steps, ebb_aren
     return ebb_remat_best_turn(best, low, k.rest[0], tries / 2, dial, &k);
 }
 
-static ebb_status plan(ebb_remat_schedule *schedule, const ebb_remat_problem *problem,
-                       uint64_t budget, uint64_t steps, ebb_arena *arena, bool dp)
+static ebb_status offer_dp(ebb_remat_best *best, uint64_t steps, ebb_arena *scratch)
 {
-    ebb_remat_best best;
-    ebb_arena scratch = {0};
-    EBB_TRY(ebb_remat_best_start(&best, problem, budget, arena));
-    ebb_status status = best.fits ? NULL : choose(&best, dp, steps, &scratch);
-    ebb_arena_fini(&scratch);
-    *schedule = best.schedule;
-    return status;
+    return choose(best, true, steps, scratch);
 }
 
-static ebb_status plan_dp(ebb_remat_schedule *schedule, const ebb_remat_problem *problem,
-                          uint64_t budget, uint64_t steps, ebb_arena *arena)
+static ebb_status offer_linear(ebb_remat_best *best, uint64_t steps, ebb_arena *scratch)
 {
-    return plan(schedule, problem, budget, steps, arena, true);
-}
-
-static ebb_status plan_linear(ebb_remat_schedule *schedule, const ebb_remat_problem *problem,
-                              uint64_t budget, uint64_t steps, ebb_arena *arena)
-{
-    return plan(schedule, problem, budget, steps, arena, false);
+    return choose(best, false, steps, scratch);
 }
 
 const ebb_planner ebb_planner_chain_dp = {
     .name = "chain-dp",
     .doc = "least peak on a chain, all kept outputs counted to the end; O(n^3)",
     .paper = "Hong, Tsai, Wang, Liu, Wu, arXiv 2502.12499",
-    .plan = plan_dp,
+    .offer = offer_dp,
 };
 
 const ebb_planner ebb_planner_chain_linear = {
     .name = "chain-linear",
     .doc = "least peak on a chain, kept outputs counted until their last use; O(n log n)",
     .paper = "Hong, Tsai, Wang, Liu, Wu, arXiv 2502.12499",
-    .plan = plan_linear,
+    .offer = offer_linear,
     .seeds = 20000,
 };

@@ -382,19 +382,13 @@ static ebb_status try_stages(void *tries, ebb_remat_best *best, uint32_t most, e
                : NULL;
 }
 
-static ebb_status plan(ebb_remat_schedule *schedule, const ebb_remat_problem *problem,
-                       uint64_t budget, uint64_t steps, ebb_arena *arena)
+static ebb_status offer_all(ebb_remat_best *best, uint64_t steps, ebb_arena *scratch)
 {
-    ebb_remat_best best;
-    uint32_t tries = ebb_remat_tries(problem, steps / 2, MOST_TRIES) / 8;
+    (void)scratch;
+    uint32_t tries = ebb_remat_tries(best->problem, steps / 2, MOST_TRIES) / 8;
     tries = tries < 4 ? 4 : tries;
-    EBB_TRY(ebb_remat_best_start(&best, problem, budget, arena));
-    if (!best.fits) {
-        EBB_TRY(ebb_remat_best_ask(&best, "revolve", steps));
-        EBB_TRY(ebb_remat_best_halve(&best, MOST_STAGES, LEAST_STAGES, try_stages, &tries));
-    }
-    *schedule = best.schedule;
-    return NULL;
+    EBB_TRY(ebb_remat_best_ask(best, "revolve", steps));
+    return ebb_remat_best_halve(best, MOST_STAGES, LEAST_STAGES, try_stages, &tries);
 }
 
 const ebb_planner ebb_planner_join = {
@@ -402,6 +396,6 @@ const ebb_planner ebb_planner_join = {
     .doc = "chains that meet, such as two encoders: each by binomial checkpointing, in any order",
     .paper = "Beaumont, Herrmann, Pallez, Shilova, \"Optimal memory-aware backpropagation of deep "
              "join networks\", Phil. Trans. R. Soc. A 378, 2020",
-    .plan = plan,
+    .offer = offer_all,
     .points = 4000,
 };

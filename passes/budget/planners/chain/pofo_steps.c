@@ -250,18 +250,12 @@ static ebb_status try_stages(void *self, ebb_remat_best *best, uint32_t most, eb
     return t->chain.stages > 1 ? ebb_remat_best_turn(best, 1, SETTINGS, TRIES, by_bytes, t) : NULL;
 }
 
-static ebb_status plan(ebb_remat_schedule *schedule, const ebb_remat_problem *problem,
-                       uint64_t budget, uint64_t steps, ebb_arena *arena)
+static ebb_status offer_all(ebb_remat_best *best, uint64_t steps, ebb_arena *scratch)
 {
-    ebb_remat_best best;
-    EBB_TRY(ebb_remat_best_start(&best, problem, budget, arena));
-    if (!best.fits) { // rotor's table is finer
-        stepper t;
-        EBB_TRY(ebb_remat_best_ask(&best, "rotor", steps));
-        EBB_TRY(ebb_remat_best_halve(&best, STAGES, FEWEST, try_stages, &t));
-    }
-    *schedule = best.schedule;
-    return NULL;
+    (void)scratch;
+    stepper t;
+    EBB_TRY(ebb_remat_best_ask(best, "rotor", steps)); // its table is finer
+    return ebb_remat_best_halve(best, STAGES, FEWEST, try_stages, &t);
 }
 
 const ebb_planner ebb_planner_pofo = {
@@ -269,5 +263,5 @@ const ebb_planner ebb_planner_pofo = {
     .doc = "for each stage keep all or make it again, and for what is kept, memory or disk",
     .paper = "Beaumont, Eyraud-Dubois, Shilova, \"Efficient combination of rematerialization and "
              "offloading for training DNNs\", NeurIPS 2021",
-    .plan = plan,
+    .offer = offer_all,
 };

@@ -62,22 +62,17 @@ static ebb_status try_stages(void *self, ebb_remat_best *best, uint32_t most, eb
                : NULL;
 }
 
-static ebb_status plan(ebb_remat_schedule *schedule, const ebb_remat_problem *problem,
-                       uint64_t budget, uint64_t steps, ebb_arena *arena)
+static ebb_status offer_all(ebb_remat_best *best, uint64_t steps, ebb_arena *scratch)
 {
-    ebb_remat_best best;
-    const uint32_t tries = ebb_remat_tries(problem, steps / 2, MOST_TRIES) / 8;
+    (void)scratch;
+    const uint32_t tries = ebb_remat_tries(best->problem, steps / 2, MOST_TRIES) / 8;
     tried t = {tries < 4 ? 4 : tries, UINT32_MAX};
-    EBB_TRY(ebb_remat_best_start(&best, problem, budget, arena));
-    if (!best.fits)
-        EBB_TRY(ebb_remat_best_halve(&best, MOST_STAGES, LEAST_STAGES, try_stages, &t));
-    *schedule = best.schedule;
-    return NULL;
+    return ebb_remat_best_halve(best, MOST_STAGES, LEAST_STAGES, try_stages, &t);
 }
 
 const ebb_planner ebb_planner_revolve = {
     .name = "revolve",
     .doc = "binomial checkpointing: stages stored at the places that binomials say",
     .paper = "Griewank and Walther, \"Algorithm 799: revolve\", 2000",
-    .plan = plan,
+    .offer = offer_all,
 };

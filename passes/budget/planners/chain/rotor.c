@@ -309,28 +309,20 @@ static ebb_status turn(rotor *r, ebb_remat_best *best, uint32_t tries)
     return NULL;
 }
 
-static ebb_status plan(ebb_remat_schedule *schedule, const ebb_remat_problem *problem,
-                       uint64_t budget, uint64_t steps, ebb_arena *arena)
+static ebb_status offer_all(ebb_remat_best *best, uint64_t steps, ebb_arena *scratch)
 {
-    ebb_remat_best best;
-    EBB_TRY(ebb_remat_best_start(&best, problem, budget, arena));
-    uint32_t tries = ebb_remat_tries(problem, steps / 4, MOST_TRIES), most = MOST_STAGES;
+    uint32_t tries = ebb_remat_tries(best->problem, steps / 4, MOST_TRIES), most = MOST_STAGES;
     while (most > LEAST_STAGES && (uint64_t)most * most * most / 6 * SLOTS / 500 > steps)
         most -= 4;
-    ebb_arena scratch = {0};
     rotor r = {0};
-    ebb_status status = best.fits ? NULL : prepare(&r, problem, most, &scratch);
-    if (status == NULL && !best.fits && r.chain.stages > 1)
-        status = turn(&r, &best, tries / 2);
-    ebb_arena_fini(&scratch);
-    *schedule = best.schedule;
-    return status;
+    EBB_TRY(prepare(&r, best->problem, most, scratch));
+    return r.chain.stages > 1 ? turn(&r, best, tries / 2) : NULL;
 }
 
 const ebb_planner ebb_planner_rotor = {
     .name = "rotor",
     .doc = "for each stage drop, keep the input or keep all, by dynamic programming over bytes",
     .paper = "Beaumont, Eyraud-Dubois, Herrmann, Joly, Shilova, arXiv 1911.13214",
-    .plan = plan,
+    .offer = offer_all,
     .seeds = 4000,
 };

@@ -46,38 +46,27 @@ static ebb_status try_hold(ebb_remat_best *best, const ebb_chain *c, uint32_t tr
     double factor = 1;
     uint32_t segments = 1;
     while (segments < c->stages && tries-- > 0) {
-        ebb_arena scratch = {0};
+        EBB_LOCAL_ARENA(scratch);
         segments = segments + 1 > (uint32_t)factor ? segments + 1 : (uint32_t)factor;
         factor = segments * 1.08;
         segments = segments < c->stages ? segments : c->stages;
-        ebb_status status = offer(best, c, segments, hold, &scratch);
-        ebb_arena_fini(&scratch);
-        EBB_TRY(status);
+        EBB_TRY(offer(best, c, segments, hold, scratch));
     }
     return NULL;
 }
 
-static ebb_status plan(ebb_remat_schedule *schedule, const ebb_remat_problem *problem,
-                       uint64_t budget, uint64_t steps, ebb_arena *arena)
+static ebb_status offer_all(ebb_remat_best *best, uint64_t steps, ebb_arena *scratch)
 {
-    ebb_remat_best best;
-    ebb_arena scratch = {0};
     ebb_chain chain;
-    uint32_t tries = ebb_remat_tries(problem, steps, MOST_TRIES);
-    EBB_TRY(ebb_remat_best_start(&best, problem, budget, arena));
-    ebb_status status = best.fits ? NULL : ebb_chain_make(&chain, problem, MOST_STAGES, &scratch);
-    if (status == NULL && !best.fits)
-        status = try_hold(&best, &chain, tries, EBB_REMAT_HOLD);
-    if (status == NULL && !best.fits)
-        status = try_hold(&best, &chain, tries / 2, EBB_REMAT_HOLD_READ);
-    ebb_arena_fini(&scratch);
-    *schedule = best.schedule;
-    return status;
+    uint32_t tries = ebb_remat_tries(best->problem, steps, MOST_TRIES);
+    EBB_TRY(ebb_chain_make(&chain, best->problem, MOST_STAGES, scratch));
+    EBB_TRY(try_hold(best, &chain, tries, EBB_REMAT_HOLD));
+    return best->fits ? NULL : try_hold(best, &chain, tries / 2, EBB_REMAT_HOLD_READ);
 }
 
 const ebb_planner ebb_planner_sqrt = {
     .name = "sqrt",
     .doc = "segments of equal bytes, as many as needed; each is made again once",
     .paper = "Chen, Xu, Zhang, Guestrin, \"Training deep nets with sublinear memory cost\", 2016",
-    .plan = plan,
+    .offer = offer_all,
 };

@@ -30,34 +30,24 @@ static ebb_status try_groups(ebb_remat_best *best, const ebb_chain *c, uint32_t 
         uint32_t length = (c->stages + groups - 1) / groups;
         if (length == k)
             continue;
-        ebb_arena scratch = {0};
+        EBB_LOCAL_ARENA(scratch);
         k = length;
-        ebb_status status = offer(best, c, k, &scratch);
-        ebb_arena_fini(&scratch);
-        EBB_TRY(status);
+        EBB_TRY(offer(best, c, k, scratch));
         tries--;
     }
     return NULL;
 }
 
-static ebb_status plan(ebb_remat_schedule *schedule, const ebb_remat_problem *problem,
-                       uint64_t budget, uint64_t steps, ebb_arena *arena)
+static ebb_status offer_all(ebb_remat_best *best, uint64_t steps, ebb_arena *scratch)
 {
-    ebb_remat_best best;
-    ebb_arena scratch = {0};
     ebb_chain chain;
-    EBB_TRY(ebb_remat_best_start(&best, problem, budget, arena));
-    ebb_status status = best.fits ? NULL : ebb_chain_make(&chain, problem, MOST_STAGES, &scratch);
-    if (status == NULL && !best.fits)
-        status = try_groups(&best, &chain, ebb_remat_tries(problem, steps, MOST_TRIES));
-    ebb_arena_fini(&scratch);
-    *schedule = best.schedule;
-    return status;
+    EBB_TRY(ebb_chain_make(&chain, best->problem, MOST_STAGES, scratch));
+    return try_groups(best, &chain, ebb_remat_tries(best->problem, steps, MOST_TRIES));
 }
 
 const ebb_planner ebb_planner_uniform = {
     .name = "uniform",
     .doc = "groups of k stages, for the best k; each is made again once",
     .paper = "PyTorch's checkpoint_sequential; Megatron-LM's recompute-method uniform",
-    .plan = plan,
+    .offer = offer_all,
 };

@@ -181,31 +181,23 @@ static ebb_status try_stages(void *self, ebb_remat_best *best, uint32_t most, eb
 }
 
 /* without: the planner for the same without a disk, or NULL where the method is always of both. */
-static ebb_status plan_by(method plan, const char *without, ebb_remat_schedule *schedule,
-                          const ebb_remat_problem *problem, uint64_t budget, uint64_t steps,
-                          ebb_arena *arena)
+static ebb_status offer_by(method plan, const char *without, ebb_remat_best *best, uint64_t steps)
 {
-    ebb_remat_best best;
-    const uint32_t tries = ebb_remat_tries(problem, steps / 2, MOST_TRIES) / 8;
+    const uint32_t tries = ebb_remat_tries(best->problem, steps / 2, MOST_TRIES) / 8;
     tried t = {plan, tries < 4 ? 4 : tries, UINT32_MAX};
-    EBB_TRY(ebb_remat_best_start(&best, problem, budget, arena));
-    if (!best.fits) {
-        if (without != NULL)
-            EBB_TRY(ebb_remat_best_ask(&best, without, steps));
-        EBB_TRY(ebb_remat_best_halve(&best, MOST_STAGES, LEAST_STAGES, try_stages, &t));
-    }
-    *schedule = best.schedule;
-    return NULL;
+    if (without != NULL)
+        EBB_TRY(ebb_remat_best_ask(best, without, steps));
+    return ebb_remat_best_halve(best, MOST_STAGES, LEAST_STAGES, try_stages, &t);
 }
 
-#define WALKS(id, title, without, line, by)                                                     \
-    static ebb_status plan_##id(ebb_remat_schedule *schedule, const ebb_remat_problem *problem, \
-                                uint64_t budget, uint64_t steps, ebb_arena *arena)              \
-    {                                                                                           \
-        return plan_by(ebb_walk_##id, without, schedule, problem, budget, steps, arena);        \
-    }                                                                                           \
-    const ebb_planner ebb_planner_##id = {                                                      \
-        .name = title, .doc = line, .paper = by, .plan = plan_##id}
+#define WALKS(id, title, without, line, by)                                                \
+    static ebb_status offer_##id(ebb_remat_best *best, uint64_t steps, ebb_arena *scratch) \
+    {                                                                                      \
+        (void)scratch;                                                                     \
+        return offer_by(ebb_walk_##id, without, best, steps);                              \
+    }                                                                                      \
+    const ebb_planner ebb_planner_##id = {                                                 \
+        .name = title, .doc = line, .paper = by, .offer = offer_##id}
 
 WALKS(disk_revolve, "disk-revolve", "revolve",
       "few states in memory, any number on disk, at least time",

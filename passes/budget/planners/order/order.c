@@ -267,9 +267,12 @@ static ebb_status settle(search *s, uint64_t steps, uint32_t *best, ebb_arena *s
     return NULL;
 }
 
-static ebb_status find(ebb_remat_schedule *order, const ebb_remat_problem *problem, uint64_t steps,
-                       ebb_arena *arena, ebb_arena *scratch)
+ebb_status ebb_remat_order(ebb_remat_schedule *order, const ebb_remat_problem *problem,
+                           uint64_t steps, ebb_arena *arena)
 {
+    EBB_LOCAL_ARENA(scratch);
+    if (problem->moves)
+        return ebb_remat_keep_all(order, problem, arena);
     search s = {0};
     size_t n = (size_t)problem->op_count + 1;
     uint32_t *best = EBB_NEW(arena, uint32_t, n);
@@ -287,15 +290,4 @@ static ebb_status find(ebb_remat_schedule *order, const ebb_remat_problem *probl
         EBB_TRY(settle(&s, steps, best, scratch));
     *order = (ebb_remat_schedule){best, problem->op_count};
     return NULL;
-}
-
-ebb_status ebb_remat_order(ebb_remat_schedule *order, const ebb_remat_problem *problem,
-                           uint64_t steps, ebb_arena *arena)
-{
-    ebb_arena scratch = {0};
-    if (problem->moves)
-        return ebb_remat_keep_all(order, problem, arena);
-    ebb_status status = find(order, problem, steps, arena, &scratch);
-    ebb_arena_fini(&scratch);
-    return status;
 }

@@ -118,18 +118,15 @@ static void place(greedy *r, uint32_t u)
 ebb_status ebb_order_greedy(ebb_order *o, bool forwards, uint32_t *into)
 {
     greedy r = {.o = o, .forwards = forwards};
-    ebb_arena scratch = {0};
+    EBB_LOCAL_ARENA(scratch);
     r.most = (size_t)o->n + 1;
     for (uint32_t v = 0; v < o->p->value_count; v++)
         r.most += o->p->values[v].reader_count;
-    r.waits = EBB_NEW(&scratch, uint32_t, (size_t)o->n + 1);
-    r.left = EBB_NEW(&scratch, uint32_t, (size_t)o->p->value_count + 1);
-    r.placed = EBB_NEW(&scratch, bool, (size_t)o->n + 1);
-    r.heap = ebb_arena_alloc(&scratch, r.most * sizeof *r.heap);
-    if (r.waits == NULL || r.left == NULL || r.placed == NULL || r.heap == NULL) {
-        ebb_arena_fini(&scratch);
-        return ebb_error_memory();
-    }
+    r.waits = EBB_NEW(scratch, uint32_t, (size_t)o->n + 1);
+    r.left = EBB_NEW(scratch, uint32_t, (size_t)o->p->value_count + 1);
+    r.placed = EBB_NEW(scratch, bool, (size_t)o->n + 1);
+    r.heap = ebb_arena_alloc(scratch, r.most * sizeof *r.heap);
+    EBB_GOT(r.waits && r.left && r.placed && r.heap);
     const uint32_t *from = forwards ? o->pred_from : o->succ_from;
     for (uint32_t v = 0; v < o->p->value_count; v++)
         r.left[v] = o->p->values[v].reader_count;
@@ -145,6 +142,5 @@ ebb_status ebb_order_greedy(ebb_order *o, bool forwards, uint32_t *into)
         place(&r, u);
         i++;
     }
-    ebb_arena_fini(&scratch);
     return NULL;
 }

@@ -267,7 +267,7 @@ ebb_status ebb_order_window(ebb_order *o, uint32_t *seq, uint32_t from, uint32_t
                             uint64_t floor, uint32_t width, bool *changed, bool *exact)
 {
     *changed = false;
-    ebb_arena scratch = {0};
+    EBB_LOCAL_ARENA(scratch);
     uint32_t ops[EBB_ORDER_WINDOW] = {0};
     stretch s = {.o = o, .ops = ops, .from = from, .count = count, .width = width, .floor = floor};
     s.exact = true;
@@ -276,15 +276,14 @@ ebb_status ebb_order_window(ebb_order *o, uint32_t *seq, uint32_t from, uint32_t
     while (s.slot_mask < 2 * s.fresh_most)
         s.slot_mask = 2 * s.slot_mask + 1;
     memcpy(ops, seq + from, count * sizeof *ops);
-    s.levels = ebb_arena_alloc(&scratch, sizeof *s.levels * width * ((size_t)count + 1));
-    s.fresh = ebb_arena_alloc(&scratch, sizeof *s.fresh * s.fresh_most);
-    s.slots = EBB_NEW(&scratch, uint32_t, (size_t)s.slot_mask + 1);
+    s.levels = ebb_arena_alloc(scratch, sizeof *s.levels * width * ((size_t)count + 1));
+    s.fresh = ebb_arena_alloc(scratch, sizeof *s.fresh * s.fresh_most);
+    s.slots = EBB_NEW(scratch, uint32_t, (size_t)s.slot_mask + 1);
     ebb_status status = s.levels == NULL || s.fresh == NULL || s.slots == NULL
                             ? ebb_error_memory()
-                            : search(&s, seq, changed, &scratch);
+                            : search(&s, seq, changed, scratch);
     forget(&s);
     if (exact != NULL)
         *exact = s.exact;
-    ebb_arena_fini(&scratch);
     return status;
 }

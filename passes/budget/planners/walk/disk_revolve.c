@@ -147,57 +147,43 @@ static ebb_status go(const disk *d, ebb_walk *w, const uint32_t *length, uint32_
     return NULL;
 }
 
-static ebb_status disk_revolve(ebb_walk *w, const ebb_course *c, double *cost, ebb_arena *scratch)
+ebb_status ebb_walk_disk_revolve(ebb_walk *walk, const ebb_course *course, double *cost)
 {
+    EBB_LOCAL_ARENA(scratch);
     disk d;
-    EBB_TRY(prepare(&d, c, scratch));
-    for (uint32_t n = 1; n <= c->steps; n++) {
+    EBB_TRY(prepare(&d, course, scratch));
+    for (uint32_t n = 1; n <= course->steps; n++) {
         uint32_t most = n - 1 < d.longest ? n - 1 : d.longest;
         double split = ebb_walk_least_sum(&d.segment[1], &d.all[n - 1], most);
         d.all[n] = split < d.memory[n] ? split : d.memory[n];
     }
-    *cost = d.all[c->steps];
-    uint32_t *length = EBB_NEW(scratch, uint32_t, (size_t)c->steps + 1), count = 0;
+    *cost = d.all[course->steps];
+    uint32_t *length = EBB_NEW(scratch, uint32_t, (size_t)course->steps + 1), count = 0;
     EBB_GOT(length);
-    for (uint32_t n = c->steps, j; d.all[n] < d.memory[n]; n -= j) {
+    for (uint32_t n = course->steps, j; d.all[n] < d.memory[n]; n -= j) {
         j = 1;
         for (uint32_t k = 2; k < n && k <= d.longest; k++)
             if (d.segment[k] + d.all[n - k] < d.segment[j] + d.all[n - j])
                 j = k;
         length[count++] = j;
     }
-    return go(&d, w, length, count);
-}
-
-static ebb_status periodic(ebb_walk *w, const ebb_course *c, double *cost, ebb_arena *scratch)
-{
-    disk d;
-    EBB_TRY(prepare(&d, c, scratch));
-    uint32_t period = 1;
-    for (uint32_t j = 2; j <= d.longest; j++)
-        if (d.segment[j] / j < d.segment[period] / period)
-            period = j;
-    uint32_t count = (c->steps - 1) / period;
-    uint32_t *length = EBB_NEW(scratch, uint32_t, (size_t)count + 1);
-    EBB_GOT(length);
-    for (uint32_t i = 0; i < count; i++)
-        length[i] = period;
-    *cost = count * d.segment[period] + d.memory[c->steps - count * period];
-    return go(&d, w, length, count);
-}
-
-ebb_status ebb_walk_disk_revolve(ebb_walk *walk, const ebb_course *course, double *cost)
-{
-    ebb_arena scratch = {0};
-    ebb_status status = disk_revolve(walk, course, cost, &scratch);
-    ebb_arena_fini(&scratch);
-    return status;
+    return go(&d, walk, length, count);
 }
 
 ebb_status ebb_walk_periodic_disk_revolve(ebb_walk *walk, const ebb_course *course, double *cost)
 {
-    ebb_arena scratch = {0};
-    ebb_status status = periodic(walk, course, cost, &scratch);
-    ebb_arena_fini(&scratch);
-    return status;
+    EBB_LOCAL_ARENA(scratch);
+    disk d;
+    EBB_TRY(prepare(&d, course, scratch));
+    uint32_t period = 1;
+    for (uint32_t j = 2; j <= d.longest; j++)
+        if (d.segment[j] / j < d.segment[period] / period)
+            period = j;
+    uint32_t count = (course->steps - 1) / period;
+    uint32_t *length = EBB_NEW(scratch, uint32_t, (size_t)count + 1);
+    EBB_GOT(length);
+    for (uint32_t i = 0; i < count; i++)
+        length[i] = period;
+    *cost = count * d.segment[period] + d.memory[course->steps - count * period];
+    return go(&d, walk, length, count);
 }

@@ -155,31 +155,24 @@ static ebb_status cut_into_blocks(hrevolve *h)
     return NULL;
 }
 
-static ebb_status hrevolve_of(ebb_walk *w, const ebb_course *c, double *cost, ebb_arena *scratch)
+ebb_status ebb_walk_hrevolve(ebb_walk *walk, const ebb_course *course, double *cost)
 {
-    hrevolve h = {.c = c};
-    h.lowest = c->level[0].write <= 0 && c->level[0].read <= 0;
+    EBB_LOCAL_ARENA(scratch);
+    hrevolve h = {.c = course};
+    h.lowest = course->level[0].write <= 0 && course->level[0].read <= 0;
     EBB_TRY(cut_into_blocks(&h));
     if (h.lowest > 0) {
         h.memory = EBB_NEW(scratch, double, h.width);
         EBB_GOT(h.memory);
-        ebb_walk_in_memory(h.memory, h.blocks, h.block, c);
+        ebb_walk_in_memory(h.memory, h.blocks, h.block, course);
     }
-    for (uint32_t k = h.lowest; k < c->level_count; k++) {
-        h.level[k].slots = c->level[k].slots < h.blocks ? c->level[k].slots : h.blocks;
+    for (uint32_t k = h.lowest; k < course->level_count; k++) {
+        h.level[k].slots = course->level[k].slots < h.blocks ? course->level[k].slots : h.blocks;
         EBB_TRY(fill_level(&h, k, scratch));
     }
-    uint32_t last = c->level_count - 1;
+    uint32_t last = course->level_count - 1;
     if (last < h.lowest)
-        return ebb_walk_revolve(w, c, cost);
+        return ebb_walk_revolve(walk, course, cost);
     *cost = row(&h, h.level[last].fresh, h.level[last].slots)[h.blocks];
-    return go_fresh(&h, w, last, h.level[last].slots, 0, h.blocks);
-}
-
-ebb_status ebb_walk_hrevolve(ebb_walk *walk, const ebb_course *course, double *cost)
-{
-    ebb_arena scratch = {0};
-    ebb_status status = hrevolve_of(walk, course, cost, &scratch);
-    ebb_arena_fini(&scratch);
-    return status;
+    return go_fresh(&h, walk, last, h.level[last].slots, 0, h.blocks);
 }

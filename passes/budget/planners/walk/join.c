@@ -169,9 +169,9 @@ static ebb_status measure(join *j, uint32_t *steps)
     return NULL;
 }
 
-static ebb_status join_of(ebb_walk *walk, const ebb_course *course, double *cost,
-                          ebb_arena *scratch)
+ebb_status ebb_walk_join(ebb_walk *walk, const ebb_course *course, double *cost)
 {
+    EBB_LOCAL_ARENA(scratch);
     join j = {.c = course};
     uint32_t steps, stored = 0;
     double forwards = HUGE_VAL;
@@ -184,12 +184,4 @@ static ebb_status join_of(ebb_walk *walk, const ebb_course *course, double *cost
     }
     *cost = (steps + forwards) * course->forward + steps * course->backward;
     return walk_join(&j, walk, stored, scratch);
-}
-
-ebb_status ebb_walk_join(ebb_walk *walk, const ebb_course *course, double *cost)
-{
-    ebb_arena scratch = {0};
-    ebb_status status = join_of(walk, course, cost, &scratch);
-    ebb_arena_fini(&scratch);
-    return status;
 }

@@ -290,17 +290,14 @@ ebb_status ebb_pofo_make(ebb_pofo_plan *plan, const ebb_pofo *chain, const doubl
                          ebb_arena *arena)
 {
     size_t width = (size_t)chain->slots + 1, count;
-    ebb_arena scratch = {0};
+    EBB_LOCAL_ARENA(scratch);
     maker m = {.c = chain, .rotor = rotor};
     *plan = (ebb_pofo_plan){.time = HUGE_VAL};
     EBB_GOT(ebb_size_mul(&count, width * width, width * 2) &&
             ebb_size_mul(&count, count, (size_t)chain->stages + 1));
-    m.known = EBB_NEW(&scratch, float, count);
-    ebb_status status = m.known != NULL ? NULL : ebb_error_memory();
-    for (size_t i = 0; status == NULL && i < count; i++)
+    m.known = EBB_NEW(scratch, float, count);
+    EBB_GOT(m.known);
+    for (size_t i = 0; i < count; i++)
         m.known[i] = -1;
-    if (status == NULL)
-        status = make(plan, &m, arena);
-    ebb_arena_fini(&scratch);
-    return status;
+    return make(plan, &m, arena);
 }

@@ -202,36 +202,28 @@ static const char *begin(referee *r)
     return NULL;
 }
 
-static ebb_status simulate(referee *r, const ebb_walk *walk, ebb_arena *scratch)
+ebb_status ebb_walk_simulate(ebb_walk_count *count, const ebb_course *course, const ebb_walk *walk)
 {
-    const ebb_course *c = r->c;
-    r->saved = EBB_NEW(scratch, bool, (size_t)c->steps + 1);
-    r->started = EBB_NEW(scratch, transfer, (size_t)c->buffers + 1);
-    EBB_GOT(r->saved && r->started);
-    for (uint32_t k = 0; k < c->level_count; k++) {
-        r->there[k] = EBB_NEW(scratch, bool, (size_t)c->steps + 1);
-        EBB_GOT(r->there[k]);
+    EBB_LOCAL_ARENA(scratch);
+    *count = (ebb_walk_count){0};
+    referee r = {.c = course, .count = count};
+    r.saved = EBB_NEW(scratch, bool, (size_t)course->steps + 1);
+    r.started = EBB_NEW(scratch, transfer, (size_t)course->buffers + 1);
+    EBB_GOT(r.saved && r.started);
+    for (uint32_t k = 0; k < course->level_count; k++) {
+        r.there[k] = EBB_NEW(scratch, bool, (size_t)course->steps + 1);
+        EBB_GOT(r.there[k]);
     }
-    const char *wrong = begin(r);
+    const char *wrong = begin(&r);
     if (wrong != NULL)
         return ebb_error(EBB_VERIFY, "the first states of the chains: %s", wrong);
     for (size_t i = 0; i < walk->count; i++) {
-        const char *why = act(r, &walk->acts[i]);
+        const char *why = act(&r, &walk->acts[i]);
         if (why != NULL)
             return illegal(i, &walk->acts[i], why);
     }
-    for (uint32_t b = 0; b == 0 || b < c->branch_count; b++)
-        if (r->left[b] > 0)
-            return ebb_error(EBB_VERIFY, "the walk leaves %u steps", (unsigned)r->left[b]);
+    for (uint32_t b = 0; b == 0 || b < course->branch_count; b++)
+        if (r.left[b] > 0)
+            return ebb_error(EBB_VERIFY, "the walk leaves %u steps", (unsigned)r.left[b]);
     return NULL;
-}
-
-ebb_status ebb_walk_simulate(ebb_walk_count *count, const ebb_course *course, const ebb_walk *walk)
-{
-    ebb_arena scratch = {0};
-    *count = (ebb_walk_count){0};
-    referee r = {.c = course, .count = count};
-    ebb_status status = simulate(&r, walk, &scratch);
-    ebb_arena_fini(&scratch);
-    return status;
 }
