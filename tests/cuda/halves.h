@@ -97,7 +97,7 @@ typedef enum change {
     FINE,   /* in steps of 1/64: sums of products lie in the middle between two halves */
     COARSE, /* of 1/16: so do those of products of three */
     BIG,    /* one of the inputs, so that float16 ends; in all of them some are infinite or NaN */
-    SPREAD, /* every exponent of float16, and edges.h's numbers within its range */
+    EXPONENTS, /* every exponent of float16, and edges.h's numbers within its range */
     CHANGES
 } change;
 
@@ -106,16 +106,16 @@ static inline float changed(change how, bool is_one, size_t e, float v)
     const double edge = edges[e / 5 % EDGES];
     if (how == FINE || how == COARSE)
         return how == FINE ? rintf(v * 64) / 64 : rintf(v * 16) / 16;
-    if (how == SPREAD)
+    if (how == EXPONENTS)
         return e % 5 == 0 && fabs(edge) <= 65504 ? (float)edge : ldexpf(v, (int)(e * 7 % 38) - 22);
     return !is_one ? v : how == SMALL ? v * 0x1p-14F : v * 0x1p13F;
 }
 
-/* rounds: in between, where a sum may end that comes back in float32: SPREAD is smaller then. */
+/* rounds: in between, where a sum may end that comes back in float32: EXPONENTS is smaller then. */
 static inline void change_numbers(testing *t, float *const drawn[16], change how, uint32_t one,
                                   bool rounds)
 {
-    const float size = how == SPREAD && rounds ? 0x1p-10F : 1;
+    const float size = how == EXPONENTS && rounds ? 0x1p-10F : 1;
     for (uint32_t i = 0, seen = 0; i < t->call.input_count; i++) {
         const size_t count = drawn[i] == NULL ? 0 : count_of(&t->in[i]), apart = count / 17 | 1;
         const bool is_one = drawn[i] != NULL && seen++ == one;

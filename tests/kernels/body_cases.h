@@ -518,7 +518,8 @@ static inline void draw_inputs(ebb_graph *g)
     }
 }
 
-static inline void compare(const ebb_tensor *kernel, const ebb_tensor *body, double tolerance, uint32_t o)
+static inline void compare(const ebb_tensor *kernel, const ebb_tensor *body, double tolerance,
+                           uint32_t o)
 {
     int64_t count;
     assert_non_null(body);
@@ -535,8 +536,8 @@ static inline void compare(const ebb_tensor *kernel, const ebb_tensor *body, dou
         if (a == b || (isnan(a) && isnan(b))) // infinities have no difference
             continue;
         if (!(fabs(a - b) <= tolerance * (1 + largest)))
-            fail_msg("%s: element %lld of output %u is %.9g, expected %.9g", label,
-                     (long long)i, o, a, b);
+            fail_msg("%s: element %lld of output %u is %.9g, expected %.9g", label, (long long)i, o,
+                     a, b);
     }
 }
 

@@ -46,18 +46,18 @@ static const struct {
     {"train-mode:batch-norm=frozen",
      HEAD "g (" IMAGES ") => (float[2,4,8,8] y, z) <" STATISTICS
           "> { y, m, n = BatchNormalization <training_mode = 1> (x, s, t, u, v)" BODIES},
-    {"loss:mse,output=y,gradient,dropout-seed",
+    {"loss:mse,output=y,keep-output=1,gradient,dropout-seed",
      HEAD "g (bool c, float[4,4] x) => (float[4,4] y, z) <" LINEAR ", int64[2] key = {1,0}> { h = "
           "MatMul (x, w) y, m = ai.ebb.Dropout <ratio = 0.5, stream = 3> (h, key)" BODIES},
-    {"loss:mse,output=y,gradient,dropout-mask",
+    {"loss:mse,output=y,keep-output=1,gradient,dropout-mask",
      HEAD "g (bool c, float[4,4] x) => (float[4,4] y, z) <" LINEAR ", int64[2] key = {1,0}> { h = "
           "MatMul (x, w) y, m = ai.ebb.Dropout <ratio = 0.5, stream = 3> (h, key)" BODIES},
-    {"loss:mse,output=y,gradient,pool-index",
+    {"loss:mse,output=y,keep-output=1,gradient,pool-index",
      HEAD "g (" IMAGES ") => (float[2,4,4,4] y, z) <float[4,4,1,1] w = {1,0,0,0, 0,1,0,0, 0,0,1,0, "
           "0,0,0,1}> { h = Conv (x, w) " POOL BODIES},
     {"layout", HEAD "g (" IMAGES ") => (float[2,4,4,4] y, z) <float[4,4,1,1] w = {1,0,0,0, "
                     "0,1,0,0, 0,0,1,0, 0,0,0,1}> { h = Conv (x, w) " POOL BODIES},
-    {"loss:mse,output=y,gradient,norm-from-output",
+    {"loss:mse,output=y,keep-output=1,gradient,norm-from-output",
      HEAD "g (bool c, float[4,4] x) => (float[4,4] y, z) <" LINEAR ", " NORM
           "> { h = MatMul (x, w) n, m = LayerNormalization (h, s, t) y = MatMul (n, w)" BODIES},
 };
