@@ -10,8 +10,8 @@
 #include "kernels/kernels.h"
 
 typedef struct ebb_processor {
-    const char *name;                     /* "avx512bf16", "avx512", "avx2", "baseline"; "native" */
-    bool (*runs)(void);                   /* can this machine run them? */
+    const char *name;   /* "avx512bf16", "avx512", "avx2", "baseline"; "native" */
+    bool (*runs)(void); /* can this machine run them? */
     const ebb_backend *cpu[3], *split[4], *plain[2]; /* lists as ebb_backends gives them */
 } ebb_processor;
 
