@@ -433,9 +433,9 @@ EBB_API ebb_status ebb_reduce(const ebb_model *model, const char *path,
 
 typedef struct ebb_plan_options {
     size_t size;
-    const char
-        *backend; /* "cpu" (default), "cpu:bf16x3", "plain", "cuda", "cuda:h100" as described */
-    bool run;     /* also run a step and report what was measured */
+    /* "cpu" (default), "cpu:bf16x3", "plain", "cuda"; of a described device: "cuda:h100" */
+    const char *backend;
+    bool run; /* also run a step and report what was measured */
     uint64_t seed;
     int threads; /* of the run; 0: as many as processors */
     /* Of ebb_diff_json alone: */
