@@ -235,7 +235,7 @@ static ebb_status exchange(void *context, ebb_group_verb verb, const void *from,
     side *s = context;
     const double takes = link_takes(s, block);
     int64_t last_ns;
-    int policy;
+    int policy = SCHED_OTHER;
     struct sched_param before;
     const bool came_first = takes > 0 && come_first(&policy, &before);
     ebb_status status = give_and_take(s, verb, from, to, block, what, &last_ns);
