@@ -221,6 +221,14 @@ static ebb_status mark_parameters(parting *p, ebb_node n, const char *call)
     return NULL;
 }
 
+static bool reads_initializer(const ebb_graph *g, ebb_node n)
+{
+    for (uint32_t i = 0; i < ebb_node_of(g, n)->in_count; i++)
+        if ((ebb_value_of(g, ebb_in(g, n, i))->flags & EBB_IS_INITIALIZER) != 0)
+            return true;
+    return false;
+}
+
 /* Each reader that its note gives to another call reads that one's node. */
 static ebb_status part(parting *p, ebb_node n)
 {
@@ -229,7 +237,7 @@ static ebb_status part(parting *p, ebb_node n)
     const char *own = call_of(g, n, p->scratch), *calls[MOST];
     ebb_value made[MOST], y = ebb_out(g, n, 0);
     uint32_t slot[PARTS], count = 0, slots = own != NULL ? parts_of(slot, g, n) : 0;
-    if (own == NULL || y.i == 0 || ebb_node_of(g, n)->out_count != 1)
+    if (own == NULL || !reads_initializer(g, n) || y.i == 0 || ebb_node_of(g, n)->out_count != 1)
         return NULL;
     for (size_t i = ebb_value_of(g, y)->use_count; i-- > 0;) {
         const ebb_use use = ebb_value_of(g, y)->uses[i];

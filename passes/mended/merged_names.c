@@ -11,6 +11,7 @@
  */
 #include "passes/mended/merged_names.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "passes/common.h"
@@ -90,13 +91,12 @@ static relation relation_by(const ebb_graph *g, ebb_value v, const layers *l, in
     for (size_t i = 0; i < info->use_count; i++)
         if (begins(path_of_reader(g, info->uses[i]), l->path[!of]))
             return TIED;
-    for (size_t i = 0; i < g->initializer_count; i++) {
-        ebb_value twin = g->initializers[i];
-        const char *name = ebb_value_name(g, twin);
-        if (begins(name, l->name[!of]) && strcmp(name + other, rest) == 0)
-            return ebb_tensor_is_uniform(ebb_value_of(g, twin)->tensor) ? UNTOLD : TIED;
-    }
-    return UNTOLD;
+    char name[512];
+    const int length = snprintf(name, sizeof name, "%s%s", l->name[!of], rest);
+    const ebb_value twin = length < (int)sizeof name ? ebb_value_find(g, name) : EBB_NO_VALUE;
+    const bool apart = twin.i != 0 && ebb_may_be_merged(g, twin) &&
+                       !ebb_tensor_is_uniform(ebb_value_of(g, twin)->tensor);
+    return apart ? TIED : UNTOLD;
 }
 
 /* Of the layers of two readers. */
@@ -164,14 +164,18 @@ static const char *path_of(const ebb_graph *g, ebb_value v)
     return NULL;
 }
 
-static ebb_status part_folded(ebb_graph *g, ebb_node n)
+/* asked: of so many all states were gone over; what more there is stays untold. */
+static ebb_status part_folded(ebb_graph *g, ebb_node n, size_t *asked)
 {
+    enum { MOST = 1024 };
     ebb_value x = ebb_in(g, n, 0), y = ebb_out(g, n, 0);
     const char *first = path_of(g, x), *second = path_of(g, y);
     const bool uniform = ebb_tensor_is_uniform(ebb_value_of(g, x)->tensor);
     if (!uniform && (first == NULL || second == NULL))
         return NULL;
-    const relation told = uniform ? COPIED : relation_of(g, first, second);
+    const relation told = uniform              ? COPIED
+                          : (*asked)++ >= MOST ? UNTOLD
+                                               : relation_of(g, first, second);
     if (told == COPIED)
         return part(g, n);
     return told == TIED
@@ -181,16 +185,17 @@ static ebb_status part_folded(ebb_graph *g, ebb_node n)
 
 ebb_status ebb_merged_names_part(ebb_graph *g)
 {
-    static const struct {
-        bool (*is)(const ebb_graph *, ebb_node);
-        ebb_status (*part)(ebb_graph *, ebb_node);
-    } turns[] = {{has_name, part},
-                 {was_folded, part_folded}}; // the latter look at the former's marks
-    for (size_t i = 0; g->model->torchscript && i < 2; i++)
+    size_t asked = 0;
+    for (int folded = 0; g->model->torchscript && folded < 2;
+         folded++) // these look at the others' marks
         for (ebb_node n = ebb_first(g), next; n.i != 0; n = next) {
             next = ebb_next(g, n);
-            if (is_merged(g, n) && turns[i].is(g, n))
-                EBB_TRY(turns[i].part(g, n));
+            if (!is_merged(g, n))
+                continue;
+            if (!folded && has_name(g, n))
+                EBB_TRY(part(g, n));
+            else if (folded && was_folded(g, n))
+                EBB_TRY(part_folded(g, n, &asked));
         }
     return NULL;
 }

@@ -277,7 +277,7 @@ ebb_status ebb_weight_judge(ebb_judge *j, ebb_value v, ebb_weight *weight)
     if (kind == EBB_NOTED_OTHER)
         return NULL;
     if (ebb_props_get(g, &ebb_value_of(g, v)->props, EBB_MAYBE_TIED) != NULL) {
-        *weight = (ebb_weight){.kind = EBB_DOUBTFUL_WEIGHT, .untold = true, .why = maybe_tied};
+        *weight = untold(maybe_tied);
         return NULL;
     }
     if (kind == EBB_NOTED_PARAMETER && j->marked) {
