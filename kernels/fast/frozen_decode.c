@@ -47,36 +47,52 @@ typedef int32_t lanes_of_codes __attribute__((vector_size(LANES * sizeof(int32_t
 
 enum { WORD = 32 };
 
-/* What turns codes into numbers, out of memory that stores might change. */
+/* What makes numbers of codes. */
+typedef enum lookup {
+    DIFFERENCES, /* a table in a vector has each number less the zero point, which all share */
+    NUMBERS,     /* a table in a vector */
+    LINEAR,      /* they are the codes, flipped */
+    LEVELS,      /* a table in memory */
+} lookup;
+
+/* The same out of memory that stores might change. */
 typedef struct reading {
-    lanes_of_codes flips; /* of all codes of a word */
-    ebb_lanes table;      /* of up to LANES levels */
+    lanes_of_codes flips; /* LINEAR: of all codes of a word */
+    ebb_lanes table;      /* repeats itself, so that what is above a code need not go */
     const float *level;
-    bool small;
 } reading;
 
-static inline reading reading_of(const ebb_frozen_product *p, bool linear)
+EBB_TILE_INLINE reading reading_of(const ebb_frozen_tile *t, const int bits, const lookup how)
 {
-    reading r = {.level = p->level, .small = 1 << p->m.of.bits <= LANES};
+    const ebb_frozen_product *p = t->p;
+    const float zero = how == DIFFERENCES ? t->zeros[0] : 0.0f;
+    const unsigned mask = (1u << bits) - 1;
+    reading r = {.level = p->level};
     uint32_t flips = 0;
-    for (unsigned at = 0; linear && at < WORD; at += p->m.of.bits)
+    for (int at = 0; how == LINEAR && at < WORD; at += bits)
         flips |= p->m.flip << at;
     r.flips += (int32_t)flips;
-    memcpy(&r.table, p->level, sizeof r.table);
+    for (unsigned l = 0; how <= NUMBERS && l < LANES; l++) {
+        const unsigned code = l & mask;
+        r.table[l] = (p->m.linear ? (float)(code ^ p->m.flip) : p->level[code]) - zero;
+    }
     return r;
 }
 
-/* q: flipped where they are linear. */
-EBB_TILE_INLINE ebb_lanes levels_of(const reading *r, lanes_of_codes q, const bool linear)
+/* code: flipped where it is linear; below others where tables are in a vector. */
+EBB_TILE_INLINE void put(const reading *r, float *to, lanes_of_codes code, ebb_lanes zero,
+                         ebb_lanes scale, const lookup how)
 {
-    if (linear)
-        return __builtin_convertvector(q, ebb_lanes);
-    if (r->small)
-        return __builtin_shuffle(r->table, q);
     ebb_lanes x;
-    for (int l = 0; l < LANES; l++)
-        x[l] = r->level[q[l]];
-    return x;
+    if (how <= NUMBERS)
+        x = __builtin_shuffle(r->table, code);
+    else if (how == LINEAR)
+        x = __builtin_convertvector(code, ebb_lanes);
+    else
+        for (int l = 0; l < LANES; l++)
+            x[l] = r->level[code[l]];
+    x = (how == DIFFERENCES ? x : x - zero) * scale;
+    memcpy(to, &x, sizeof x);
 }
 
 /* The scales, or zero points, of lanes in a group of what is summed over: `at` is where the lanes' first is
@@ -97,13 +113,6 @@ EBB_TILE_INLINE ebb_lanes beside(const ebb_frozen_tile *t, const float *grid, in
 static inline int64_t grid_at(const ebb_frozen_tile *t, int64_t c)
 {
     return t->p->column_group == 1 ? c : group_of(t->p->column_group, t->column, c);
-}
-
-EBB_TILE_INLINE void put(const reading *r, float *to, lanes_of_codes q, ebb_lanes zero,
-                         ebb_lanes scale, const bool linear)
-{
-    const ebb_lanes x = (levels_of(r, q, linear) - zero) * scale;
-    memcpy(to, &x, sizeof x);
 }
 
 /* Counts groups of what is summed over without dividing. */
@@ -128,8 +137,36 @@ static inline bool step_by(counter *c, int64_t by)
     return true;
 }
 
-/* LANES words of each of LANES rows: lane l of word w becomes word l of lane w. Each step puts what is half
- * of all rows apart side by side. */
+/* LANES words of each of LANES rows: lane l of word w becomes word l of lane w. */
+#if defined(__AVX512F__)
+
+EBB_TILE_INLINE void turn(lanes_of_codes *word)
+{
+    __m512i a[LANES], b[LANES];
+    memcpy(a, word, sizeof a);
+    for (int i = 0; i < LANES; i += 2) {
+        b[i] = _mm512_unpacklo_epi32(a[i], a[i + 1]);
+        b[i + 1] = _mm512_unpackhi_epi32(a[i], a[i + 1]);
+    }
+    for (int i = 0; i < LANES; i += 4)
+        for (int k = 0; k < 2; k++) { // a[i + c]: words c, c + 4, .. of lanes i to i + 3
+            a[i + 2 * k] = _mm512_unpacklo_epi64(b[i + k], b[i + k + 2]);
+            a[i + 2 * k + 1] = _mm512_unpackhi_epi64(b[i + k], b[i + k + 2]);
+        }
+    for (int i = 0; i < LANES; i += 8)
+        for (int c = 0; c < 4; c++) { // b[i + c]: words c and c + 8 of lanes i to i + 7
+            b[i + c] = _mm512_shuffle_i32x4(a[i + c], a[i + c + 4], 0x88);
+            b[i + c + 4] = _mm512_shuffle_i32x4(a[i + c], a[i + c + 4], 0xDD);
+        }
+    for (int c = 0; c < 8; c++) {
+        word[c] = (lanes_of_codes)_mm512_shuffle_i32x4(b[c], b[c + 8], 0x88);
+        word[c + 8] = (lanes_of_codes)_mm512_shuffle_i32x4(b[c], b[c + 8], 0xDD);
+    }
+}
+
+#else
+
+/* Each step puts what is half of all rows apart side by side. */
 EBB_TILE_INLINE void turn(lanes_of_codes *word)
 {
     lanes_of_codes low, high;
@@ -148,6 +185,8 @@ EBB_TILE_INLINE void turn(lanes_of_codes *word)
     }
 }
 
+#endif
+
 /* The codes of each byte in the order of numbers: those of high_first begin with its high bits. */
 EBB_TILE_INLINE lanes_of_codes low_first(lanes_of_codes word, const int bits)
 {
@@ -156,6 +195,18 @@ EBB_TILE_INLINE lanes_of_codes low_first(lanes_of_codes word, const int bits)
     if (bits < 4)
         word = (word >> 2 & 0x33333333) | (word & 0x33333333) << 2;
     return word;
+}
+
+/* Code j of each word; below others where that does not matter. */
+EBB_TILE_INLINE lanes_of_codes code_of(lanes_of_codes word, int j, const int bits, const lookup how)
+{
+#if defined(__AVX512BW__)
+    const int byte = (int)0x80808000 + j; // of each word, and zeros above it
+    if (bits == 8)
+        return (lanes_of_codes)_mm512_shuffle_epi8(
+            (__m512i)word, _mm512_set4_epi32(byte + 12, byte + 8, byte + 4, byte));
+#endif
+    return how <= NUMBERS ? word >> j * bits : (word >> j * bits) & ((1 << bits) - 1);
 }
 
 /* The next words of all rows, from byte b of so many on. */
@@ -168,7 +219,12 @@ EBB_TILE_INLINE void take_words(lanes_of_codes *words, const uint8_t *const *lan
         if (left >= all)
             memcpy(&words[l], lane[l] + b, all);
         else
+#if defined(__AVX512BW__)
+            words[l] =
+                (lanes_of_codes)_mm512_maskz_loadu_epi8(((uint64_t)1 << left) - 1, lane[l] + b);
+#else
             memcpy(&words[l], lane[l] + b, left);
+#endif
     }
     turn(words);
 }
@@ -176,11 +232,11 @@ EBB_TILE_INLINE void take_words(lanes_of_codes *words, const uint8_t *const *lan
 /* Lanes are rows of codes: LANES columns of a panel, from column c of the tile on. Groups are of whole
  * words, or of one code each. */
 EBB_TILE_INLINE void decode_across(const ebb_frozen_tile *t, float *to, int64_t c, const int bits,
-                                   const bool linear)
+                                   const lookup how)
 {
     const ebb_frozen_product *p = t->p;
     const ebb_frozen *f = &p->m.of;
-    const reading r = reading_of(p, linear);
+    const reading r = reading_of(t, bits, how);
     const int64_t row_bytes = f->row * bits / 8, start = t->from * bits / 8;
     const int64_t bytes = (t->depth * bits + 7) / 8, grid = grid_at(t, c), depth = t->depth;
     const int per = WORD / bits;
@@ -193,28 +249,24 @@ EBB_TILE_INLINE void decode_across(const ebb_frozen_tile *t, float *to, int64_t 
     counter at = count_from(p, t->from);
     ebb_lanes zero = beside(t, t->zeros, 0, grid), scale = beside(t, t->scales, 0, grid);
     lanes_of_codes words[LANES];
-    for (int64_t i = 0, w = 0; i < depth; w++) {
+    for (int64_t i = 0, w = 0; i < depth; w++, i += per) {
         if (w % LANES == 0)
             take_words(words, lane, w * 4, bytes);
         const lanes_of_codes as_is = words[w % LANES] ^ r.flips,
                              word = f->high_first ? low_first(as_is, bits) : as_is;
-        const int64_t count = depth - i < per ? depth - i : per;
-        if (count == per && !alone) {
+        if (depth - i >= per && !alone) {
             EBB_TILE_UNROLL
-            for (int j = 0; j < per; j++)
-                put(&r, to + j * PANEL, (word >> j * bits) & ((1 << bits) - 1), zero, scale,
-                    linear);
-        }
-        for (int j = count == per && !alone ? (int)count : 0; j < count; j++) {
-            put(&r, to + j * PANEL, (word >> j * bits) & ((1 << bits) - 1), zero, scale, linear);
-            if (alone && i + j + 1 < depth) {
-                zero = beside(t, t->zeros, i + j + 1, grid);
-                scale = beside(t, t->scales, i + j + 1, grid);
+            for (int j = 0; j < per; j++, to += PANEL)
+                put(&r, to, code_of(word, j, bits, how), zero, scale, how);
+        } else
+            for (int j = 0; j < per && i + j < depth; j++, to += PANEL) {
+                if (alone) {
+                    zero = beside(t, t->zeros, i + j, grid);
+                    scale = beside(t, t->scales, i + j, grid);
+                }
+                put(&r, to, code_of(word, j, bits, how), zero, scale, how);
             }
-        }
-        i += count;
-        to += count * PANEL;
-        if (!alone && step_by(&at, count) && i < depth) {
+        if (!alone && step_by(&at, per) && i + per < depth) {
             zero = beside(t, t->zeros, at.group, grid);
             scale = beside(t, t->scales, at.group, grid);
         }
@@ -240,10 +292,14 @@ static inline places places_of(const ebb_frozen *f)
     return p;
 }
 
-/* `bytes`: how many there are, at most those of LANES codes. */
+/* `bytes`: how many there are, at most those of LANES codes. Below others where that does not matter. */
 EBB_TILE_INLINE lanes_of_codes codes_of(const uint8_t *row, size_t bytes, const places *at,
-                                        const int bits)
+                                        const int bits, const lookup how)
 {
+#if defined(__AVX512F__)
+    if (bits == 8 && bytes == LANES)
+        return (lanes_of_codes)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)row));
+#endif
     int32_t words[4] = {0};
     memcpy(words, row, bytes);
     lanes_of_codes word = (lanes_of_codes){0} + words[0];
@@ -252,17 +308,17 @@ EBB_TILE_INLINE lanes_of_codes codes_of(const uint8_t *row, size_t bytes, const 
     if (WORDS(bits) == 4)
         word =
             __builtin_shuffle((lanes_of_codes){words[0], words[1], words[2], words[3]}, at->word);
-    return (word >> at->shift) & ((1 << bits) - 1);
+    return how <= NUMBERS ? word >> at->shift : (word >> at->shift) & ((1 << bits) - 1);
 }
 
 /* Lanes are neighbours in a row of codes: LANES columns of a panel, from column c of the tile on. */
 EBB_TILE_INLINE void decode_along(const ebb_frozen_tile *t, float *to, int64_t c, const int bits,
-                                  const bool linear)
+                                  const lookup how)
 {
     const ebb_frozen_product *p = t->p;
     const ebb_frozen *f = &p->m.of;
     const places at_lane = places_of(f);
-    const reading r = reading_of(p, linear);
+    const reading r = reading_of(t, bits, how);
     const lanes_of_codes flip = r.flips & ((1 << bits) - 1);
     const int64_t depth = t->depth;
     const int64_t row_bytes = f->row * bits / 8, start = (t->column + c) * bits / 8;
@@ -272,10 +328,10 @@ EBB_TILE_INLINE void decode_along(const ebb_frozen_tile *t, float *to, int64_t c
     const int64_t grid = grid_at(t, c);
     ebb_lanes zero = beside(t, t->zeros, 0, grid), scale = beside(t, t->scales, 0, grid);
     for (int64_t i = 0; i < depth; i++, to += PANEL, row += row_bytes) {
-        const lanes_of_codes q = left >= full
-                                     ? codes_of(row, (size_t)full, &at_lane, bits)
-                                     : codes_of(row, left > 0 ? (size_t)left : 0, &at_lane, bits);
-        put(&r, to, q ^ flip, zero, scale, linear);
+        const lanes_of_codes q =
+            left >= full ? codes_of(row, (size_t)full, &at_lane, bits, how)
+                         : codes_of(row, left > 0 ? (size_t)left : 0, &at_lane, bits, how);
+        put(&r, to, q ^ flip, zero, scale, how);
         if (step_by(&at, 1) && i + 1 < depth) {
             zero = beside(t, t->zeros, at.group, grid);
             scale = beside(t, t->scales, at.group, grid);
@@ -283,15 +339,24 @@ EBB_TILE_INLINE void decode_along(const ebb_frozen_tile *t, float *to, int64_t c
     }
 }
 
-EBB_TILE_INLINE void decode_by(const ebb_frozen_tile *t, const int bits, const bool linear)
+EBB_TILE_INLINE void decode_by(const ebb_frozen_tile *t, const int bits, const lookup how)
 {
     for (int64_t c = 0; c < ebb_tile_width(t->columns); c += LANES) {
         float *to = t->panels + c / PANEL * PANEL * t->depth + c % PANEL;
         if (t->p->m.of.turned)
-            decode_across(t, to, c, bits, linear);
+            decode_across(t, to, c, bits, how);
         else
-            decode_along(t, to, c, bits, linear);
+            decode_along(t, to, c, bits, how);
     }
+}
+
+EBB_TILE_INLINE void decode_codes(const ebb_frozen_tile *t, const int bits)
+{
+    const ebb_frozen_matrix *m = &t->p->m;
+    if (1 << bits <= LANES)
+        m->of.zero <= EBB_ZERO_BYTE ? decode_by(t, bits, DIFFERENCES) : decode_by(t, bits, NUMBERS);
+    else
+        m->linear ? decode_by(t, bits, LINEAR) : decode_by(t, bits, LEVELS);
 }
 
 /* ---- scales and zero points as floats ---- */
@@ -354,16 +419,15 @@ static void expand_scales(ebb_frozen_tile *t)
 static void decode_quickly(ebb_frozen_tile *t)
 {
     expand_scales(t);
-    const bool linear = t->p->m.linear;
     switch (t->p->m.of.bits) {
     case 2:
-        linear ? decode_by(t, 2, true) : decode_by(t, 2, false);
+        decode_codes(t, 2);
         break;
     case 4:
-        linear ? decode_by(t, 4, true) : decode_by(t, 4, false);
+        decode_codes(t, 4);
         break;
     default:
-        linear ? decode_by(t, 8, true) : decode_by(t, 8, false);
+        decode_codes(t, 8);
     }
 }
 

@@ -7,9 +7,10 @@
 #include "kernels/fast/tile.h"
 
 enum {
-    EBB_PANEL_DEPTH = 256,  /* rows of a panel */
-    EBB_PANEL_WIDEST = 512, /* columns of a tile: A is read once for all of them */
-    EBB_PANEL_GRID = 8192,  /* scales of a tile */
+    EBB_PANEL_DEPTH = 512,  /* rows of a panel */
+    EBB_PANEL_WIDEST = 256, /* columns of a tile: A is read once for all of them */
+    /* scales of a tile: as many as rows, for LANES columns each */
+    EBB_PANEL_GRID = (EBB_PANEL_DEPTH + 2) * (EBB_PANEL_WIDEST / EBB_TILE_LANES + 2),
 };
 
 typedef struct ebb_frozen_product {
