@@ -1,6 +1,10 @@
-/* begin.c: what is seen to before a verb begins: how threads wait, and where results go. */
+/* begin.c: what is seen to before a verb begins: how threads wait, and where results go; and before the steps
+ * of a training do: that what was planned with is given back. */
 #include "cli/cli.h"
 
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -125,4 +129,14 @@ int cli_begin(cli *c, char **words)
     int code = give_stdout(c);
     code = code == EBB_OK ? check_tokenizer(c) : code;
     return code == EBB_OK ? check_outputs(c) : code;
+}
+
+/* ---- memory ---- */
+
+/* glibc would keep what planning freed, 40 MiB of a model of 24 layers, for as long as the steps go on. */
+void cli_give_back(void)
+{
+#if defined(__GLIBC__)
+    (void)malloc_trim(0);
+#endif
 }

@@ -99,6 +99,7 @@ uint64_t cli_seed(const cli *c);
 int cli_threads(const cli *c);
 /* Before a verb begins; words: all of the command's. An exit code. */
 int cli_begin(cli *c, char **words);
+void cli_give_back(void); /* memory that the heap has no use for */
 /* Whether a value is one that the option takes: EBB_OK, or a sentence and an exit code. */
 int cli_check_value(const cli_option *option, const char *value);
 

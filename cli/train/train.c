@@ -303,14 +303,13 @@ static int run(job *j)
     if (!saves && !j->o.repeat_batch)
         cli_note("note: nothing of this training is saved: --save-model FILE or --checkpoint FILE");
     catch_signals(j->trainer);
+    cli_give_back();
     ebb_status status = ebb_trainer_run(j->trainer);
     let_signals_go();
     cli_clear_progress();
     const ebb_trainer_facts f = ebb_trainer_measure(j->trainer);
-    int code = EBB_OK;
-    if (status != NULL)
-        code = cli_fail(status);
-    else
+    const int code = status != NULL ? cli_fail(status) : EBB_OK;
+    if (status == NULL)
         say_why_it_ended(j, &f);
     if (cli_has(j->c, "--json"))
         print_object(j, &f, code);
