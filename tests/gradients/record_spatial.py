@@ -83,5 +83,11 @@ for mode, name in [("reflect", "reflect"), ("replicate", "edge"), ("circular", "
     case(f'y = Pad <mode = "{name}"> (x, p, , a)', lambda x, p, a, mode=mode: F.pad(x, (2, -1), mode),
          x=draw(2, 2, 5), p=ints(2, -1), a=ints(-1))
 
+boxes = torch.tensor([[0, 0.5, 1, 4, 5.5], [1, 1, 0, 7, 3], [1, -3, -2, 2.5, 9], [0, 3, 3, 2, 2.5], [1, -9, -9, -5, -4]])
+for scale, rows, columns in [(1.0, 3, 2), (0.75, 2, 7), (2.0, 1, 1)]:
+    case(f"y = MaxRoiPool <pooled_shape = [{rows}, {columns}], spatial_scale = {scale}> (x, r)",
+         lambda x, r, scale=scale, rows=rows, columns=columns: torchvision.ops.roi_pool(x, r, (rows, columns), scale),
+         x=draw(2, 2, 5, 6), r=boxes)
+
 if __name__ == "__main__":
     write("recorded_spatial.txt")

@@ -45,7 +45,7 @@ typedef struct grad_case {
     int opset; /* 0: 20 */
 } grad_case;
 
-enum { GRAD_DRAWS = 20, INPUTS = 16, OUTPUTS = 8, TEXT = 256, ELEMENTS = 1024 };
+enum { GRAD_DRAWS = 20, INPUTS = 16, OUTPUTS = 8, TEXT = 256, ELEMENTS = 2048 };
 
 /* ---- draws ---- */
 

@@ -85,6 +85,8 @@ static const infer_case cases[] = {
     {"float[2,3,8,8] x, float[2,4,5,3] g", "", "y = GridSample(x, g)", "!a coordinate for each axis", 0},
     {"float[2,2,3] x", "int64[4] s = {2, 3, 5, 6}", "y = AffineGrid(x, s)", "y float32[2,5,6,2]", 0},
     {"float[2,3,8,8] x, float[rois,4] r, int64[rois] b", "", "y = RoiAlign<output_height = 5, output_width = 6>(x, r, b)", "y float32[rois,3,5,6]", 0},
+    {"float[2,3,8,8] x, float[rois,5] r", "", "y = MaxRoiPool<pooled_shape = [5, 6]>(x, r)", "y float32[rois,3,5,6]", 0},
+    {"float[2,3,8,8] x, float[rois,5] r", "", "y = MaxRoiPool<pooled_shape = [5, 0]>(x, r)", "!not a height and a width", 0},
     {"float[batch,i,4] x, float[batch,4,k] z", "", "y = Einsum<equation = \"bij,bjk->bik\">(x, z)", "y float32[batch,i,k]", 0},
     {"float[2,3,3] x", "", "y = Einsum<equation = \"...ii->...i\">(x) z = Einsum<equation = \"abb\">(x)", "y float32[2,3] z float32[2]", 0},
     {"float[2,3] x, float[4,5] z", "", "y = Einsum<equation = \"ij,jk->ik\">(x, z)", "!dims under one letter differ", 0},

@@ -195,6 +195,42 @@ double ebb_cost_roi_align(const ebb_infer *c)
     return 4 * ebb_type_count(bins) * samples;
 }
 
+/* (X [N, C, H, W], rois [R, 5]) {pooled_shape} -> [R, C, pooled_shape]. */
+ebb_status ebb_infer_max_roi_pool(ebb_infer *c)
+{
+    EBB_TRY(ebb_infer_need(c, 2));
+    const ebb_type *x = c->in[0], *rois = c->in[1];
+    uint32_t count;
+    const int64_t *bins = ebb_attr_ints(&c->attrs, "pooled_shape", &count);
+    if ((x->rank >= 0 && x->rank != 4) || (rois->rank >= 0 && rois->rank != 2))
+        return ebb_infer_error(c, "the input has not rank 4, or the regions have not rank 2");
+    if (count != 2 || bins[0] < 1 || bins[1] < 1)
+        return ebb_infer_error(c, "pooled_shape is not a height and a width");
+    c->out[0] = ebb_type_ranked((ebb_dtype)x->dtype, 4);
+    if (rois->rank == 2)
+        ebb_type_put_dim(&c->out[0], 0, rois, 0);
+    if (x->rank == 4)
+        ebb_type_put_dim(&c->out[0], 1, x, 1);
+    ebb_type_set_dim(&c->out[0], 2, bins[0]);
+    ebb_type_set_dim(&c->out[0], 3, bins[1]);
+    return NULL;
+}
+
+/* Bins of regions as large as the image; neighbours share the elements at their border. */
+double ebb_cost_max_roi_pool(const ebb_infer *c)
+{
+    bool forward = c->op == EBB_OP_MAX_ROI_POOL;
+    const ebb_type *bins = forward ? &c->out[0] : ebb_infer_type(c, 0);
+    const ebb_type *image = ebb_infer_type(c, forward ? 0 : 1);
+    if (bins == NULL || image == NULL || bins->rank != 4 || image->rank != 4)
+        return 0;
+    double elements = 1;
+    for (int d = 0; d < 4; d++)
+        elements *= (double)(bins->dims[d] > 0 ? bins->dims[d] : 1) +
+                    (double)(d >= 2 && image->dims[d] > 0 ? image->dims[d] : 0);
+    return elements;
+}
+
 /* (X, weight, offsets, bias?, mask?). */
 ebb_status ebb_infer_deform_conv(ebb_infer *c)
 {

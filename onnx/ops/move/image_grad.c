@@ -183,6 +183,15 @@ void ebb_grad_roi_align(ebb_build *b, ebb_grad *c)
     c->dx[0] = ebb_emit(b, EBB_OP_ROI_ALIGN_GRAD, c->dy[0], c->x[1], c->x[2]);
 }
 
+/* y = MaxRoiPool(x, rois).  Needs x and the regions, into which nothing flows: their bounds are rounded. */
+void ebb_grad_max_roi_pool(ebb_build *b, ebb_grad *c)
+{
+    if (!ebb_grad_wants(c, 0))
+        return;
+    ebb_with_float(b, "spatial_scale", ebb_attr_float(&c->attrs, "spatial_scale", 1.0));
+    c->dx[0] = ebb_emit(b, EBB_OP_MAX_ROI_POOL_GRAD, c->dy[0], c->x[0], c->x[1]);
+}
+
 /* ---- DeformConv ---- */
 
 /* y[n, m, o] = bias + sum over channels j and taps k of w[m, j, k] mask[n, k, o] x at (place of tap
