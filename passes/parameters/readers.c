@@ -115,6 +115,7 @@ static void look_at_use(ebb_judge *j, ebb_readers *r, ebb_use use)
     r->other |= weight && op != EBB_OP_GATHER;
     r->whole |= weight && j->unmarked.g == g && ebb_unmarked_is_layer(&j->unmarked, use.node);
     r->matrix |= weight && is_product(g, use);
+    r->state |= weight && ebb_op_has(op, EBB_PRODUCTS) && !is_product(g, use);
     r->scale |= (op == EBB_OP_MUL || op == EBB_OP_ADD) && j->unmarked.g == g &&
                 ebb_unmarked_is_scale(&j->unmarked, use.node);
     r->added |= op == EBB_OP_ADD || op == EBB_OP_SUM;

@@ -8,6 +8,7 @@ typedef struct ebb_readers { /* what reads a tensor, through what only moves it 
     bool product;            /* and such a one may take two activations as well */
     bool norm;               /* or normalises */
     bool other;              /* one that is no table to look up in */
+    bool state;              /* a product with another initializer, as of what a cell begins with */
     bool arithmetic;         /* a sum or a product of elements */
     bool added;              /* a sum */
     bool scales;             /* a product with what is computed */

@@ -106,6 +106,14 @@ static bool is_identity(const ebb_tensor *t)
     return is;
 }
 
+/* Zeros that a cell begins with: they stand where the states of later steps do, before a weight or where an
+ * operator takes neither weights nor terms. */
+static bool is_first_state(const ebb_judge *j, ebb_value v, const ebb_readers *r, ebb_look look)
+{
+    return look == EBB_LOOK_EQUAL && ebb_tensor_double(ebb_value_of(j->g, v)->tensor, 0) == 0 &&
+           !r->matrix && (r->state || (!r->weight && !r->arithmetic && !r->alone));
+}
+
 /* Of a tensor without name and mark, in the slot of a weight. */
 static ebb_weight judge_slot(const ebb_judge *j, ebb_value v, const ebb_readers *r, ebb_look look)
 {
@@ -117,6 +125,8 @@ static ebb_weight judge_slot(const ebb_judge *j, ebb_value v, const ebb_readers 
         return no_weight();
     if (look == EBB_LOOK_EQUAL && r->norm && is_zero_or_one(info->tensor))
         return no_weight(); // what a norm without scale and bias is given
+    if (is_first_state(j, v, r, look))
+        return no_weight();
     bool folded = r->noted && !r->parameter;
     if (look == EBB_LOOK_EQUAL && (r->normed || folded) && info->type->rank > 1 &&
         ebb_tensor_double(info->tensor, 0) == 0)
@@ -259,6 +269,8 @@ static ebb_weight judge_name(const ebb_judge *j, ebb_value v, const ebb_readers 
     if (buffer && look == EBB_LOOK_EQUAL && !r->weight)
         return no_weight();
     if (is_constant_by_look(look) && (buffer || (!r->weight && known && elements >= ENOUGH)))
+        return no_weight();
+    if (!j->g->model->torchscript && is_first_state(j, v, r, look))
         return no_weight();
     if (is_fixed_table(j, v, r))
         return doubtful(sines);

@@ -60,6 +60,29 @@ static void states_of_a_cell_are_no_weights(void **state)
     (void)state;
     ARE(EBB_NO_WEIGHT, true, {"LSTM", "1x2x8", 5, zero, NULL, NULL},
         {"GRU", "1x2x8", 5, drawn, NULL, NULL});
+    // by any other exporter's name
+    ARE(EBB_NO_WEIGHT, false, {"LSTM", "1x2x8", 5, zero, "model/lstm/zeros:0", NULL},
+        {"LSTM", "1x2x8", 6, zero, "const_fold_opt__562", NULL});
+    ARE(EBB_SURE_WEIGHT, false, {"LSTM", "1x2x8", 5, drawn, "model.h0", NULL});
+}
+
+/* Of a cell whose steps are nodes. */
+static void zeros_that_a_weight_multiplies_are_what_a_cell_begins_with(void **state)
+{
+    (void)state;
+    ebb_model *m = NULL;
+    good(ebb_text_parse_model(
+        &m,
+        HEAD "g (float[2,4] x) => (float[2,4] y) <float[2,4] h = {0,0,0,0,0,0,0,0}, float[4,4] w = "
+             "{1,2,3,4,5,6,7,8,9,1,2,3,4,5,6,8}, float[4,4] u = {0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0}>"
+             "{ a = MatMul (h, w) b = MatMul (x, u) c = Add (a, b) y = Sub (c, h) }"));
+    ebb_trainable_source source;
+    bool trains[64] = {false};
+    good(ebb_trainable_find(trains, &source, m->graph));
+    assert_false(trains[ebb_value_find(m->graph, "h").i]);
+    assert_true(trains[ebb_value_find(m->graph, "w").i]);
+    assert_true(trains[ebb_value_find(m->graph, "u").i]); // a layer that begins with zeros
+    ebb_model_free(m);
 }
 
 /* ---- constants ---- */
@@ -479,6 +502,7 @@ int main(void)
         cmocka_unit_test(a_bias_and_a_scale_in_arithmetic_are_weights),
         cmocka_unit_test(a_token_that_is_repeated_and_joined_is_a_weight),
         cmocka_unit_test(states_of_a_cell_are_no_weights),
+        cmocka_unit_test(zeros_that_a_weight_multiplies_are_what_a_cell_begins_with),
         cmocka_unit_test(constants_are_told_by_their_values),
         cmocka_unit_test(windows_are_no_weights),
         cmocka_unit_test(what_may_be_a_buffer_by_its_values_is_not_trained_unasked),

@@ -21,6 +21,15 @@ void ebb_dialect_fast_gelu(ebb_build *b, ebb_foreign *f)
         f->y[0] = ebb_emit(b, EBB_OP_MS_FAST_GELU, ebb_emit_plus(b, f->x[0], f->x[1]));
 }
 
+/* Erfc(X) -> 1 - erf(X): no operator of ONNX; tf2onnx leaves TensorFlow's as it is, in each exact gelu of Keras. */
+void ebb_dialect_erfc(ebb_build *b, ebb_foreign *f)
+{
+    ebb_type t;
+    if (ebb_foreign_ranked(b, f, 0, &t))
+        f->y[0] = ebb_emit(b, EBB_OP_SUB, ebb_const_scalar(b, (ebb_dtype)t.dtype, 1),
+                           ebb_emit(b, EBB_OP_ERF, f->x[0]));
+}
+
 /* BiasSplitGelu(X, bias) -> left gelu(right), the halves of X + bias along the last axis. */
 void ebb_dialect_bias_split_gelu(ebb_build *b, ebb_foreign *f)
 {
