@@ -2,6 +2,7 @@
 # Sets up what is missing, builds, runs the quick start and every test; then the tests under ASan and UBSan,
 # which keep assertions, and under TSan two programs in two threads.
 # Oracles by package, pinned by hash, go to .oracles (ignored by git); a test without its oracle skips.
+# Between them some suites with oneDNN 3, and without oneDNN (tests/onednn.sh).
 #   tests/run.sh [--quick]      --quick: no sanitizer build
 # What takes long is tried in part (tests/share.h); EBB_TEST_ALL=1 tests/run.sh tries all, for hours.
 set -euo pipefail
@@ -59,6 +60,7 @@ nvidia-smi -L >/dev/null 2>&1 || cmake_options+=(-DEBB_CUDA_OPTIMIZE=OFF)
 samples/quickstart.sh
 export OMP_WAIT_POLICY=passive # two tests run side by side: threads that wait must not spin
 run release
+tests/onednn.sh
 if [ "${1:-}" != --quick ]; then
     # What was freed is held back for 16 MB of frees: more costs page faults, a tenth of the time.
     export ASAN_OPTIONS=detect_leaks=1:quarantine_size_mb=16 UBSAN_OPTIONS=print_stacktrace=1 OMP_NUM_THREADS=2
