@@ -58,6 +58,7 @@ ebb_status cli_join(void)
     (void)fflush(stdout);
     const int nothing = open("/dev/null", O_WRONLY | O_CLOEXEC);
     error_stream = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
+    (void)setvbuf(stderr, NULL, _IOLBF, BUFSIZ); // a line at once: rank 0 may be speaking
     if (nothing >= 0) {
         (void)dup2(nothing, STDOUT_FILENO);
         (void)dup2(nothing, STDERR_FILENO);

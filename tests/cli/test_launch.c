@@ -375,6 +375,19 @@ static void one_process_speaks_for_all(void **state)
     says("launch -n 2 -- false", 1, "");
 }
 
+/* While rank 0 says much, too. */
+static void a_line_is_said_at_once(void **state)
+{
+    (void)state;
+    assert_int_equal(
+        run_command("for again in 1 2 3 4; do " EBB " launch -n 2 -- sh -c 'i=0; if [ " RANK
+                    " = 1 ]; then exec " EBB " train nowhere.onnx --data x; fi; while [ $i -lt "
+                    "100000 ]; do echo . >&2; i=$((i+1)); done' 2>&1; done | grep -c '^rank 1: "
+                    "ebb: nowhere.onnx: opening: No such file or directory$'"),
+        0);
+    assert_int_equal(atoi(output), 4);
+}
+
 static void processes_that_differ_are_told(void **state)
 {
     (void)state;
@@ -480,6 +493,7 @@ int main(void)
         cmocka_unit_test(a_step_for_others_is_not_run_alone),
         cmocka_unit_test(what_cannot_be_split_is_refused),
         cmocka_unit_test(one_process_speaks_for_all),
+        cmocka_unit_test(a_line_is_said_at_once),
         cmocka_unit_test(processes_that_differ_are_told),
         cmocka_unit_test(all_end_when_one_is_killed),
         cmocka_unit_test(one_that_stands_still_is_named),
