@@ -20,7 +20,8 @@
  *
  *   W = Unshard(w)   y = f(x, W)   ...   W' = Unshard(w)   dx = g(dy, W')   ...   w', m', v' = AdamW(w, s, m, v)
  *
- * Adapters stay whole, and what a subgraph reads.
+ * Adapters stay whole, and what a subgraph reads. A gradient that is made of sums, alike in all processes (of a table
+ * that all rows look up alike), is cut where it is there:  s = Shard(g).
  *
  * Rounding: the norm of all gradients is made of sums of parts. All else is exact.
  *
@@ -79,6 +80,8 @@ static bool is_by_element(const ebb_graph *g, ebb_node n, const ebb_type *like)
     return is;
 }
 
+static const char for_others[] = "it is no gradient: others are made of it";
+
 /* All that is computed of a gradient, by nodes marked `mark`; or why it must be whole. */
 static const char *follow(sharding *s, ebb_value grad, uint32_t mark)
 {
@@ -98,7 +101,9 @@ static const char *follow(sharding *s, ebb_value grad, uint32_t mark)
                 return "another gradient is in its step";
             const bool ends = is_sum_of_squares(g, n);
             if (!ends && !is_by_element(g, n, like))
-                return "what is computed of it is not computed element by element";
+                return ebb_node_of(g, n)->phase != EBB_UPDATE
+                           ? for_others
+                           : "what is computed of it is not computed element by element";
             s->reached[n.i] = mark;
             for (uint32_t k = 0; !ends && k < ebb_node_of(g, n)->out_count; k++)
                 if (ebb_out(g, n, k).i != 0)
@@ -283,47 +288,75 @@ static ebb_status compute_part(sharding *s, ebb_node n, int64_t ranks)
 
 /* ---- the step ---- */
 
-static ebb_status scatter(sharding *s, ebb_node n)
+static bool is_sum(const ebb_graph *g, ebb_value v)
+{
+    return ebb_producer_op(g, v) == EBB_OP_ALL_REDUCE;
+}
+
+static ebb_status scatter(sharding *s, ebb_value grad, int64_t ranks)
 {
     ebb_graph *g = s->g;
-    const ebb_value grad = ebb_out(g, n, 0);
-    s->b.before = n;
+    const ebb_node n = ebb_value_of(g, grad)->producer;
+    s->b.before = is_sum(g, grad) ? n : ebb_next(g, n);
     s->b.phase = (ebb_phase)ebb_node_of(g, n)->phase;
     s->b.name = ebb_value_name(g, grad);
-    ebb_with_int(&s->b, "ranks", ebb_ranks_of(g, n));
-    s->part[grad.i] = ebb_emit(&s->b, EBB_OP_REDUCE_SCATTER, ebb_in(g, n, 0));
+    ebb_with_int(&s->b, "ranks", ranks);
+    s->part[grad.i] = is_sum(g, grad) ? ebb_emit(&s->b, EBB_OP_REDUCE_SCATTER, ebb_in(g, n, 0))
+                                      : ebb_emit(&s->b, EBB_OP_SHARD, grad);
     EBB_TRY(s->b.status);
     ebb_applied(s->e);
     return NULL;
 }
 
-/* What is small (a count, a loss) is no site. */
-static bool is_gradient(const sharding *s, ebb_node n)
+static bool is_read_by_update(const ebb_graph *g, ebb_value v)
+{
+    const ebb_value_info *info = ebb_value_of(g, v);
+    for (uint32_t u = 0; u < info->use_count; u++)
+        if (ebb_node_of(g, info->uses[u].node)->phase == EBB_UPDATE)
+            return true;
+    return false;
+}
+
+/* A sum of all processes', or what the backward makes of such. What is small (a count, a loss) is no site. */
+static bool is_gradient(const sharding *s, ebb_value v, int64_t ranks)
 {
     int64_t elements;
-    const ebb_value v = ebb_out(s->g, n, 0);
-    return ebb_node_of(s->g, n)->op == EBB_OP_ALL_REDUCE &&
-           ebb_type_elements(ebb_value_of(s->g, v)->type, &elements) &&
-           ebb_dtype_is_float((ebb_dtype)ebb_value_of(s->g, v)->type->dtype) &&
-           elements >= ebb_option_int(s->e, "least") && elements >= ebb_ranks_of(s->g, n) &&
-           ebb_ranks_of(s->g, n) > 1;
+    const ebb_type *type = ebb_value_of(s->g, v)->type;
+    const ebb_node n = ebb_value_of(s->g, v)->producer;
+    const ebb_op op = ebb_node_of(s->g, n)->op;
+    if (ranks < 2 || v.i == 0 || !ebb_type_elements(type, &elements) ||
+        !ebb_dtype_is_float((ebb_dtype)type->dtype) || elements < ranks ||
+        elements < ebb_option_int(s->e, "least") || s->reached[n.i] != 0)
+        return false;
+    return is_sum(s->g, v) || (ebb_node_of(s->g, n)->phase == EBB_BACKWARD && op != EBB_OP_WAIT &&
+                               !ebb_op_has(op, EBB_TOGETHER) && is_read_by_update(s->g, v));
+}
+
+static ebb_status find_in(sharding *s, ebb_node n, int64_t ranks, uint32_t *mark)
+{
+    for (uint32_t k = 0; k < ebb_node_of(s->g, n)->out_count; k++) {
+        const ebb_value v = ebb_out(s->g, n, k);
+        if (!is_gradient(s, v, ranks))
+            continue;
+        const char *why = follow(s, v, ++*mark);
+        if (why != NULL)
+            forget(s, *mark);
+        if (why == for_others)
+            continue;
+        ebb_found(s->e);
+        EBB_TRY(why != NULL ? ebb_skipped(s->e, n, why) : scatter(s, v, ranks));
+    }
+    return NULL;
 }
 
 static ebb_status find(sharding *s, int64_t *ranks)
 {
     uint32_t mark = 0;
     EBB_EACH_NODE(s->g, n) {
-        if (!is_gradient(s, n))
-            continue;
-        const char *why = follow(s, ebb_out(s->g, n, 0), ++mark);
-        ebb_found(s->e);
-        if (why != NULL) {
-            forget(s, mark);
-            EBB_TRY(ebb_skipped(s->e, n, why));
-            continue;
-        }
-        *ranks = ebb_ranks_of(s->g, n);
-        EBB_TRY(scatter(s, n));
+        if (ebb_node_of(s->g, n)->op == EBB_OP_ALL_REDUCE)
+            *ranks = ebb_ranks_of(s->g, n);
+        if (n.i < s->node_count)
+            EBB_TRY(find_in(s, n, *ranks, &mark));
     }
     return NULL;
 }

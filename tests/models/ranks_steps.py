@@ -5,7 +5,7 @@
 norms    batch norm over all processes' rows (resnet20, four of them): loss and all gradients are as near to those of one process
          as these are to its own of the same rows in another order, times ten.
 memory   GPT-2 of 124 million parameters, eight processes, AdamW: what a process keeps of weights and states is the closed form to
-         the byte, whole, with states in parts and with weights in parts, and all gradients but one are there in parts alone.
+         the byte, whole, with states in parts and with weights in parts, and gradients are there in parts alone.
 alone    one process that was launched has the bytes of one that was not, whatever passes are asked for; and a step of two that
          is gathered gives in ONNX Runtime, as it comes, what it gives here.
 
@@ -65,7 +65,6 @@ def check_norms(given):
 # ---- memory ----
 
 RANKS, ALIGN, MIB = 8, 64, 1 << 20
-WHOLE = ["transformer.wpe.weight"]  # its gradient is computed of a sum, alike in all
 
 
 def aligned(elements):
@@ -85,7 +84,7 @@ def check_memory(given):
         graph, kept = step_for(given, folder, f"data-parallel:ranks={RANKS}")
         sizes = {t.name: int(np.prod(t.dims)) for t in graph.initializer if role(t) == "parameter"}
         whole = sum(aligned(n) for n in sizes.values())
-        parts = sum(aligned(n if name in WHOLE else -(-n // RANKS)) for name, n in sizes.items())
+        parts = sum(aligned(-(-n // RANKS)) for n in sizes.values())
         beside = kept["PARAMETER"] - whole, kept["OPTIMIZER_STATE"] - 2 * whole  # constants; counters and a key
         if not 0 <= beside[1] <= 4 * ALIGN:
             sys.exit(f"memory: states take {kept['OPTIMIZER_STATE']} bytes, due {2 * whole}")
@@ -93,7 +92,7 @@ def check_memory(given):
             if what:
                 graph, kept = step_for(given, folder, f"data-parallel:ranks={RANKS}", f"shard:what={what},least=1")
             gradients = sum(n.op_type == "ReduceScatter" for n in graph.node)
-            due = (beside[0] + weights, beside[1] + 2 * states, len(sizes) - len(WHOLE) if what else 0)
+            due = (beside[0] + weights, beside[1] + 2 * states, len(sizes) if what else 0)
             if (kept["PARAMETER"], kept["OPTIMIZER_STATE"], gradients) != due:
                 sys.exit(f"memory: {what}: weights, states, gradients in parts {kept['PARAMETER'], kept['OPTIMIZER_STATE'], gradients}, due {due}")
             print(f"memory: {what or 'whole'}: weights, states and gradients take {(weights + 2 * states + states) / MIB:.1f} MiB "

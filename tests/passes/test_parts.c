@@ -132,6 +132,11 @@ static const part_case micro_batches[] = {
      " h = MatMul (x, v) n = LayerNormalization (h, sl, bl) k = MatMul (n, w)"
      " i = GroupNormalization <num_groups = 3> (k, s, b) r = LeakyRelu (i) y = MatMul (r, v) }",
      "loss:l1,keep-output=1,gradient,norm-from-output,inplace-abn", "micro-batch:2", 1},
+    {"tables that all rows look up alike, with more rows and with fewer, and a weight in blocks", HEAD
+     "g (float[4,3,2] x) => (float[4,3,2] y) <float[5,2] place, float[2,2] kind, float[2,2] w, int64[1,3] at = {4, 1, 2}, int64[1,3] of = {1, 0, 1}> {"
+     " p = Gather (place, at) h = Add (x, p) k = Gather (kind, of) i = Add (h, k) a, b = Split <num_outputs = 2> (w) v = Concat <axis = 0> (b, a)"
+     " r = MatMul (i, v) y = Tanh (r) }",
+     "loss:mse,keep-output=1,gradient", "micro-batch:2", 2},
     {"indices that count over the whole batch", HEAD
      "g (float[4,3] x, int64[4,3] mask) => (float[4,3] y) <float[3,3] w, int64[1] flat = {-1}, int64[4,3] at = {0, 2, 1, 3, 5, 4, 6, 8, 7, 9, 11, 10}, int64 one = {1}, float big = {2}, float small = {0.5}> {"
      " f = Reshape (mask, flat) m = Gather (f, at) on = Equal (m, one) k = Where (on, big, small) h = MatMul (x, w) y = Mul (h, k) }",

@@ -48,6 +48,15 @@ const char *ebb_parts_first(node *b)
     return pointwise(b, 1);
 }
 
+/* Rows of a table that all samples look up alike, as one of positions: the smaller of both is summed. */
+static bool is_small_table(const node *b)
+{
+    int64_t rows, table;
+    return is_whole(b, 1) && b->in[2].where == EBB_BATCH_SUM &&
+           ebb_type_elements(in_type(b, 2), &rows) && ebb_type_elements(out_type(b, 0), &table) &&
+           table <= rows;
+}
+
 /* What is linear in sums of the parts is a sum of the parts again. */
 static bool linear(node *b)
 {
@@ -57,16 +66,19 @@ static bool linear(node *b)
     ebb_op op = op_of(b);
     bool one = sums == 1, first = count > 0 && b->in[0].where == EBB_BATCH_SUM;
     bool is = false;
-    if (op == EBB_OP_ADD || op == EBB_OP_SUM || op == EBB_OP_SUB || op == EBB_OP_NEG)
+    if (op == EBB_OP_ADD || op == EBB_OP_SUM || op == EBB_OP_SUB || op == EBB_OP_NEG ||
+        op == EBB_OP_CONCAT)
         is = sums == count;
     else if (op == EBB_OP_MUL)
         is = one && (is_whole(b, 0) || is_whole(b, 1));
     else if (op == EBB_OP_DIV)
         is = one && first && is_whole(b, 1);
-    else if (ebb_op_has(op, EBB_VIEW) || op == EBB_OP_TRANSPOSE)
+    else if (ebb_op_has(op, EBB_VIEW) || op == EBB_OP_TRANSPOSE || op == EBB_OP_SPLIT)
         is = one && first;
-    if (is)
-        b->out[0] = (form){.where = EBB_BATCH_SUM};
+    else if (op == EBB_OP_GATHER_GRAD)
+        is = one && is_small_table(b);
+    for (uint32_t k = 0; is && k < out_count(b); k++)
+        b->out[k] = (form){.where = EBB_BATCH_SUM};
     return is;
 }
 
