@@ -105,7 +105,10 @@ def one(ebb, scratch, durations, i):
             good(together(ebb, other, "group.st", "c.st"), folder)
             good(alone(ebb, other, "parts.st", "c.st"), folder)
             same(folder, "group.st", "parts.st", f"{other} processes went on from {ranks}")
+        now = time.monotonic()
         good(together(ebb, ranks, "c.st", "c.st" if begun else None), folder)
+        if not begun:  # a whole run, beside what else the machine does now
+            durations[ranks] = time.monotonic() - now
         shutil.copy(os.path.join(scratch, f"never{ranks}.st"), os.path.join(folder, "never.st"))
         same(folder, "c.st", "never.st", f"{ranks} processes went on")
         left = [name for name in os.listdir(folder) if ".ebb-tmp-" in name]
