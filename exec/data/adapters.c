@@ -2,7 +2,7 @@
  *
  * The file is what PEFT calls adapter_model.safetensors: base_model.model.MODULE.lora_A.weight
  * [r, in] and ...lora_B.weight [out, r], with DoRA ...lora_magnitude_vector [out]. Rank and alpha, which PEFT has in a file of its own
- * (adapters_peft.c), are in the metadata too ("r", "lora_alpha"), and so is a form that PEFT has no word for ("use_paca"). What is trained beside the adapters (a
+ * (adapters_peft.c), are in the metadata too ("r", "lora_alpha"), and so is what PEFT has no word for ("use_paca", "outside"). What is trained beside the adapters (a
  * head) goes in under its own name; in a folder, as PEFT names it.
  */
 #include "exec/data/adapters.h"
@@ -41,6 +41,7 @@ bool ebb_adapter_of(const ebb_graph *g, ebb_value b, ebb_adapter *adapter)
                              .from = from != NULL ? strtoll(from, NULL, 10) : 0,
                              .by_root = prop(g, b, "ebb.adapter.rslora") != NULL,
                              .picks = prop(g, b, "ebb.adapter.paca") != NULL,
+                             .outside = prop(g, b, "ebb.adapter.outside") != NULL,
                              .scale = strtod(scale, NULL),
                              .block = block != NULL ? strtoll(block, NULL, 10) : 0,
                              .codes = prop(g, b, "ebb.adapter.codes")};
@@ -215,6 +216,7 @@ static ebb_status add_adapter(saving *s, const ebb_adapter *adapter)
     facts->by_root = adapter->by_root;
     facts->has_lengths = adapter->length.i != 0;
     facts->picks = adapter->picks;
+    facts->outside = adapter->outside;
     EBB_GOT(facts->module);
     EBB_TRY(add(s, adapter->a, true));
     if (facts->has_lengths)
@@ -266,11 +268,12 @@ static char *metadata_of(saving *s)
 {
     const ebb_adapter_facts *f = &s->adapters[s->adapter_count - 1];
     return ebb_arena_printf(
-        s->arena, "{\"format\":\"%s\",\"r\":\"%lld\",\"lora_alpha\":\"%.17g\"%s%s%s%s}",
+        s->arena, "{\"format\":\"%s\",\"r\":\"%lld\",\"lora_alpha\":\"%.17g\"%s%s%s%s%s}",
         s->folder ? "pt" : "ebb.adapter/1", (long long)f->rank, f->alpha,
         f->by_root ? ",\"use_rslora\":\"true\"" : "",
         f->block > 0 ? ",\"use_qalora\":\"true\"" : "",
-        f->has_lengths ? ",\"use_dora\":\"true\"" : "", f->picks ? ",\"use_paca\":\"true\"" : "");
+        f->has_lengths ? ",\"use_dora\":\"true\"" : "", f->picks ? ",\"use_paca\":\"true\"" : "",
+        f->outside ? ",\"outside\":\"true\"" : "");
 }
 
 static ebb_status save(saving *s, const char *path)

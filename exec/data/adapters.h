@@ -12,6 +12,7 @@ typedef struct ebb_adapter {
     int64_t from;     /* where its rows begin in the weight: q, k and v lie in one */
     bool by_root;     /* scale is alpha / sqrt(r), not alpha / r */
     bool picks;       /* A picks columns, and is not trained (PaCA) */
+    bool outside;     /* of what quantises the layer's activations */
     double scale;
     int64_t block; /* of codes, over which A reads sums (QA-LoRA); 0: it reads inputs as they are */
     const char *codes; /* then: what the model calls them */
@@ -59,7 +60,7 @@ typedef struct ebb_adapter_facts { /* of one that is saved */
     int64_t rank;
     double alpha;
     int64_t block; /* 0: none */
-    bool by_root, has_lengths, picks;
+    bool by_root, has_lengths, picks, outside;
 } ebb_adapter_facts;
 
 /* adapter_config.json, beside the tensors. whole: modules that are trained as they are. */

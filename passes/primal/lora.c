@@ -118,34 +118,34 @@ static ebb_status beside_parts(ebb_adapters *l, ebb_build *b, ebb_value x,
 static ebb_value together(const ebb_adapters *l, ebb_build *b, const ebb_lora_layer *layer,
                           const ebb_lora_made *made, ebb_value wide)
 {
-    const ebb_node_info *info = ebb_node_of(l->g, layer->node);
+    const ebb_node_info *info = ebb_node_of(l->g, layer->behind);
     const ebb_attrs attrs = ebb_node_attrs(l->g, layer->node);
     const double alpha = ebb_attr_float(&attrs, "alpha", 1);
     if (alpha != 1) // the layer's result is multiplied by it, as a model scales its scores
         wide = ebb_emit_scaled(b, wide, alpha);
     if (l->form == EBB_LORA_DORA)
         return ebb_lora_stretch(b, layer, made, wide);
-    const ebb_dtype dtype = (ebb_dtype)ebb_build_type(b, info->in[0])->dtype;
+    const ebb_dtype dtype = (ebb_dtype)ebb_build_type(b, info->out[0])->dtype;
     wide = ebb_emit_cast(b, wide, dtype);
-    ebb_with_attrs_of(b, layer->node);
+    ebb_with_attrs_of(b, layer->behind);
     ebb_value base = ebb_emit_list(b, info->op, info->in, info->in_count);
     if (b->status == NULL)
-        ebb_keep_name(b->g, b->last, layer->node);
+        ebb_keep_name(b->g, b->last, layer->behind);
     return ebb_emit(b, EBB_OP_ADD, base, wide);
 }
 
 static ebb_status adapt(ebb_adapters *l, const ebb_lora_layer *layer, const int64_t *ranks)
 {
     ebb_lora_made made[EBB_LORA_PARTS] = {0};
-    ebb_value x = ebb_in(l->g, layer->node, 0), wide = EBB_NO_VALUE;
-    ebb_build at = ebb_edit_build(l->e, layer->node, EBB_PHASE_NONE);
+    ebb_value x = ebb_lora_input(l->g, layer), wide = EBB_NO_VALUE;
+    ebb_build at = ebb_edit_build(l->e, layer->behind, EBB_PHASE_NONE);
     at.name = layer->whole.module;
     x = block_sums(&at, ebb_emit_cast(&at, x, layer->dtype), layer);
     EBB_TRY(beside_parts(l, &at, x, layer, ranks, made, &wide));
     ebb_value sum = together(l, &at, layer, made, wide);
     EBB_TRY(at.status);
     ebb_applied(l->e);
-    return ebb_edit_swap(l->e, layer->node, sum);
+    return ebb_edit_swap(l->e, layer->behind, sum);
 }
 
 /* ---- which layers ---- */
@@ -257,33 +257,6 @@ static ebb_status check_all_taken(const ebb_adapters *l)
     return NULL;
 }
 
-/* What was trained whole beside adapters is in their file, too: the model's weights become it. */
-static ebb_status take_wholes(ebb_adapters *l)
-{
-    ebb_graph *g = l->g;
-    for (size_t i = 0; l->file.data != NULL && i < ebb_data_count(l->file.data); i++) {
-        const ebb_named *t = ebb_data_at(l->file.data, i);
-        const ebb_value v = ebb_value_find(g, ebb_lora_file_plain(t->name));
-        const ebb_type type = ebb_type_tensor((ebb_dtype)t->dtype, t->rank, t->dims);
-        size_t bytes;
-        if (strstr(t->name, ".lora_") != NULL)
-            continue;
-        if (v.i == 0 || (ebb_value_of(g, v)->flags & EBB_IS_INITIALIZER) == 0 ||
-            ebb_value_of(g, v)->type->dtype != type.dtype ||
-            !ebb_type_same_shape(ebb_value_of(g, v)->type, &type) ||
-            !ebb_type_bytes(&type, &bytes) || t->data == NULL)
-            return ebb_error(
-                EBB_REJECTED,
-                "lora: %s has the weight '%s', and the model has none of that name, type "
-                "and shape",
-                l->file.path, t->name);
-        void *copy = ebb_arena_alloc(&g->model->arena, bytes + 1);
-        EBB_GOT(copy);
-        EBB_TRY(ebb_value_point(g, v, memcpy(copy, t->data, bytes)));
-    }
-    return NULL;
-}
-
 /* Products whose rows go to several weights have no adapters, and those that are meant are named. */
 static ebb_status skip_experts(ebb_adapters *l, size_t *targeted)
 {
@@ -320,6 +293,8 @@ static ebb_status adapt_all(ebb_adapters *l)
     for (size_t i = 0; i < nodes; i++) {
         EBB_TRY(ebb_lora_name(g, &list[i], l->e->scratch));
         ebb_lora_share(g, list, i, &list[i]);
+        if (l->outside)
+            ebb_lora_place_outside(g, l->trains, &list[i]);
     }
     for (size_t i = 0; i < nodes; i++) {
         if (!is_targeted(l, &list[i]))
@@ -337,7 +312,7 @@ static ebb_status adapt_all(ebb_adapters *l)
                         nodes > 0 ? list[0].whole.module : "",
                         nodes > 0 ? list[nodes - 1].whole.module : "");
     EBB_TRY(check_all_taken(l));
-    EBB_TRY(take_wholes(l));
+    EBB_TRY(ebb_lora_file_take_wholes(&l->file, g));
     if (l->made_count == 0)
         return ebb_hint(
             ebb_error(EBB_UNSUPPORTED,
@@ -396,6 +371,10 @@ static ebb_status find_form(ebb_adapters *l)
     if (l->form == EBB_LORA_DORA && ebb_option_float(l->e, "dropout") != 0)
         return ebb_error(EBB_USAGE, "lora: form=dora takes no dropout: the lengths of rows are "
                                     "trained with all that the layer reads");
+    if (l->form == EBB_LORA_DORA && l->outside)
+        return ebb_error(EBB_USAGE,
+                         "lora: form=dora takes no place=outside: the lengths of rows are of "
+                         "the product itself");
     if (l->form == EBB_LORA_PACA &&
         (ebb_option_given(l->e, "alpha") || ebb_option_given(l->e, "rslora")))
         return ebb_error(EBB_USAGE, "lora: form=paca takes neither alpha nor rslora: columns are "
@@ -411,6 +390,9 @@ static ebb_status find_scale(ebb_adapters *l)
     l->alpha = ebb_option_float(l->e, "alpha");
     l->by_root = strcmp(ebb_option_string(l->e, "rslora"), "on") == 0;
     l->by_blocks = strcmp(ebb_option_string(l->e, "qalora"), "on") == 0 || l->file.by_blocks;
+    l->outside = ebb_option_given(l->e, "place")
+                     ? strcmp(ebb_option_string(l->e, "place"), "outside") == 0
+                     : l->file.outside;
     EBB_TRY(find_form(l));
     if (l->file.data == NULL)
         return NULL;
@@ -480,6 +462,7 @@ static const ebb_option options[] = {
     {"train", EBB_OPTION_CHOICE, "both", "both|b",  "b: A stays as it is drawn (LoRA-FA), and inputs of layers are not kept"},
     {"qalora", EBB_OPTION_CHOICE, "off", "off|on", "A reads sums over blocks of codes (QA-LoRA), so that --save-model adds adapters into zero points"},
     {"form", EBB_OPTION_CHOICE, "lora", "lora|dora|paca", "dora: rows have a trained length (PEFT's use_dora); paca: `rank` columns of the weight are trained, drawn by seed"},
+    {"place", EBB_OPTION_CHOICE, "inside", "inside|outside", "where activations are quantised: inside, an adapter reads and gives what the product does; outside, it reads what was before, and is added behind"},
     {"packed", EBB_OPTION_CHOICE, "parts", "parts|whole", "one product for q, k and v has an adapter for each, or one"},
     {0},
 };

@@ -31,7 +31,7 @@ enum { MOST_INPUTS = 64, SKIPPED = 77 };
 
 /* Where q, k and v are one product of the file, adapters stand beside each of them, as the framework has
  * it, and in a second round ("onnx") one stands beside the whole. Where activations are quantised,
- * adapters read what the product reads ("inner"). */
+ * adapters read what the product reads ("inner"), or stand outside (""). */
 static const struct kind {
     const char *model, *way;
 } models[] = {
@@ -43,6 +43,7 @@ static const struct kind {
     {"qwen2_genai_int4", ""},     {"llama_genai_int4_tied", "onnx"},
     {"qwen2_genai_int4", "onnx"}, {"llama_dynamic_int8", "inner"},
     {"bert_qdq_int8", "inner"},   {"qwen2_q4f16", ""},
+    {"llama_dynamic_int8", ""},   {"bert_qdq_int8", ""},
 };
 static const double gradient_off_in_half = 3.3e-2;
 
@@ -134,8 +135,9 @@ static void make(recorded *r, const char *optimizer, bool floats, ebb_model **mo
             good(ebb_set_shape(*model, r->inputs[i].name, r->inputs[i].dims, r->inputs[i].rank));
     if (floats)
         list_floats(r, also, sizeof also);
-    (void)snprintf(lora, sizeof lora, "lora:file=\"%s/%s.safetensors\",alpha=8%s%s%s", r->folder,
-                   r->adapters, floats ? ",also=\"" : "", also, floats ? "\"" : "");
+    (void)snprintf(lora, sizeof lora, "lora:file=\"%s/%s.safetensors\",alpha=8%s%s%s%s", r->folder,
+                   r->adapters, strcmp(r->loss, "loss") == 0 ? ",place=outside" : "",
+                   floats ? ",also=\"" : "", also, floats ? "\"" : "");
     char of_loss[200];
     (void)snprintf(of_loss, sizeof of_loss,
                    "cross-entropy:output=logits,axis=%lld,ignore_index=-100",
@@ -459,9 +461,8 @@ static void all_layers_but_the_head(const ebb_model *exported, const char *const
 
 /* What was trained beside a weight in few bits cannot be added into it: the evaluated model has adapters of
  * its own. Those of a saved folder give the same loss. */
-static void adapters_beside_codes_are_evaluated(void **state)
+static void evaluate_beside_codes(const struct kind *kind, const char *adapters)
 {
-    (void)state;
     recorded r;
     ebb_model *model, *exported;
     ebb_program *program;
@@ -469,9 +470,9 @@ static void adapters_beside_codes_are_evaluated(void **state)
     ebb_evaluator *trained, *saved;
     char path[1200], folder[] = "/tmp/ebb_adapters_XXXXXX", batch[64];
     const char *losses[] = {"cross-entropy:output=logits,axis=-1", NULL};
-    const char *passes[] = {"lora:rank=4,dropout=0.5", NULL};
+    const char *passes[] = {adapters, NULL};
     const char *linear[] = {"lora:rank=4,target=all-linear", NULL};
-    open_recorded(&r, &models[1]);
+    open_recorded(&r, kind);
     assert_non_null(mkdtemp(folder));
     (void)snprintf(batch, sizeof batch, "%s/batch.safetensors", folder);
     good(ebb_tensors_save(batch, r.inputs, r.input_count, NULL));
@@ -509,6 +510,13 @@ static void adapters_beside_codes_are_evaluated(void **state)
     }
     (void)rmdir(folder);
     close_recorded(&r);
+}
+
+static void adapters_beside_codes_are_evaluated(void **state)
+{
+    (void)state;
+    evaluate_beside_codes(&models[1], "lora:rank=4,dropout=0.5");
+    evaluate_beside_codes(&(struct kind){"llama_dynamic_int8", ""}, "lora:rank=4,place=outside");
 }
 
 /* ---- several texts in a row ---- */

@@ -36,10 +36,12 @@ typedef struct ebb_lora_layer {
     ebb_value shared; /* the operand of the first layer that is the same module */
     ebb_lora_part whole;
     ebb_lora_part part[EBB_LORA_PARTS];
-    int part_count;  /* 0: it is one module */
-    bool turned;     /* the weight lies [out, in] */
-    bool frozen;     /* it is kept in few bits */
-    ebb_dtype dtype; /* of the adapter */
+    int part_count;    /* 0: it is one module */
+    bool turned;       /* the weight lies [out, in] */
+    bool frozen;       /* it is kept in few bits */
+    bool reads_before; /* what its input was before it was quantised */
+    ebb_node behind;   /* what is added to: the node, or what decodes its result */
+    ebb_dtype dtype;   /* of the adapter */
     int64_t in, out;
     int64_t
         block; /* input columns that its adapter takes the sum of; 1: it takes them as they are */
@@ -56,6 +58,10 @@ ebb_status ebb_lora_name(const ebb_graph *g, ebb_lora_layer *found, ebb_arena *s
 ebb_status ebb_lora_tell_nameless(ebb_edit *e, const ebb_lora_layer *list, size_t count);
 /* Its sizes; NULL, or why it can have no adapter. */
 const char *ebb_lora_measure(const ebb_graph *g, ebb_lora_layer *found);
+/* Puts its adapter outside of what quantises its input and its result. */
+void ebb_lora_place_outside(const ebb_graph *g, const bool *trains, ebb_lora_layer *layer);
+/* What its adapter reads. */
+ebb_value ebb_lora_input(const ebb_graph *g, const ebb_lora_layer *layer);
 /* The block of codes that one zero point serves; NULL, or why zero points cannot take an adapter up. */
 const char *ebb_lora_find_block(const ebb_graph *g, ebb_lora_layer *found);
 /* Numbers of a row that its adapter reads. */
@@ -77,6 +83,7 @@ typedef struct ebb_lora_file {
     json_t *config; /* of a folder of PEFT; NULL: the file says all */
     double alpha;
     bool has_alpha, by_root, by_blocks;
+    bool outside;
     bool is_ort; /* of ONNX Runtime: A [in, r], B [r, out], which is multiplied by s already */
     ebb_lora_form form;
 } ebb_lora_file;
@@ -92,6 +99,8 @@ const char *ebb_lora_file_plain(const char *name);
 const char *ebb_lora_file_module(const char *name, ebb_arena *scratch);
 /* alpha of a module: the file may have others for some. */
 double ebb_lora_file_alpha(const ebb_lora_file *file, const char *module);
+/* What was trained whole beside adapters is in their file, too: the model's weights become it. */
+ebb_status ebb_lora_file_take_wholes(const ebb_lora_file *file, ebb_graph *g);
 
 /* ---- tensor.c ---- */
 
@@ -112,6 +121,7 @@ typedef struct ebb_adapters {
     int64_t rank;
     bool by_root;   /* alpha / sqrt(rank) */
     bool by_blocks; /* QA-LoRA */
+    bool outside;   /* of what quantises activations */
     ebb_lora_form form;
     ebb_lora_made *made;
     size_t made_count;

@@ -64,7 +64,7 @@ static bool says(const json_t *o, const char *key)
     return text != NULL && strcmp(text, "true") == 0;
 }
 
-/* PaCA is nothing that PEFT knows: to it the adapters are plain, and the metadata say more. */
+/* PEFT knows neither PaCA nor activations that are quantised: to it the adapters are plain, and the metadata say more. */
 static void read_metadata(ebb_lora_file *file)
 {
     const char *text = ebb_data_metadata(file->data);
@@ -72,6 +72,7 @@ static void read_metadata(ebb_lora_file *file)
     const char *alpha = json_string_value(json_object_get(o, "lora_alpha"));
     if (says(o, "use_paca"))
         file->form = EBB_LORA_PACA;
+    file->outside = says(o, "outside");
     if (file->config == NULL) {
         file->has_alpha =
             alpha != NULL && ebb_real_parse(&file->alpha, alpha, "(0, 1e6]", "lora_alpha") == NULL;
@@ -143,4 +144,29 @@ double ebb_lora_file_alpha(const ebb_lora_file *file, const char *module)
             return json_number_value(alpha);
     }
     return file->alpha;
+}
+
+ebb_status ebb_lora_file_take_wholes(const ebb_lora_file *file, ebb_graph *g)
+{
+    for (size_t i = 0; file->data != NULL && i < ebb_data_count(file->data); i++) {
+        const ebb_named *t = ebb_data_at(file->data, i);
+        const ebb_value v = ebb_value_find(g, ebb_lora_file_plain(t->name));
+        const ebb_type type = ebb_type_tensor((ebb_dtype)t->dtype, t->rank, t->dims);
+        size_t bytes;
+        if (strstr(t->name, ".lora_") != NULL)
+            continue;
+        if (v.i == 0 || (ebb_value_of(g, v)->flags & EBB_IS_INITIALIZER) == 0 ||
+            ebb_value_of(g, v)->type->dtype != type.dtype ||
+            !ebb_type_same_shape(ebb_value_of(g, v)->type, &type) ||
+            !ebb_type_bytes(&type, &bytes) || t->data == NULL)
+            return ebb_error(
+                EBB_REJECTED,
+                "lora: %s has the weight '%s', and the model has none of that name, type "
+                "and shape",
+                file->path, t->name);
+        void *copy = ebb_arena_alloc(&g->model->arena, bytes + 1);
+        EBB_GOT(copy);
+        EBB_TRY(ebb_value_point(g, v, memcpy(copy, t->data, bytes)));
+    }
+    return NULL;
 }

@@ -23,7 +23,7 @@ static ebb_value stored_of(const ebb_graph *g, ebb_value v)
 
 bool ebb_lora_has_weight(const ebb_graph *g, const bool *trains, ebb_node n, ebb_lora_layer *found)
 {
-    *found = (ebb_lora_layer){.node = n, .weight = ebb_in(g, n, 1), .block = 1};
+    *found = (ebb_lora_layer){.node = n, .behind = n, .weight = ebb_in(g, n, 1), .block = 1};
     ebb_op op = ebb_node_of(g, n)->op;
     found->frozen = op == EBB_OP_MATMUL_CODES || op == EBB_OP_MATMUL_DEQUANTIZED;
     if (!found->frozen && op != EBB_OP_MATMUL && op != EBB_OP_FUSED_MATMUL && op != EBB_OP_GEMM &&
@@ -98,6 +98,48 @@ const char *ebb_lora_find_block(const ebb_graph *g, ebb_lora_layer *found)
 int64_t ebb_lora_width(const ebb_lora_layer *layer)
 {
     return layer->in / layer->block + (layer->in % layer->block != 0);
+}
+
+/* ---- activations that are quantised ---- */
+
+/* What made the codes that x is decoded from; none where it is not. */
+static ebb_node quantiser_of(const ebb_graph *g, ebb_value x)
+{
+    if (ebb_producer_op(g, x) != EBB_OP_DEQUANTIZE_LINEAR)
+        return EBB_NO_NODE;
+    const ebb_value codes = ebb_in(g, ebb_value_of(g, x)->producer, 0);
+    const ebb_op op = ebb_producer_op(g, codes);
+    return op == EBB_OP_QUANTIZE_LINEAR || op == EBB_OP_DYNAMIC_QUANTIZE_LINEAR
+               ? ebb_value_of(g, codes)->producer
+               : EBB_NO_NODE;
+}
+
+/* What others read quantised is quantised for the model; what products alone read so is for them. */
+static bool is_quantised_for_products(const ebb_graph *g, const bool *trains, ebb_value x)
+{
+    const ebb_value_info *info = ebb_value_of(g, x);
+    ebb_lora_layer reader;
+    for (size_t i = 0; i < info->use_count; i++)
+        if (info->uses[i].slot != 0 || !ebb_lora_has_weight(g, trains, info->uses[i].node, &reader))
+            return false;
+    return quantiser_of(g, x).i != 0;
+}
+
+void ebb_lora_place_outside(const ebb_graph *g, const bool *trains, ebb_lora_layer *layer)
+{
+    const ebb_node in = ebb_only_user(g, ebb_out(g, layer->node, 0));
+    layer->reads_before = is_quantised_for_products(g, trains, ebb_in(g, layer->node, 0));
+    if (in.i == 0 || ebb_node_of(g, in)->op != EBB_OP_QUANTIZE_LINEAR)
+        return;
+    const ebb_node out = ebb_only_user(g, ebb_out(g, in, 0));
+    if (out.i != 0 && ebb_node_of(g, out)->op == EBB_OP_DEQUANTIZE_LINEAR)
+        layer->behind = out;
+}
+
+ebb_value ebb_lora_input(const ebb_graph *g, const ebb_lora_layer *layer)
+{
+    const ebb_value x = ebb_in(g, layer->node, 0);
+    return layer->reads_before ? ebb_in(g, quantiser_of(g, x), 0) : x;
 }
 
 /* ---- modules ---- */

@@ -159,6 +159,8 @@ static ebb_status remember(ebb_adapters *l, const ebb_lora_layer *layer, const e
         EBB_TRY(ebb_props_set(l->g, props, "ebb.adapter.rslora", "1"));
     if (l->form == EBB_LORA_PACA)
         EBB_TRY(ebb_props_set(l->g, props, "ebb.adapter.paca", "1"));
+    if (l->outside)
+        EBB_TRY(ebb_props_set(l->g, props, "ebb.adapter.outside", "1"));
     if (made->length.i != 0)
         EBB_TRY(
             ebb_props_set(l->g, props, "ebb.adapter.length", ebb_value_name(l->g, made->length)));
