@@ -1,4 +1,4 @@
-/* test_exact.c: exact memory passes on whole models, values elsewhere among them: every output and
+/* test_exact.c: exact memory passes on whole models, values elsewhere and schedules among them: every output and
  * state bit-equal, bytes as planned in each place. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -62,12 +62,19 @@ static ebb_status run(recorded *r, const char *optimizer, const char *memory, eb
     return status;
 }
 
-/* Bytes are as planned, and bits those of `kept`. */
-static void check(recorded *r, const char *optimizer, ebb_program *kept, const char *pass)
+/* Bytes are as planned, and bits those of `kept`. fits: whether there is a plan; NULL: there must be. */
+static void check(recorded *r, const char *optimizer, ebb_program *kept, const char *pass,
+                  bool *fits)
 {
     ebb_model *model = NULL;
     ebb_program *program = NULL;
-    MUST(run(r, optimizer, pass, &model, &program));
+    ebb_status status = run(r, optimizer, pass, &model, &program);
+    if (fits != NULL) {
+        *fits = status == NULL || ebb_status_code(status) != EBB_NO_PLAN;
+        if (!*fits)
+            goto done;
+    }
+    MUST(status);
     const ebb_program_facts f = ebb_program_measure(program);
     if (f.planned_arena_bytes != f.measured_arena_bytes || f.planned_disk_bytes != f.disk_bytes ||
         f.planned_host_bytes != f.host_bytes) {
@@ -92,7 +99,7 @@ static void compare(recorded *r, const char *optimizer, const char *before,
     ebb_program *program = NULL;
     MUST(run(r, optimizer, before, &model, &program));
     for (size_t p = 0; p < count; p++)
-        check(r, optimizer, program, passes[p]);
+        check(r, optimizer, program, passes[p], NULL);
 done:
     ebb_program_free(program);
     ebb_close(model);
@@ -161,13 +168,53 @@ static void any_values_may_wait_elsewhere(void **state)
             good(run(&r, "momentum", "", &model, &program));
             for (uint64_t i = 0; i < DRAWS; i += share(DRAWS)) {
                 draw_pass(pass, sizeof pass, model->graph, (m * EXPORTERS + e) * DRAWS + i);
-                check(&r, "momentum", program, pass);
+                check(&r, "momentum", program, pass, NULL);
             }
             ebb_program_free(program);
             ebb_close(model);
             failures += r.failures;
             recorded_close(&r);
         }
+    assert_int_equal(failures, 0);
+}
+
+static void schedules_change_no_bit_of_any_small_model(void **state)
+{
+    static const char *const planners[] = {"revolve",  "disk-revolve", "periodic-disk-revolve",
+                                           "hrevolve", "multistage",   "double-checkpoint",
+                                           "rotor",    "pofo",         "join"};
+    enum { PLANNERS = sizeof planners / sizeof *planners };
+    int failures = 0, fitting[PLANNERS] = {0};
+    (void)state;
+    if (!moves_here())
+        skip();
+    for (size_t m = 0; m < sizeof small_models / sizeof small_models[0]; m++)
+        for (size_t e = 0; e < EXPORTERS; e++) {
+            recorded r;
+            ebb_model *model = NULL;
+            ebb_program *program = NULL;
+            char pass[256];
+            if (!is_asked(small_models[m]) || !has_turn(m, e))
+                continue;
+            recorded_need(&r, small_models[m], exporters[e]);
+            good(run(&r, "momentum", "", &model, &program));
+            for (size_t k = 0; k < PLANNERS; k++)
+                for (int percent = 85; percent >= 65 && (m + k) % share(2) == 0; percent -= 20) {
+                    bool fits;
+                    (void)snprintf(pass, sizeof pass, "recompute:planner=%s,budget=%d%%",
+                                   planners[k], percent);
+                    check(&r, "momentum", program, pass, &fits);
+                    fitting[k] += fits;
+                }
+            ebb_program_free(program);
+            ebb_close(model);
+            failures += r.failures;
+            recorded_close(&r);
+        }
+    for (size_t k = 0; k < PLANNERS; k++) {
+        print_message("%s: %d plans\n", planners[k], fitting[k]);
+        assert_true(fitting[k] > 0 || share(2) > 1 || getenv("EBB_TEST_MODELS") != NULL);
+    }
     assert_int_equal(failures, 0);
 }
 
@@ -178,6 +225,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exact_passes_change_no_bit_of_any_small_model),
         cmocka_unit_test(any_values_may_wait_elsewhere),
+        cmocka_unit_test(schedules_change_no_bit_of_any_small_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
