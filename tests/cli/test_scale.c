@@ -1,6 +1,7 @@
 /* test_scale.c: what check, grad and plan take for graphs of 100,000 nodes (but for the chain a
  * quarter of that, and of the memory, unless all is asked for). Their processor time must not grow with
- * the square of the nodes, nor their memory beyond what it is.
+ * the square of the nodes, nor their memory beyond what it is. And what it takes to fit a sequence of 100,000
+ * steps, in 1,000 parts, into a budget.
  *
  * Wanted: 5 s and 300 MB each. The bounds on memory are a little above what is reached: most in making
  * the step of a chain, which has 400,000 nodes and 900,000 values.
@@ -131,6 +132,35 @@ static void calls_take_no_more_than_they_do(void **state)
     fits("calls", share(4), 275, 250, 96, 0);
 }
 
+static void a_long_sequence_is_made_to_fit_in_no_more_than_it_takes(void **state)
+{
+    static const char text[] =
+        "<ir_version: 10, opset_import: [\"\" : 20]> g (float[100000,2,4] x) => (float[2,4] y)\n"
+        "<float[2,4] h0 = {0,0,0,0,0,0,0,0}" SCALE_MATRIX(
+            "w") "> { y = Scan <num_scan_inputs = 1, "
+                 "body = cell (float[2,4] h, float[2,4] xt) => (float[2,4] next) "
+                 "{ m = MatMul(h, w) a = Add(m, xt) next = Tanh(a) }> (h0, x) }";
+    const char *const grad[] = {EBB,
+                                "grad",
+                                "m.onnx",
+                                "--loss",
+                                "mse",
+                                "--pass",
+                                "sequence-parts:steps=100",
+                                "--budget",
+                                "50%,disk=1GiB",
+                                "-o",
+                                "step.onnx",
+                                NULL};
+    ebb_model *model;
+    (void)state;
+    assert_int_equal(chdir(folder), 0);
+    assert_null(ebb_text_parse_model(&model, text));
+    assert_null(ebb_model_write(model, "m.onnx", NULL));
+    ebb_model_free(model);
+    stays_within("sequence", grad, 160 + SPREAD_MB);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -139,6 +169,7 @@ int main(void)
         cmocka_unit_test(a_value_that_all_nodes_read_takes_no_more_than_it_does),
         cmocka_unit_test(shapes_that_are_taken_apart_take_no_more_than_they_do),
         cmocka_unit_test(calls_take_no_more_than_they_do),
+        cmocka_unit_test(a_long_sequence_is_made_to_fit_in_no_more_than_it_takes),
     };
     if (SANITIZED) {
         puts("SKIP: sanitizers need many times the memory and the time");

@@ -410,8 +410,13 @@ ebb_status ebb_remat_best_turn(ebb_remat_best *best, uint64_t low, uint64_t high
         low = here ? middle : low;
         high = here ? high : middle;
     }
-    for (uint32_t i = 1; i <= BELOW; i++) // refilled, a lower one may end cheaper
-        EBB_TRY(offer_setting(best, lowest + (low - lowest) * i / (BELOW + 1), dial, self, &fits));
+    const uint64_t apart = low - lowest;
+    for (uint64_t i = 1, last = 0; i <= BELOW; i++) { // refilled, a lower one may end cheaper
+        const uint64_t above_lowest = apart * i / (BELOW + 1);
+        if (above_lowest > last) // the same setting again has nothing to offer
+            EBB_TRY(offer_setting(best, lowest + above_lowest, dial, self, &fits));
+        last = above_lowest;
+    }
     return NULL;
 }
 

@@ -15,12 +15,12 @@
 enum { SEED_EVERY = 10, LEVELS = 100, MANY = 2500, LONG = 20000, LONG_STEPS = 4000000 };
 
 typedef struct searcher {
-    const ebb_remat_problem *whole; /* as it was given */
-    ebb_remat_problem permuted;     /* the same, numbered in the order of first executions */
-    uint32_t *original;             /* its operators in the numbers of `whole` */
-    uint32_t *place;                /* and back */
-    ebb_arena *arena, state;        /* state: the slots' */
-    uint64_t polish_work;           /* for each polish */
+    const ebb_remat_problem *whole;   /* as it was given */
+    ebb_remat_problem permuted;       /* the same, numbered in the order of first executions */
+    uint32_t *original;               /* its operators in the numbers of `whole` */
+    uint32_t *place;                  /* and back */
+    ebb_arena *arena, numbers, state; /* numbers: the permuted problem's; state: the slots' */
+    uint64_t polish_work;             /* for each polish */
     ebb_moves m;
 } searcher;
 
@@ -48,7 +48,8 @@ static ebb_status set_order(searcher *f, const uint32_t *order)
         f->original[i] = order[i];
         f->place[order[i]] = i;
     }
-    EBB_TRY(ebb_remat_permute(&f->permuted, f->whole, &as_list, f->arena));
+    ebb_arena_fini(&f->numbers);
+    EBB_TRY(ebb_remat_permute(&f->permuted, f->whole, &as_list, &f->numbers));
     return start(f);
 }
 
@@ -68,7 +69,8 @@ static ebb_status make_searcher(searcher *f, const ebb_remat_problem *whole,
 /* The state as a schedule of the whole problem. */
 static ebb_status write_down(searcher *f, ebb_remat_schedule *schedule)
 {
-    EBB_TRY(ebb_slots_schedule(&f->m.s, schedule, f->arena));
+    EBB_LOCAL_ARENA(scratch);
+    EBB_TRY(ebb_slots_schedule(&f->m.s, schedule, scratch));
     uint32_t *ops = EBB_NEW(f->arena, uint32_t, schedule->count + 1);
     EBB_GOT(ops);
     for (size_t i = 0; i < schedule->count; i++)
@@ -80,9 +82,10 @@ static ebb_status write_down(searcher *f, ebb_remat_schedule *schedule)
 /* The state becomes this schedule of the whole problem, in its order of first executions. */
 static ebb_status load(searcher *f, const ebb_remat_schedule *schedule)
 {
-    uint32_t *order = EBB_NEW(f->arena, uint32_t, (size_t)f->whole->op_count + 1);
-    bool *seen = EBB_NEW(f->arena, bool, (size_t)f->whole->op_count + 1);
-    uint32_t *ops = EBB_NEW(f->arena, uint32_t, schedule->count + 1);
+    EBB_LOCAL_ARENA(scratch);
+    uint32_t *order = EBB_NEW(scratch, uint32_t, (size_t)f->whole->op_count + 1);
+    bool *seen = EBB_NEW(scratch, bool, (size_t)f->whole->op_count + 1);
+    uint32_t *ops = EBB_NEW(scratch, uint32_t, schedule->count + 1);
     uint32_t count = 0;
     EBB_GOT(order && seen && ops);
     for (size_t i = 0; i < schedule->count; i++) {
@@ -134,10 +137,11 @@ typedef struct seeds {
 static ebb_status ask(seeds *all, const ebb_planner *planner, uint32_t at, uint64_t budget,
                       const ebb_remat_problem *problem, uint64_t steps, ebb_arena *arena)
 {
+    EBB_LOCAL_ARENA(scratch);
     ebb_remat_schedule schedule;
     ebb_remat_weight weight;
     EBB_TRY(ebb_planner_plan(planner, &schedule, problem, budget, steps, arena));
-    EBB_TRY(ebb_remat_weigh(&weight, NULL, problem, &schedule, arena));
+    EBB_TRY(ebb_remat_weigh(&weight, NULL, problem, &schedule, scratch));
     if (weight.peak_bytes > budget)
         return NULL;
     EBB_GOT(ebb_arena_grow(arena, &all->list, all->count, &all->capacity, sizeof *all->list));
@@ -310,6 +314,19 @@ static int lowest_first(const void *a, const void *b)
     return (x->cost_ns > y->cost_ns) - (x->cost_ns < y->cost_ns);
 }
 
+/* What nobody reads is left out, and the point is as weighed. */
+static ebb_status settle_point(ebb_remat_point *point, const ebb_remat_problem *problem,
+                               ebb_arena *arena)
+{
+    EBB_LOCAL_ARENA(scratch);
+    ebb_remat_weight weight;
+    EBB_TRY(ebb_remat_prune(&point->schedule, problem, &point->schedule, arena));
+    EBB_TRY(ebb_remat_weigh(&weight, NULL, problem, &point->schedule, scratch));
+    point->peak_bytes = weight.peak_bytes;
+    point->cost_ns = weight.cost_ns;
+    return NULL;
+}
+
 /* Only points that are cheaper than all lower ones are worth having; the highest comes first. */
 static ebb_status collect(ebb_remat_frontier *frontier, const ebb_remat_problem *problem,
                           const level *levels, uint32_t count, ebb_arena *arena)
@@ -320,13 +337,8 @@ static ebb_status collect(ebb_remat_frontier *frontier, const ebb_remat_problem 
     for (uint32_t k = 0; k < count; k++)
         if (levels[k].point.schedule.ops != NULL)
             points[found++] = levels[k].point;
-    for (size_t i = 0; i < found; i++) { // what nobody reads is left out, and they are as weighed
-        ebb_remat_weight weight;
-        EBB_TRY(ebb_remat_prune(&points[i].schedule, problem, &points[i].schedule, arena));
-        EBB_TRY(ebb_remat_weigh(&weight, NULL, problem, &points[i].schedule, arena));
-        points[i].peak_bytes = weight.peak_bytes;
-        points[i].cost_ns = weight.cost_ns;
-    }
+    for (size_t i = 0; i < found; i++)
+        EBB_TRY(settle_point(&points[i], problem, arena));
     qsort(points, found, sizeof *points, lowest_first);
     for (size_t i = 0; i < found; i++)
         if (kept == 0 || points[i].cost_ns < points[kept - 1].cost_ns)
@@ -360,6 +372,7 @@ static ebb_status find_levels(level *levels, int64_t peak, const ebb_remat_probl
         status = go_down(&f, levels, LEVELS, all, work / 2, &reached);
     if (status == NULL && levels[0].point.schedule.ops != NULL)
         status = go_up(&f, levels, reached, work / 2);
+    ebb_arena_fini(&f.numbers);
     ebb_arena_fini(&f.state);
     return status;
 }
