@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static bool lists_input(const ebb_model_facts *facts, const char *name)
 {
@@ -174,6 +175,9 @@ int cli_run(const cli *c)
     cli_map map;
     if (!cli_has(c, "--data"))
         return cli_usage("say what to run it on: --data FILE");
+    const char *end = strrchr(cli_get(c, "--save", ""), '.');
+    if (end != NULL && (strcmp(end, ".npz") == 0 || strcmp(end, ".npy") == 0))
+        return cli_usage("--save writes a safetensors file, no %s: give it that ending", end);
     if (!cli_read_map(c, "--map", &map)) {
         cli_free_map(&map);
         return EBB_USAGE;

@@ -19,8 +19,8 @@ typedef struct findings {
 const char *ebb_lost_help(ebb_lost_kind kind)
 {
     static const char *const helps[EBB_LOST_KIND_COUNT] = {
-        "to train it export with optimize=False, or with do_constant_folding=False and "
-        "training=TrainingMode.TRAINING",
+        "to train it export in training mode, in PyTorch with optimize=False, or with "
+        "do_constant_folding=False and training=TrainingMode.TRAINING",
         "`ebb rewrite` with --pass train-mode:split-shared=1 separates them",
         "they are trained as they are; export with optimize=False (dynamo) or "
         "do_constant_folding=False (TorchScript) to keep names and shapes",

@@ -21,6 +21,7 @@ static void every_numeric_option_states_its_range(void **state)
         {TRAIN "--threads -1", "from 0 to 4096, not '-1'"},
         {"plan " MODEL " --dim batch=8 --loss cross-entropy --run --threads 1.5", "not '1.5'"},
         {"run " MODEL " --data x.npz --threads 8x", "--threads takes a whole number"},
+        {"run " MODEL " --data x.npz --save y.npz", "--save writes a safetensors file, no .npz"},
         {"train " MODEL " --data " DATA " --epochs 9223372036854775807",
          "--epochs takes a whole number from 1 to 1000000000, not '9223372036854775807'"},
         {"train " MODEL " --data " DATA " --epochs 0", "--epochs takes a whole number from 1"},
