@@ -166,11 +166,17 @@ static bool is_unit_scale(const ebb_graph *g, ebb_use use)
 }
 
 /* A sum or a product in the author's own text, of two tensors: the one that stood in this place, "add_11" of
- * "mul.Tensor](args = (%mul_12, %add_11)", where folding made the same of "add_6" and it. */
+ * "mul.Tensor](args = (%mul_12, %add_11)", where folding made the same of "add_6" and it. "addcmul" is one of
+ * each: what is added, and two factors. */
 static const char *operand_of(ebb_noted *s, const ebb_graph *g, ebb_use use)
 {
     const char *call = ebb_props_get(g, &ebb_node_of(g, use.node)->props, "pkg.torch.onnx.fx_node");
+    const ebb_op op = ebb_node_of(g, use.node)->op;
     ebb_noted_sources(s, g, use.node, "");
+    if (call != NULL && s->count == 3 && strstr(call, "aten.addcmul.default]") != NULL)
+        return op == EBB_OP_ADD && use.slot == 0  ? s->name[0]
+               : op == EBB_OP_MUL && use.slot < 2 ? s->name[1 + use.slot]
+                                                  : NULL;
     return call != NULL && s->count == 2 && use.slot < 2 &&
                    (strstr(call, "aten.mul.Tensor]") != NULL ||
                     strstr(call, "aten.add.Tensor]") != NULL)

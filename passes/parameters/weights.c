@@ -144,14 +144,16 @@ static ebb_weight judge_slot(const ebb_judge *j, ebb_value v, const ebb_readers 
     return sure(folded && !r->product ? in_their_place : NULL);
 }
 
-/* Of equal numbers: nobody writes down a sum with a table of zeros or a product with ones. A vector of
- * zeros may be a bias that is held fixed. */
+/* Of equal numbers: nobody writes down a sum with a table of zeros, or a product with ones or a vector of
+ * zeros. A table of zeros may be a mask, and a vector that is added a bias that is held fixed. */
 static ebb_weight judge_equal(const ebb_judge *j, ebb_value v, const ebb_readers *r)
 {
     const ebb_value_info *info = ebb_value_of(j->g, v);
     const double x = ebb_tensor_double(info->tensor, 0);
-    const bool adds_nothing = r->added && x == 0 && ebb_long_axes(info->type) > 1;
-    if (ebb_is_folded_state(j->g, v) && (adds_nothing || (r->scales && x == 1)))
+    const bool table = ebb_long_axes(info->type) > 1;
+    const bool does_nothing_yet =
+        (r->added && x == 0 && table) || (r->scales && (x == 1 || (x == 0 && !table)));
+    if (ebb_is_folded_state(j->g, v) && does_nothing_yet)
         return (ebb_weight){.kind = EBB_DOUBTFUL_WEIGHT, .made = true, .why = does_nothing};
     return no_weight();
 }

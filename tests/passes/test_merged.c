@@ -287,6 +287,28 @@ static void layers_that_were_copied_are_apart_and_tied_ones_are_not(void **state
         }
 }
 
+/* A fresh scale and a fresh shift of zeros that one call takes, once they have the same shape. */
+static void what_is_added_and_a_factor_of_one_call_are_apart(void **state)
+{
+    (void)state;
+    ebb_model *m = model_of(HEAD "g (float[2,2] x) => (float[2,2] y) <float[1,2] view = {0,0}>"
+                                 "{ [m] t = Mul (view, x) [s] y = Add (view, t) }");
+    good(ebb_props_set(m->graph, &ebb_value_of(m->graph, ebb_value_find(m->graph, "view"))->props,
+                       "pkg.onnxscript.optimizer.folded_from", "['norm.bias']"));
+    for (int i = 0; i < 2; i++)
+        note(m, i ? "s" : "m",
+             "%y : call_function[target=torch.ops.aten.addcmul.default](args = (%view, %view_1, "
+             "%x), kwargs = {})",
+             "['', 'norm', 'addcmul']");
+    part(m);
+    assert_string_not_equal(read_by(m, "m", 0), read_by(m, "s", 0));
+    assert_string_equal(read_by(m, "m", 1), "x");
+    size_t count = m->graph->initializer_count;
+    part(m); // there is nothing left
+    assert_int_equal(m->graph->initializer_count, count);
+    ebb_model_free(m);
+}
+
 /* Two networks of one input, one a copy of the other, whose layers became one: the reader's note tells. */
 static void a_layer_that_stands_for_a_copy_too_is_doubtful(void **state)
 {
@@ -429,6 +451,7 @@ int main(void)
         cmocka_unit_test(an_identity_of_another_exporter_says_nothing),
         cmocka_unit_test(parameters_that_were_merged_get_their_names_back),
         cmocka_unit_test(one_parameter_of_two_calls_stays_one),
+        cmocka_unit_test(what_is_added_and_a_factor_of_one_call_are_apart),
         cmocka_unit_test(a_layer_that_stands_for_a_copy_too_is_doubtful),
         cmocka_unit_test(the_unit_scales_of_group_norms_are_no_parameters),
         cmocka_unit_test(a_weight_is_trained_and_a_statistic_counted_and_both_are_saved),

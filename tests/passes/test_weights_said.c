@@ -330,9 +330,10 @@ static void what_does_nothing_was_folded_of_a_fresh_weight(void **state)
         {{"Add", "2x8x8", 1, zero, "onnx::Add_263", NULL}, true, true},
         {{"Mul", "1x8x1", 1, one, "onnx::Mul_458", NULL}, false, false},
         {{"Mul", "1x8x1", 1, one, "/m/Constant_output_0", NULL}, true, false},
-        {{"Mul", "2x8x8", 1, zero, "onnx::Mul_3", NULL}, true, false}, // a mask
-        {{"Add", "1x8", 1, zero, "onnx::Add_3", NULL}, true, false},   // a bias that is a buffer
-        {{"Mul", "1", 1, drawn, "onnx::Mul_44", NULL}, true, true},    // of a softmax
+        {{"Mul", "1x8x1", 1, zero, "onnx::Mul_184", NULL}, true, true}, // of a response norm
+        {{"Mul", "2x8x8", 1, zero, "onnx::Mul_3", NULL}, true, false},  // a mask
+        {{"Add", "1x8", 1, zero, "onnx::Add_3", NULL}, true, false},    // a bias that is a buffer
+        {{"Mul", "1", 1, drawn, "onnx::Mul_44", NULL}, true, true},     // of a softmax
         {{"Mul", "1", 1, drawn, "onnx::Mul_44", NULL}, false, false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
