@@ -150,67 +150,73 @@ static void draw_pass(char *text, size_t size, const ebb_graph *g, uint64_t seed
     }
 }
 
-static void any_values_may_wait_elsewhere(void **state)
+/* Of each small model of each exporter whose turn it is: the step as it is, and passes on it. Failures. */
+static int on_each_model(void (*ask)(recorded *r, ebb_program *program, const ebb_model *model,
+                                     size_t m, size_t e))
 {
-    (void)state;
     int failures = 0;
-    if (!moves_here())
-        skip();
     for (size_t m = 0; m < sizeof small_models / sizeof small_models[0]; m++)
         for (size_t e = 0; e < EXPORTERS; e++) {
             recorded r;
             ebb_model *model = NULL;
             ebb_program *program = NULL;
-            char pass[256];
             if (!is_asked(small_models[m]) || !has_turn(m, e))
                 continue;
             recorded_need(&r, small_models[m], exporters[e]);
             good(run(&r, "momentum", "", &model, &program));
-            for (uint64_t i = 0; i < DRAWS; i += share(DRAWS)) {
-                draw_pass(pass, sizeof pass, model->graph, (m * EXPORTERS + e) * DRAWS + i);
-                check(&r, "momentum", program, pass, NULL);
-            }
+            ask(&r, program, model, m, e);
             ebb_program_free(program);
             ebb_close(model);
             failures += r.failures;
             recorded_close(&r);
         }
-    assert_int_equal(failures, 0);
+    return failures;
+}
+
+static void move_any(recorded *r, ebb_program *program, const ebb_model *model, size_t m, size_t e)
+{
+    char pass[256];
+    for (uint64_t i = 0; i < DRAWS; i += share(DRAWS)) {
+        draw_pass(pass, sizeof pass, model->graph, (m * EXPORTERS + e) * DRAWS + i);
+        check(r, "momentum", program, pass, NULL);
+    }
+}
+
+static void any_values_may_wait_elsewhere(void **state)
+{
+    (void)state;
+    if (!moves_here())
+        skip();
+    assert_int_equal(on_each_model(move_any), 0);
+}
+
+static const char *const planners[] = {"revolve",  "disk-revolve", "periodic-disk-revolve",
+                                       "hrevolve", "multistage",   "double-checkpoint",
+                                       "rotor",    "pofo",         "join"};
+enum { PLANNERS = sizeof planners / sizeof *planners };
+static int fitting[PLANNERS];
+
+static void schedule(recorded *r, ebb_program *program, const ebb_model *model, size_t m, size_t e)
+{
+    char pass[256];
+    (void)model;
+    (void)e;
+    for (size_t k = 0; k < PLANNERS; k++)
+        for (int percent = 85; percent >= 65 && (m + k) % share(2) == 0; percent -= 20) {
+            bool fits;
+            (void)snprintf(pass, sizeof pass, "recompute:planner=%s,budget=%d%%", planners[k],
+                           percent);
+            check(r, "momentum", program, pass, &fits);
+            fitting[k] += fits;
+        }
 }
 
 static void schedules_change_no_bit_of_any_small_model(void **state)
 {
-    static const char *const planners[] = {"revolve",  "disk-revolve", "periodic-disk-revolve",
-                                           "hrevolve", "multistage",   "double-checkpoint",
-                                           "rotor",    "pofo",         "join"};
-    enum { PLANNERS = sizeof planners / sizeof *planners };
-    int failures = 0, fitting[PLANNERS] = {0};
     (void)state;
     if (!moves_here())
         skip();
-    for (size_t m = 0; m < sizeof small_models / sizeof small_models[0]; m++)
-        for (size_t e = 0; e < EXPORTERS; e++) {
-            recorded r;
-            ebb_model *model = NULL;
-            ebb_program *program = NULL;
-            char pass[256];
-            if (!is_asked(small_models[m]) || !has_turn(m, e))
-                continue;
-            recorded_need(&r, small_models[m], exporters[e]);
-            good(run(&r, "momentum", "", &model, &program));
-            for (size_t k = 0; k < PLANNERS; k++)
-                for (int percent = 85; percent >= 65 && (m + k) % share(2) == 0; percent -= 20) {
-                    bool fits;
-                    (void)snprintf(pass, sizeof pass, "recompute:planner=%s,budget=%d%%",
-                                   planners[k], percent);
-                    check(&r, "momentum", program, pass, &fits);
-                    fitting[k] += fits;
-                }
-            ebb_program_free(program);
-            ebb_close(model);
-            failures += r.failures;
-            recorded_close(&r);
-        }
+    const int failures = on_each_model(schedule);
     for (size_t k = 0; k < PLANNERS; k++) {
         print_message("%s: %d plans\n", planners[k], fitting[k]);
         assert_true(fitting[k] > 0 || share(2) > 1 || getenv("EBB_TEST_MODELS") != NULL);
