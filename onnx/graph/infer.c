@@ -49,8 +49,9 @@ static ebb_status show(ebb_infer *c, const ebb_graph *g, ebb_node n, ebb_facts *
 }
 
 /* A rule's answer meets what is known already. The rule wins; where it says nothing, the file's
- * hint stays. Only a declared graph output of another dtype or rank is a contradiction: its dims
- * may be those of the exporter's own batch. */
+ * hint stays. Only a declared graph output of another dtype is a contradiction: its dims may be those of
+ * the exporter's own batch, and its rank that of a branch which is never taken (TorchScript's
+ * scatter_reduce). */
 static ebb_status settle(ebb_graph *g, ebb_node n, ebb_value v, ebb_type found)
 {
     ebb_value_info *info = ebb_value_of(g, v);
@@ -67,10 +68,6 @@ static ebb_status settle(ebb_graph *g, ebb_node n, ebb_value v, ebb_type found)
                          ebb_node_label(g, n), ebb_value_name(g, v),
                          ebb_dtype_name((ebb_dtype)old.dtype),
                          ebb_dtype_name((ebb_dtype)found.dtype));
-    if (declared && old.rank >= 0 && found.rank >= 0 && old.rank != found.rank)
-        return ebb_error(EBB_REJECTED, "%s: output '%s' is declared with rank %d, but it has %d",
-                         ebb_node_label(g, n), ebb_value_name(g, v), (int)old.rank,
-                         (int)found.rank);
     if (found.rank < 0 && old.rank >= 0) {
         old.kind = found.kind;
         old.dtype = found.dtype;

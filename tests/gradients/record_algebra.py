@@ -100,6 +100,19 @@ def bare_signal():
          x=draw(2, 12), x1=positive(5), n=torch.tensor(2))
 
 
+def bounds():
+    """What is often a constant, computed: the bounds of Clip, the divisor of Mod, the frame of Pad."""
+    case("y = Clip (x, x1, x2)", torch.clamp, x=draw(3, 4), x1=torch.tensor(-0.5), x2=torch.tensor(0.6))
+    case("y = Clip (x, x1, x2)", torch.clamp, x=draw(3, 4), x1=torch.tensor(0.7), x2=torch.tensor(0.3))
+    case("y = Clip (x, , x1)", lambda x, high: torch.clamp(x, max=high), x=draw(3, 4), x1=torch.tensor(0.4))
+    case("y = Mod <fmod = 1> (x, x1)", torch.fmod, x=2 * draw(3, 4), x1=draw(4))
+    frame = ints(0, 1, 1, -1)
+    case("y = Pad (x, p, x1)", lambda x, v, p: torch.cat([v.expand(3, 1), torch.cat([x, v.expand(1, 3)])[:, :2]], 1),
+         x=draw(2, 3), x1=torch.tensor(0.25), p=frame)
+    case("y = Pad (x, p, x1, a)", lambda x, v, p, a: torch.cat([v.expand(2, 1), x, v.expand(2, 2)], 1),
+         x=draw(2, 3), x1=torch.tensor(0.25), p=ints(1, 2), a=ints(-1))
+
+
 def attention():
     f = F.scaled_dot_product_attention
     case("y = Attention (x, x1, x2)", f, x=draw(2, 2, 3, 4), x1=draw(2, 2, 5, 4), x2=draw(2, 2, 5, 2))
@@ -223,7 +236,7 @@ def write_training(name, steps=20, rate=1.0):
 
 
 if __name__ == "__main__":
-    for name, parts in (("recorded_algebra.txt", (functions, places, products, transforms, attention, bare_signal)),
+    for name, parts in (("recorded_algebra.txt", (functions, places, products, transforms, attention, bare_signal, bounds)),
                         ("recorded_straight.txt", (straight,))):
         cases.clear()
         torch.manual_seed(9)

@@ -150,7 +150,21 @@ void ebb_grad_mish(ebb_build *b, ebb_grad *c)
     c->dx[0] = ebb_emit(b, EBB_OP_MISH_GRAD, c->dy[0], c->x[0]);
 }
 
-/* y = min(max(x, low), high).  dx = dy where low < y < high, else 0. */
+/* The gradient of the bound i of Clip: that of every element of y which is the bound. */
+static void grad_bound(ebb_build *b, ebb_grad *c, uint32_t i, ebb_value high)
+{
+    if (!ebb_grad_wants(c, i))
+        return;
+    ebb_value zero = ebb_const_like(b, c->dy[0], 0.0);
+    ebb_value at = ebb_emit(b, EBB_OP_EQUAL, c->y[0], c->x[i]);
+    ebb_value dy = ebb_emit(b, EBB_OP_WHERE, at, c->dy[0], zero);
+    if (i == 1 && high.i != 0) // where both are met, y is the high one
+        dy = ebb_emit(b, EBB_OP_WHERE, ebb_emit(b, EBB_OP_EQUAL, c->y[0], high), zero, dy);
+    ebb_grad_give(b, c, i, dy);
+}
+
+/* y = min(max(x, low), high).  dx = dy where low < y < high, else 0; dlow, dhigh: the sums of the dy
+ * where y is the one or the other, which counts where a bound is computed. */
 void ebb_grad_clip(ebb_build *b, ebb_grad *c)
 {
     ebb_value bound[2] = {EBB_NO_VALUE, EBB_NO_VALUE};
@@ -162,10 +176,13 @@ void ebb_grad_clip(ebb_build *b, ebb_grad *c)
         if (bound[i].i == 0 && attr != NULL)
             bound[i] = ebb_const_like(b, c->x[0], attr->f);
     }
-    if (bound[0].i == 0 && bound[1].i == 0)
-        c->dx[0] = c->dy[0];
-    else
-        c->dx[0] = ebb_emit(b, EBB_OP_CLIP_GRAD, c->dy[0], c->y[0], bound[0], bound[1]);
+    if (ebb_grad_wants(c, 0)) {
+        bool open = bound[0].i == 0 && bound[1].i == 0;
+        c->dx[0] =
+            open ? c->dy[0] : ebb_emit(b, EBB_OP_CLIP_GRAD, c->dy[0], c->y[0], bound[0], bound[1]);
+    }
+    for (uint32_t i = 1; i < c->input_count; i++)
+        grad_bound(b, c, i, bound[1]);
 }
 
 /* y = x where x > 0, else a x.  dx = dy or a dy; da = x dy where x <= 0. */

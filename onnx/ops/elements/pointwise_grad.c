@@ -63,6 +63,18 @@ void ebb_grad_div(ebb_build *b, ebb_grad *c)
     }
 }
 
+/* y = a - n b with n whole.  da = dy, db = -dy n: n is (a - y) / b, rounded. */
+void ebb_grad_mod(ebb_build *b, ebb_grad *c)
+{
+    if (ebb_grad_wants(c, 0))
+        ebb_grad_give(b, c, 0, c->dy[0]);
+    if (ebb_grad_wants(c, 1)) {
+        ebb_value times =
+            ebb_emit(b, EBB_OP_DIV, ebb_emit(b, EBB_OP_SUB, c->y[0], c->x[0]), c->x[1]);
+        ebb_grad_give(b, c, 1, ebb_emit(b, EBB_OP_MUL, c->dy[0], ebb_emit(b, EBB_OP_ROUND, times)));
+    }
+}
+
 /* y = x^p.  dx = dy p x^(p-1), without a power for the exponents that models use: 1, 2, 1/2.
  *           dp = dy y ln x where x > 0, else 0. */
 void ebb_grad_pow(ebb_build *b, ebb_grad *c)

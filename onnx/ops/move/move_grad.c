@@ -244,7 +244,14 @@ void ebb_grad_pad(ebb_build *b, ebb_grad *c)
         ebb_value shape = ebb_const_ints(b, frame, 2 * (uint32_t)x.rank);
         dx = ebb_emit(b, EBB_OP_PAD, dx, shape);
     }
-    c->dx[0] = dx;
+    if (ebb_grad_wants(c, 0))
+        c->dx[0] = dx;
+    if (given(c, 2) && ebb_grad_wants(c, 2)) { // dy where ones around a hole of zeros are
+        ebb_value hole = ebb_emit_zeros_like(b, c->x[0]), one = ebb_const_like(b, c->x[2], 1.0);
+        ebb_value axis_list = given(c, 3) ? c->x[3] : EBB_NO_VALUE;
+        ebb_value rim = ebb_emit(b, EBB_OP_PAD, hole, c->x[1], one, axis_list);
+        ebb_grad_give(b, c, 2, ebb_emit(b, EBB_OP_MUL, c->dy[0], rim));
+    }
 }
 
 void ebb_grad_expand(ebb_build *b, ebb_grad *c)
