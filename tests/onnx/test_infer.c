@@ -148,6 +148,7 @@ static const infer_case cases[] = {
     {"float[3,7,4] x", "float[1,20,4] w, float[1,20,5] r", "y, h = LSTM<hidden_size = 5, layout = 1>(x, w, r)", "y float32[3,7,1,5] h float32[3,1,5]", 0},
     {"float[7,3,4] x", "float[1,20,6] w, float[1,20,5] r", "y = LSTM<hidden_size = 5>(x, w, r)", "!W expects 6 input features, X has 4", 0},
 
+    {"float[2] x", "bool[2,3] m = {1, 0, 1, 0, 0, 1}", "y = NonZero(m)", "y int64[2,3]", 0},
     /* followed through shape arithmetic */
     {"float[batch,197,768] x", "int64 zero = {0}, int64[1] a = {0}, int64[2] tail = {12, 64}, int64[1] n = {197}",
      "s = Shape(x) b = Gather(s, zero) u = Unsqueeze(b, a) t = Concat<axis = 0>(u, n, tail) y = Reshape(x, t)", "y float32[batch,197,12,64]", 0},

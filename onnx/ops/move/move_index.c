@@ -213,6 +213,13 @@ ebb_status ebb_infer_non_zero(ebb_infer *c)
 {
     EBB_TRY(ebb_infer_need(c, 1));
     int64_t dims[2] = {c->in[0]->rank >= 0 ? c->in[0]->rank : -1, -1};
+    const int64_t *list;
+    int64_t count;
+    if (ebb_infer_constant_ints(c, 0, &list, &count)) {
+        dims[1] = 0;
+        for (int64_t i = 0; i < count; i++)
+            dims[1] += list[i] != 0;
+    }
     c->out[0] = ebb_type_tensor(EBB_I64, 2, dims);
     return NULL;
 }
