@@ -7,9 +7,12 @@
  * Exporters write them for torch.split, and for lists that a loop appends to, once the loop is
  * unrolled. A list is made of what its operators read, and nothing is emitted for it until a reader
  * needs it; a SplitToSequence then becomes Split, in groups of eight where there are more parts.
- * Positions must be constant.
+ * SequenceMap (torch.hstack) puts its body once for each tensor. Positions must be constant.
  */
+#include <stdio.h>
+
 #include "passes/common.h"
+#include "passes/flatten/body.h"
 #include "passes/flatten/sequences.h"
 
 typedef struct list {
@@ -190,6 +193,49 @@ static ebb_status changed(resolver *r, list *from, size_t place, ebb_value more,
     return NULL;
 }
 
+/* The body of n, a SequenceMap over sequences of one length, for each of their tensors; its outputs are
+ * lists. Inputs behind the first may be tensors, the same for all. */
+static ebb_status learn_map(resolver *r, ebb_node n)
+{
+    ebb_graph *g = r->g;
+    const ebb_node_info info = *ebb_node_of(g, n);
+    const size_t count = list_of(r, info.in[0])->count;
+    const ebb_graph *graph = ebb_node_body(g, n, "body");
+    ebb_body body;
+    size_t nodes = 0;
+    if (graph == NULL || graph->input_count != info.in_count ||
+        graph->output_count != info.out_count)
+        return ebb_declined(r->e, n, "its body has other inputs or outputs");
+    for (uint32_t i = 0; i < info.in_count; i++) {
+        list *l = list_of(r, info.in[i]);
+        if (type_of(g, info.in[i])->kind != EBB_KIND_SEQUENCE && i > 0)
+            continue;
+        if (!l->known || l->count != count)
+            return ebb_declined(r->e, n, "its sequences are not known, or of several lengths");
+        EBB_TRY(open_list(r, l));
+    }
+    ebb_value *in = EBB_SCRATCH(r->e, ebb_value, info.in_count);
+    ebb_value *items = EBB_SCRATCH(r->e, ebb_value, count * info.out_count + 1);
+    EBB_GOT(in && items);
+    EBB_TRY(ebb_body_open(r->e, &body, graph));
+    for (size_t k = 0; k < count; k++) {
+        char place[256];
+        (void)snprintf(place, sizeof place, "%.200s/%zu", ebb_value_name(g, info.out[0]), k);
+        for (uint32_t i = 0; i < info.in_count; i++) {
+            const list *l = list_of(r, info.in[i]);
+            in[i] = l->known ? l->items[k] : info.in[i];
+        }
+        EBB_TRY(ebb_body_put(r->e, &body, n, place, in, info.in_count, &nodes));
+        for (uint32_t o = 0; o < info.out_count; o++)
+            items[o * count + k] = ebb_body_output(&body, o);
+    }
+    for (uint32_t o = 0; o < info.out_count; o++)
+        if (info.out[o].i != 0)
+            *list_of(r, info.out[o]) =
+                (list){.items = items + o * count, .count = count, .known = true};
+    return NULL;
+}
+
 static ebb_status learn(resolver *r, ebb_node n, list *made)
 {
     const ebb_graph *g = r->g;
@@ -305,6 +351,10 @@ ebb_status ebb_sequences_resolve(ebb_edit *e)
         next = ebb_next(e->g, n);
         ebb_value out = ebb_out(e->g, n, 0), y;
         list made = {0}, *from = list_of(&r, ebb_in(e->g, n, 0));
+        if (ebb_node_of(e->g, n)->op == EBB_OP_SEQUENCE_MAP) {
+            EBB_TRY(learn_map(&r, n));
+            continue;
+        }
         EBB_TRY(learn(&r, n, &made));
         if (out.i != 0 && out.i < r.value_count)
             r.lists[out.i] = made;
