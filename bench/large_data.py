@@ -35,6 +35,8 @@ def write_large(path, rows, shape, dtype, classes):
                 out.write(draw(random, min(step, rows - at), shape, dtype).tobytes())
         with archive.open("label.npy", "w", force_zip64=True) as out:
             numpy.lib.format.write_array(out, random.integers(0, classes, rows).astype(numpy.int64))
+    with open(path, "rb") as file:  # what is still on its way to the disk would be measured, too
+        os.fsync(file.fileno())
 
 
 def draw(random, rows, shape, dtype):

@@ -336,6 +336,11 @@ static void the_same_arrays_are_taken_in_another_way(void **state)
     assert_null(ebb_data_rows(once, last, 2, NULL, &one));
     assert_memory_equal(one.tensors[0].data, ((const uint8_t[]){9, 10, 11, 6, 7, 8}), 6);
     assert_memory_equal(two.tensors[0].data, ((const uint8_t[]){0, 1, 2, 3, 4, 5}), 6);
+    // rows that are neighbours in the file, in the batch, in both, and twice the same
+    const int64_t mixed[] = {2, 3, 1, 1, 2, 0, 1};
+    assert_null(ebb_data_rows(again, mixed, 7, NULL, &two));
+    for (int i = 0; i < 21; i++)
+        assert_int_equal(((const uint8_t *)two.tensors[0].data)[i], 3 * mixed[i / 3] + i % 3);
     ebb_data_close(again);
     assert_null(ebb_data_rows(once, first, 2, NULL, &one));
     assert_memory_equal(one.tensors[0].data, ((const uint8_t[]){0, 1, 2, 3, 4, 5}), 6);
