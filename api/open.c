@@ -3,6 +3,7 @@
 
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
+#include "passes/mended/gone.h"
 #include "passes/mended/merged.h"
 
 /* What is illegal in a file is the file's fault. */
@@ -24,6 +25,7 @@ static ebb_status open_file(ebb_model *m, const char *file, bool as_it_is)
     if (!joined) {
         EBB_LOCAL_ARENA(scratch);
         EBB_TRY(ebb_merged_part(m->graph, scratch));
+        EBB_TRY(ebb_gone_mark(m->graph, scratch));
     }
     EBB_TRY(ebb_infer_graph(m->graph));
     EBB_TRY(verify_file(m->graph));

@@ -79,7 +79,9 @@ static const char call_that_marks[] =
     "parameter";
 
 static const char frozen[] = "frozen", not_asked_for[] = "not asked for",
-                  not_reached[] = "the loss does not depend on it";
+                  not_reached[] = "the loss does not depend on it",
+                  did_nothing_yet[] = "the file does not have it: it did nothing yet, and the "
+                                      "exporter dropped it with its node";
 
 static const char *reason_of(const ebb_chosen *chosen, const char *name, const ebb_weight *weight)
 {
@@ -117,17 +119,17 @@ static bool leave_out(ebb_training *t, ebb_left_out *left, missing *m, const cha
     return name != NULL;
 }
 
-/* Those of outputs that no loss reads; the lines of EBB_UNREACHED. */
-static bool count_unreached(ebb_training *t, ebb_left_out *left, missing *m,
-                            const ebb_chosen *chosen, const char *lines, ebb_arena *keep)
+/* Those of outputs that no loss reads, or that the file does not have: the lines of EBB_UNREACHED, EBB_GONE. */
+static bool count_lines_of(ebb_training *t, ebb_left_out *left, missing *m,
+                           const ebb_chosen *chosen, const ebb_weight *weight, const char *lines,
+                           ebb_arena *keep)
 {
-    const ebb_weight sure = {.kind = EBB_SURE_WEIGHT};
     for (const char *end; lines != NULL && (end = strchr(lines, '\n')) != NULL; lines = end + 1) {
         char *at;
         const int64_t elements = strtoll(lines, &at, 10);
         const char *name = ebb_arena_printf(keep, "%.*s", (int)(end - at - 1), at + 1);
-        const char *why = name != NULL ? reason_of(chosen, name, &sure) : NULL;
-        if (!leave_out(t, left, m, name, why, &sure, elements))
+        const char *why = name != NULL ? reason_of(chosen, name, weight) : NULL;
+        if (!leave_out(t, left, m, name, why, weight, elements))
             return false;
     }
     return true;
@@ -143,13 +145,15 @@ static size_t count_lines(const char *text)
 
 /* Takes down all that looks like a weight or is trained. NULL: no memory. */
 static ebb_training *count_weights(const ebb_chosen *chosen, const ebb_reverse *r,
-                                   const char *unreached, missing *m)
+                                   const char *unreached, const char *gone, missing *m)
 {
+    const ebb_weight sure = {.kind = EBB_SURE_WEIGHT};
+    const ebb_weight dropped = {.kind = EBB_DOUBTFUL_WEIGHT, .made = true, .why = did_nothing_yet};
     const ebb_graph *g = r->g;
     ebb_arena *keep = r->e->keep;
     ebb_training *t = EBB_NEW(keep, ebb_training, 1);
-    ebb_left_out *left =
-        EBB_NEW(keep, ebb_left_out, g->initializer_count + count_lines(unreached) + 1);
+    ebb_left_out *left = EBB_NEW(
+        keep, ebb_left_out, g->initializer_count + count_lines(unreached) + count_lines(gone) + 1);
     if (t == NULL || left == NULL)
         return NULL;
     t->left_out = left;
@@ -173,7 +177,10 @@ static ebb_training *count_weights(const ebb_chosen *chosen, const ebb_reverse *
                        weight, elements))
             return NULL;
     }
-    return count_unreached(t, left, m, chosen, unreached, keep) ? t : NULL;
+    return count_lines_of(t, left, m, chosen, &sure, unreached, keep) &&
+                   count_lines_of(t, left, m, chosen, &dropped, gone, keep)
+               ? t
+               : NULL;
 }
 
 enum { SHOWN = 4 }; // names in a sentence
@@ -249,11 +256,13 @@ ebb_status ebb_chosen_tell(const ebb_chosen *chosen, const ebb_reverse *r)
 {
     ebb_edit *e = r->e;
     const char *unreached = ebb_props_get(r->g, &r->g->props, EBB_UNREACHED);
+    const char *gone = ebb_props_get(r->g, &r->g->props, EBB_GONE);
     ebb_props_drop(r->g, &r->g->props, EBB_UNREACHED);
+    ebb_props_drop(r->g, &r->g->props, EBB_GONE);
     if (chosen->source == EBB_TRAINABLE_ROLES || chosen->source == EBB_TRAINABLE_BINDINGS)
         return NULL;
     missing m = {0};
-    ebb_training *t = count_weights(chosen, r, unreached, &m);
+    ebb_training *t = count_weights(chosen, r, unreached, gone, &m);
     if (t != NULL)
         t->said = with_stand_ins(sentence_of(t, e->keep), chosen, r, e->keep);
     EBB_GOT(t && t->said);

@@ -69,9 +69,11 @@ static ebb_status find_calls(parting *p)
     return NULL;
 }
 
+/* Whether a node stands for it, or what folding made of it has its name. */
 static bool is_in_file(const parting *p, const char *call)
 {
-    return bsearch(&call, p->calls, p->call_count, sizeof *p->calls, by_name) != NULL;
+    return ebb_value_find(p->g, call).i != 0 ||
+           bsearch(&call, p->calls, p->call_count, sizeof *p->calls, by_name) != NULL;
 }
 
 /* ---- which parameter the other norm had ---- */
@@ -162,6 +164,23 @@ static const char *other_call(parting *p, ebb_use use, const char *own)
     return found != NULL ? ebb_arena_strdup(p->scratch, found) : NULL;
 }
 
+/* What was read here, where the reader's note names neither this call nor its result, but a call that the file has
+ * no node of: of another kind, as what was dropped behind the other norm; NULL: none. */
+static const char *stranger(parting *p, ebb_use use, const char *own)
+{
+    const ebb_graph *g = p->g;
+    const char *y = ebb_value_name(g, ebb_in(g, use.node, use.slot)), *found = NULL;
+    ebb_noted_sources(&p->noted, g, use.node, "");
+    for (int i = 0; i < p->noted.count; i++) {
+        const char *name = p->noted.name[i];
+        if (strcmp(name, own) == 0 || strcmp(name, y) == 0)
+            return NULL;
+        if (!is_in_file(p, name) && strncmp(name, "p_", 2) != 0 && strncmp(name, "b_", 2) != 0)
+            found = name;
+    }
+    return found != NULL ? ebb_arena_strdup(p->scratch, found) : NULL;
+}
+
 static ebb_status copy_parameter(parting *p, ebb_value *copy, ebb_value v, const ebb_noted_loss *of)
 {
     ebb_graph *g = p->g;
@@ -221,6 +240,33 @@ static ebb_status mark_parameters(parting *p, ebb_node n, const char *call)
     return NULL;
 }
 
+/* "identity.weight" of "mixer.identity.weight". */
+static const char *last_two(const char *name)
+{
+    size_t at = (size_t)(ebb_last_part(name) - name);
+    at -= at > 0;
+    while (at > 0 && name[at - 1] != '.')
+        at--;
+    return name + at;
+}
+
+/* A fresh norm n stands for one of another module, too, of which the file has no more than the list: with the same
+ * last name, and of which nothing runs. */
+static ebb_status mark_norm(parting *p, ebb_node n, const char *call)
+{
+    ebb_graph *g = p->g;
+    for (uint32_t i = 0; i < ebb_node_of(g, n)->in_count; i++) {
+        const ebb_value v = ebb_in(g, n, i);
+        bool twin = false;
+        for (size_t k = 0; is_fresh_parameter(g, v) && k < p->losses.count && !twin; k++)
+            twin = !p->losses.list[k].run &&
+                   strcmp(last_two(p->losses.list[k].name), last_two(ebb_value_name(g, v))) == 0;
+        if (twin)
+            EBB_TRY(ebb_props_set(g, &ebb_value_of(g, v)->props, EBB_MAYBE_TIED, call));
+    }
+    return NULL;
+}
+
 static bool reads_initializer(const ebb_graph *g, ebb_node n)
 {
     for (uint32_t i = 0; i < ebb_node_of(g, n)->in_count; i++)
@@ -242,7 +288,12 @@ static ebb_status part(parting *p, ebb_node n)
     for (size_t i = ebb_value_of(g, y)->use_count; i-- > 0;) {
         const ebb_use use = ebb_value_of(g, y)->uses[i];
         const char *call = other_call(p, use, own);
+        const char *other = call == NULL && ebb_op_has(ebb_node_of(g, n)->op, EBB_NORM)
+                                ? stranger(p, use, own)
+                                : NULL;
         uint32_t k = 0;
+        if (other != NULL)
+            EBB_TRY(mark_norm(p, n, other));
         while (call != NULL && k < count && strcmp(calls[k], call) != 0)
             k++;
         if (call != NULL && slots == 0)

@@ -87,6 +87,21 @@ static bool is_own(const ebb_graph *g, ebb_use use)
     return ebb_is_own_slot(g, use) || op == EBB_OP_MUL || (op == EBB_OP_PRELU && use.slot == 1);
 }
 
+/* Takes away the parameter that another operand of the node is, with numbers of its own. */
+static void leave_others_out(ebb_noted *s, const ebb_graph *g, ebb_node n)
+{
+    for (uint32_t i = 0; i < ebb_node_of(g, n)->in_count; i++) {
+        const ebb_value v = ebb_in(g, n, i);
+        const ebb_tensor *t = v.i != 0 ? ebb_value_of(g, v)->tensor : NULL;
+        const char *name = t != NULL && !ebb_tensor_is_uniform(t)
+                               ? ebb_props_get(g, &ebb_value_of(g, v)->props, EBB_NOTED_NAME)
+                               : NULL;
+        for (int k = 0; name != NULL && k < s->count; k++)
+            if (strcmp(s->name[k], name) == 0)
+                memmove(s->name[k], s->name[k + 1], (size_t)(--s->count - k) * sizeof s->name[k]);
+    }
+}
+
 /* Which of them this operand is; NULL: they do not tell. own: that of the initializer, or "". */
 static const char *source_of(const ebb_noted *s, const ebb_graph *g, ebb_use use, const char *own)
 {
@@ -234,6 +249,7 @@ static ebb_status key_of(parting *m, key *k, ebb_use use, ebb_value v)
     *k = (key){0};
     if (ebb_tensor_is_uniform(info->tensor) && !is_unit_scale(g, use)) {
         ebb_noted_sources(&m->sources, g, use.node, statistic ? "b_" : "p_");
+        leave_others_out(&m->sources, g, use.node);
         source = source_of(&m->sources, g, use, own != NULL ? own : "");
         if (source == NULL && ebb_noted_is_folded(g, v))
             source = operand_of(&m->sources, g, use);

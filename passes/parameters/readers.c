@@ -29,6 +29,16 @@ static bool is_product(const ebb_graph *g, ebb_use use)
            (moved(g, other)->flags & EBB_IS_INITIALIZER) == 0;
 }
 
+static bool is_bias(const ebb_graph *g, ebb_use use)
+{
+    const ebb_op op = ebb_node_of(g, use.node)->op;
+    const ebb_value other = ebb_in(g, use.node, use.slot == 0);
+    const ebb_node n = other.i != 0 ? ebb_value_of(g, other)->producer : EBB_NO_NODE;
+    const ebb_op product = n.i != 0 ? ebb_node_of(g, n)->op : EBB_OP_UNKNOWN;
+    return (op == EBB_OP_GEMM && use.slot == 2) ||
+           (op == EBB_OP_ADD && (product == EBB_OP_MATMUL || product == EBB_OP_FUSED_MATMUL));
+}
+
 bool ebb_use_is_alone(const ebb_graph *g, ebb_use use)
 {
     switch (ebb_node_of(g, use.node)->op) {
@@ -119,6 +129,7 @@ static void look_at_use(ebb_judge *j, ebb_readers *r, ebb_use use)
     r->scale |= (op == EBB_OP_MUL || op == EBB_OP_ADD) && j->unmarked.g == g &&
                 ebb_unmarked_is_scale(&j->unmarked, use.node);
     r->added |= op == EBB_OP_ADD || op == EBB_OP_SUM;
+    r->bias |= is_bias(g, use);
     r->scales |= op == EBB_OP_MUL && !is_from_input(g, ebb_in(g, use.node, use.slot == 0));
     r->product |= weight && (op == EBB_OP_MATMUL || op == EBB_OP_FUSED_MATMUL);
     r->norm |=

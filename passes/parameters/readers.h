@@ -11,6 +11,7 @@ typedef struct ebb_readers { /* what reads a tensor, through what only moves it 
     bool state;              /* a product with another initializer, as of what a cell begins with */
     bool arithmetic;         /* a sum or a product of elements */
     bool added;              /* a sum */
+    bool bias;               /* a product of matrices has it added to it */
     bool scales;             /* a product with what is computed */
     bool less;               /* it is subtracted or divided by */
     bool input;              /* that, and from what comes in */

@@ -32,6 +32,9 @@ typedef struct ebb_weight {
  * number of its elements and its name. */
 #define EBB_UNREACHED "ebb.unreached"
 
+/* From reading the file to pass gradient, as many lines: parameters that the exporter dropped with their nodes. */
+#define EBB_GONE "ebb.gone"
+
 /* list: by value id, zeroed. */
 ebb_status ebb_weights_judge(ebb_weight *list, ebb_trainable_source *source, const ebb_graph *g,
                              ebb_arena *scratch);

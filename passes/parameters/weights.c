@@ -39,6 +39,10 @@ static const char scaled_by_zero[] =
 static const char does_nothing[] =
     "it does nothing as it is, as what was folded of a weight that was never trained";
 
+static const char all_zeros[] =
+    "its zeros are biases that were never trained, or stand for one of these and for what is held "
+    "fixed beside it";
+
 static const char part_of_table[] = "the rows of a table that were looked up before the run; the "
                                     "file has no others, so that they are "
                                     "trained and the rest of the table is not";
@@ -114,6 +118,23 @@ static bool is_first_state(const ebb_judge *j, ebb_value v, const ebb_readers *r
            !r->matrix && (r->state || (!r->weight && !r->arithmetic && !r->alone));
 }
 
+/* A layer's bias keeps its name, unless it was cut out of several or put together, as with zeros where
+ * keys have none. These are seen among numbers, and not among zeros. */
+static bool is_joined(const ebb_judge *j, ebb_value v, const ebb_readers *r, ebb_look look)
+{
+    const ebb_value_info *info = ebb_value_of(j->g, v);
+    return r->bias && ebb_is_folded_state(j->g, v) && info->type->rank == 1 &&
+           (look == EBB_LOOK_PADDED ||
+            (look == EBB_LOOK_EQUAL && ebb_tensor_double(info->tensor, 0) == 0));
+}
+
+static ebb_weight judge_joined(ebb_look look)
+{
+    return (ebb_weight){.kind = EBB_DOUBTFUL_WEIGHT,
+                        .made = true,
+                        .why = look == EBB_LOOK_PADDED ? ebb_look_words(look) : all_zeros};
+}
+
 /* Of a tensor without name and mark, in the slot of a weight. */
 static ebb_weight judge_slot(const ebb_judge *j, ebb_value v, const ebb_readers *r, ebb_look look)
 {
@@ -123,7 +144,8 @@ static ebb_weight judge_slot(const ebb_judge *j, ebb_value v, const ebb_readers 
     if (is_constant_by_look(look) && ebb_type_elements(info->type, &elements) &&
         elements >= ENOUGH && !(r->product && is_identity(info->tensor)))
         return no_weight();
-    if (look == EBB_LOOK_EQUAL && r->norm && is_zero_or_one(info->tensor))
+    if (look == EBB_LOOK_EQUAL && r->norm && is_zero_or_one(info->tensor) &&
+        !ebb_is_folded_state(j->g, v))
         return no_weight(); // what a norm without scale and bias is given
     if (is_first_state(j, v, r, look))
         return no_weight();
@@ -309,9 +331,10 @@ ebb_status ebb_weight_judge(ebb_judge *j, ebb_value v, ebb_weight *weight)
     if (is_fixed_by_use(g, v, &r) || (r.fold == EBB_FOLD_OF_CONSTANTS && !r.gone))
         return NULL;
     EBB_TRY(ebb_values_look(&look, &different, ebb_value_of(g, v)->tensor, j->scratch));
-    const bool scale = r.scale && ebb_is_folded_state(g, v);
+    const bool scale = r.scale && ebb_is_folded_state(g, v), joined = is_joined(j, v, &r, look);
     *weight = named          ? judge_name(j, v, &r, look)
               : scale        ? untold(scale_and_shift)
+              : joined       ? judge_joined(look)
               : r.weight     ? judge_slot(j, v, &r, look)
               : r.alone      ? judge_alone(j, v, look)
               : r.arithmetic ? judge_operand(j, v, &r, look)

@@ -338,6 +338,113 @@ static void a_layer_that_stands_for_a_copy_too_is_doubtful(void **state)
     }
 }
 
+/* The reader of a layer's result names what folding made of a call of the same kind, and not the layer, of which
+ * a product with 1 was dropped behind. */
+static void what_folding_made_is_no_other_call(void **state)
+{
+    (void)state;
+    for (int folded = 0; folded < 2; folded++) {
+        char text[400];
+        (void)snprintf(text, sizeof text,
+                       HEAD "g (int64[2] i) => (float[2,2] z) <float[3,2] \"a.weight\" = "
+                            "{1,2,3,4,5,6}, float[2,2] \"%s\" = {7,8,9,1}> { [l] y = Gather "
+                            "(\"a.weight\", i) [s] z = Add (y, \"%s\") }",
+                       folded ? "embedding_1" : "val_2", folded ? "embedding_1" : "val_2");
+        ebb_model *m = model_of(text);
+        good(ebb_props_set(m->graph, &m->graph->props,
+                           "pkg.torch.export.ExportedProgram.graph_signature",
+                           "# inputs\np_a_weight: PARAMETER target='a.weight'\n"
+                           "p_b_weight: PARAMETER target='b.weight'\n"));
+        mark(m, "a.weight", "PARAMETER", "p_a_weight");
+        note(m, "l",
+             "%embedding : call_function[target=embedding](args = (%p_a_weight, %i), kwargs = {})",
+             "['', 'a', 'embedding']");
+        note(m, "s", "%add : call_function[target=add](args = (%mul, %embedding_1), kwargs = {})",
+             "['', 'add']");
+        part(m);
+        assert_int_equal(is_marked(m, "a.weight", EBB_MAYBE_TIED), !folded);
+        ebb_model_free(m);
+    }
+}
+
+/* Two batch norms of one input became one; behind the other a sum with 0 was dropped, whose name its reader says. */
+static void a_fresh_norm_that_stands_for_one_of_another_module_is_doubtful(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *read, *other;
+        bool doubtful;
+    } rows[] = {
+        {"%add_8", "m.two.norm", true},    // a call that the file does not have
+        {"%getitem", "m.two.norm", false}, // the norm's result
+        {"%add_7", "m.two.norm", false},   // a call that it has
+        {"%add_8", "m.two.other", false},  // no norm of that name is gone
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[400];
+        ebb_model *m =
+            model_of(HEAD "g (float[2,2] x) => (float[2,2] z) <float[2] \"m.one.norm.weight\" " ONE
+                          ", float[2] \"m.one.norm.bias\" " ZERO ", float[2] mean " ZERO
+                          ", float[2] var " ONE
+                          "> { [n] getitem = BatchNormalization (x, \"m.one.norm.weight\", "
+                          "\"m.one.norm.bias\", mean, var) [a] add_7 = Add (getitem, x) "
+                          "[s] z = Sub (add_7, getitem) }");
+        (void)snprintf(text, sizeof text,
+                       "# inputs\np_m_one_norm_weight: PARAMETER target='m.one.norm.weight'\n"
+                       "p_m_one_norm_bias: PARAMETER target='m.one.norm.bias'\n"
+                       "p_m_two_weight: PARAMETER target='%s.weight'\n"
+                       "p_m_two_bias: PARAMETER target='%s.bias'\n",
+                       rows[i].other, rows[i].other);
+        good(ebb_props_set(m->graph, &m->graph->props,
+                           "pkg.torch.export.ExportedProgram.graph_signature", text));
+        mark(m, "m.one.norm.weight", "PARAMETER", "p_m_one_norm_weight");
+        mark(m, "m.one.norm.bias", "PARAMETER", "p_m_one_norm_bias");
+        note(m, "n",
+             "%batch_norm : call_function[target=batch_norm](args = (%x, %p_m_one_norm_weight, "
+             "%p_m_one_norm_bias), kwargs = {})",
+             "['', 'm.one', 'm.one.norm', 'batch_norm']");
+        note(m, "a", "%add_7 : call_function[target=add](args = (%getitem, %x), kwargs = {})",
+             "['', 'm', 'add_7']");
+        (void)snprintf(text, sizeof text,
+                       "%%sub : call_function[target=sub](args = (%%add_7, %s), kwargs = {})",
+                       rows[i].read);
+        note(m, "s", text, "['', 'm', 'sub']");
+        part(m);
+        assert_int_equal(is_marked(m, "m.one.norm.weight", EBB_MAYBE_TIED), rows[i].doubtful);
+        assert_int_equal(is_marked(m, "m.one.norm.bias", EBB_MAYBE_TIED), rows[i].doubtful);
+        ebb_model_free(m);
+    }
+}
+
+/* What is normalised is a parameter itself: the note names two that are called weights. */
+static void the_scale_of_a_normed_parameter_is_told_from_it(void **state)
+{
+    (void)state;
+    ebb_model *m = model_of(
+        HEAD "g (float[2,2] x) => (float[2,2] z) <float[2] \"one.weight\" " ONE
+             ", float[2] \"one.bias\" " ZERO ", float[2,2] \"table.weight\" = {1,2,3,4}>"
+             "{ [n1] y = LayerNormalization (x, \"one.weight\", \"one.bias\") "
+             "[n2] t = LayerNormalization (\"table.weight\", \"one.weight\", \"one.bias\") "
+             "z = Add (y, t) }");
+    mark(m, "one.weight", "PARAMETER", "p_one_weight");
+    mark(m, "one.bias", "PARAMETER", "p_one_bias");
+    mark(m, "table.weight", "PARAMETER", "p_table_weight");
+    note(m, "n1",
+         "%a : call_function[target=layer_norm](args = (%x, [2], %p_one_weight, %p_one_bias), "
+         "kwargs = {})",
+         "['', 'one', 'layer_norm']");
+    note(m, "n2",
+         "%b : call_function[target=layer_norm](args = (%p_table_weight, [2], %p_two_weight, "
+         "%p_two_bias), kwargs = {})",
+         "['', 'two', 'layer_norm_1']");
+    part(m);
+    assert_string_equal(read_by(m, "n1", 1), "one.weight");
+    assert_string_equal(read_by(m, "n2", 0), "table.weight");
+    assert_string_equal(read_by(m, "n2", 1), "two.weight");
+    assert_string_equal(read_by(m, "n2", 2), "two.bias");
+    ebb_model_free(m);
+}
+
 static void the_unit_scales_of_group_norms_are_no_parameters(void **state)
 {
     (void)state;
@@ -453,6 +560,9 @@ int main(void)
         cmocka_unit_test(one_parameter_of_two_calls_stays_one),
         cmocka_unit_test(what_is_added_and_a_factor_of_one_call_are_apart),
         cmocka_unit_test(a_layer_that_stands_for_a_copy_too_is_doubtful),
+        cmocka_unit_test(what_folding_made_is_no_other_call),
+        cmocka_unit_test(a_fresh_norm_that_stands_for_one_of_another_module_is_doubtful),
+        cmocka_unit_test(the_scale_of_a_normed_parameter_is_told_from_it),
         cmocka_unit_test(the_unit_scales_of_group_norms_are_no_parameters),
         cmocka_unit_test(a_weight_is_trained_and_a_statistic_counted_and_both_are_saved),
         cmocka_unit_test(running_out_of_memory_anywhere_is_an_error_and_no_crash),

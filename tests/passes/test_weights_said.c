@@ -1,5 +1,6 @@
 /* test_weights_said.c: what pass gradient says of what it trains and leaves out, and what it refuses.
  */
+#include "passes/mended/gone.h"
 #include "passes/primal/lost.h"
 #include "tests/passes/weights_given.h"
 
@@ -346,6 +347,100 @@ static void what_does_nothing_was_folded_of_a_fresh_weight(void **state)
     }
 }
 
+/* A layer's bias keeps its name; what has none was cut out of a longer one, or put together. */
+static void a_bias_with_something_beside_it_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *bias, *shape;
+        double (*of)(int64_t);
+        bool torchscript, refused;
+    } cases[] = {
+        {"onnx::Add_9", "24", of_two_weights, true,
+         true},                                    // a query's and a value's, none of the key
+        {"onnx::Add_9", "24", zero, true, true},   // of these, while they are fresh
+        {"onnx::Add_9", "24", drawn, true, false}, // a part of several
+        {"fc.bias", "24", zero, true, false},
+        {"onnx::Add_9", "24", of_two_weights, false, false},
+    };
+    static const char *const pipelines[] = {"loss:mse,gradient", "fuse,loss:mse,gradient"};
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
+        const char *bias = cases[i / 2].bias;
+        ebb_model *m = NULL;
+        good(ebb_text_parse_model(&m, HEAD "g (float[2,8] x) => (float[2,24] y) "
+                                           "{ a = MatMul (x, x) y = Add (a, a) }"));
+        ebb_graph *g = m->graph;
+        m->torchscript = cases[i / 2].torchscript;
+        const ebb_node sum = ebb_value_of(g, ebb_value_find(g, "y"))->producer;
+        good(ebb_node_set_input(g, ebb_first(g), 1, add(m, "onnx::MatMul_8", "8x24", drawn)));
+        good(ebb_node_set_input(g, sum, 0, add(m, bias, cases[i / 2].shape, cases[i / 2].of)));
+        good(ebb_infer_graph(g));
+        ebb_status status = ebb_rewrite(m, pipelines[i % 2], NULL, NULL);
+        if ((ebb_status_code(status) == EBB_REJECTED) != cases[i / 2].refused)
+            fail_msg("case %zu: %s", i, status != NULL ? ebb_status_text(status) : "trained");
+        if (cases[i / 2].refused)
+            assert_non_null(strstr(ebb_status_text(status), "do_constant_folding=False"));
+        ebb_model_free(m);
+    }
+}
+
+/* A gain that is 0 yet, times what a weight is scaled by: the norm of the weight takes it as its scale. */
+static void a_fresh_scale_of_zeros_is_trained_where_folding_made_it(void **state)
+{
+    (void)state;
+    const given c = {"BatchNormalization", "8", 1, zero, "onnx::BatchNormalization_9", NULL};
+    for (int torchscript = 0; torchscript < 2; torchscript++) {
+        ebb_model *m = model_with(&c, false);
+        m->torchscript = torchscript != 0;
+        assert_int_equal(judged_in(m, c.name).kind, torchscript ? EBB_SURE_WEIGHT : EBB_NO_WEIGHT);
+        ebb_model_free(m);
+    }
+}
+
+/* A factor of exp(-log_sigma), which was 1, went with its product; the exporter lists log_sigma. */
+static void what_went_with_its_node_is_refused(void **state)
+{
+    (void)state;
+    static const char lists[] = "# inputs\np_w: PARAMETER target='w'\n"
+                                "p_%s: PARAMETER target='%s'\n\n# outputs\n%s: USER_OUTPUT\n";
+    static const struct {
+        const char *other, *output, *reads;
+        bool refused;
+    } cases[] = {
+        {"log_sigma", "mul_2", "x", true},    {"log_sigma", "add", "mul_1", true},
+        {"log_sigma", "add", "x", false}, // the model does not use it
+        {"log_sigma", "dropout", "x", false}, {"tied.weight", "mul_2", "x", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[300];
+        ebb_arena scratch = {0};
+        ebb_model *m = model_of(HEAD "g (float[2,2] x) => (float[2,2] y) <float[2,2] w = {1,2,3,4}>"
+                                     "{ a = MatMul (x, w) y = Add (a, x) }");
+        ebb_graph *g = m->graph;
+        const ebb_node first = ebb_first(g), sum = ebb_next(g, first);
+        good(ebb_props_set(g, &ebb_value_of(g, ebb_value_find(g, "w"))->props,
+                           "pkg.torch.export.graph_signature.InputSpec.kind", "PARAMETER"));
+        good(ebb_props_set(g, &ebb_node_of(g, first)->props, "pkg.torch.onnx.fx_node",
+                           "%a : call_function(args = (%x, %p_w), kwargs = {})"));
+        (void)snprintf(text, sizeof text, "%%add : call_function(args = (%%a, %%%s), kwargs = {})",
+                       cases[i].reads);
+        good(ebb_props_set(g, &ebb_node_of(g, sum)->props, "pkg.torch.onnx.fx_node", text));
+        good(ebb_props_set(g, &ebb_node_of(g, sum)->props, "pkg.torch.onnx.name_scopes",
+                           i == 4 ? "['', 'tied', 'add']" : "['', 'add']"));
+        (void)snprintf(text, sizeof text, lists, cases[i].other, cases[i].other, cases[i].output);
+        good(ebb_props_set(g, &g->props, "pkg.torch.export.ExportedProgram.graph_signature", text));
+        good(ebb_gone_mark(g, &scratch));
+        good(ebb_infer_graph(g));
+        ebb_status status = ebb_rewrite(m, "loss:mse,gradient", NULL, NULL);
+        if ((ebb_status_code(status) == EBB_REJECTED) != cases[i].refused)
+            fail_msg("case %zu: %s", i, status != NULL ? ebb_status_text(status) : "trained");
+        if (cases[i].refused)
+            assert_non_null(strstr(ebb_status_text(status), "'log_sigma' (the file does not"));
+        ebb_arena_fini(&scratch);
+        ebb_model_free(m);
+    }
+}
+
 static double above_zero(int64_t i)
 {
     return drawn(i) + 0.2;
@@ -519,6 +614,9 @@ int main(void)
         cmocka_unit_test(what_a_file_without_notes_has_lost_is_not_known),
         cmocka_unit_test(what_is_looked_up_straight_through_gets_no_gradient),
         cmocka_unit_test(what_does_nothing_was_folded_of_a_fresh_weight),
+        cmocka_unit_test(a_bias_with_something_beside_it_is_refused),
+        cmocka_unit_test(a_fresh_scale_of_zeros_is_trained_where_folding_made_it),
+        cmocka_unit_test(what_went_with_its_node_is_refused),
         cmocka_unit_test(what_was_folded_above_zero_is_trained_or_refused),
         cmocka_unit_test(what_may_be_a_buffer_is_said_or_refused),
         cmocka_unit_test(what_no_loss_depends_on_is_named),

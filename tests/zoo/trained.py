@@ -3,7 +3,8 @@
 This makes the training graph of each file with `ebb grad --optimizer none` and finds for each tensor that is
 trained what it is in PyTorch, by value: a parameter as it is, transposed, reshaped, repeated, in parts or several in
 one (`pieces`), multiplied by what was folded into it (`scaled`), made of parameters (`computed`: it differs between two
-sets of weights), a parameter that its author holds fixed, a buffer, or a constant. The verdict on a file:
+sets of weights), a parameter that its author holds fixed, a buffer, a constant, or parameters with something beside them
+(`untold`). The verdict on a file:
 
     all         what PyTorch trains; batch norm inside a convolution counts with the convolution
     tied        all, but equal parameters that the exporter made one are trained as one
@@ -58,10 +59,11 @@ class Known:
     def same(self, name, t, taken):
         """Parameter or buffer with these values as it is, transposed or reshaped: the one of that name, or one that is
         not taken (fresh parameters have equal values), or any."""
-        order = sorted(self.alike.get(self.range_of(t), ()),
-                       key=lambda n: (n != name, n in taken, n not in self.parameters))
-        for kind in ("same", "transposed", "reshaped"):
-            for n in order:
+        alike = sorted(self.alike.get(self.range_of(t), ()), key=lambda n: n not in self.parameters)
+        own = [n for n in alike if n == name]
+        free = [n for n in alike if n != name and n not in taken]
+        for names, kind in itertools.product((own, free, alike), ("same", "transposed", "reshaped")):
+            for n in names:
                 v = self.values[n]
                 if kind == "same" and v.shape == t.shape and numpy.array_equal(v, t):
                     return kind, n
@@ -100,6 +102,11 @@ class Known:
         counts = numpy.bincount(self.owner[at], minlength=len(self.names))
         return [self.names[i] for i in numpy.flatnonzero(counts > max(1, telling.size // 1000))]
 
+    def beside(self, t, pieces):
+        """Whether it has more zeros and ones than those parameters: something was put beside them."""
+        plain = sum(int(((v == 0) | (v == 1)).sum()) for v in (self.values[n] for n in pieces))
+        return int(((t == 0) | (t == 1)).sum()) > plain
+
     def untaken(self, n, taken):
         """That parameter, or one with the same values that no other tensor was found to be made of."""
         same = [m for m in self.parameters if m not in taken and self.values[m].tobytes() == self.values[n].tobytes()]
@@ -137,11 +144,14 @@ class Known:
             kind, of = "repeated", [repeated]
         elif pieces:
             kind = "pieces" if any(self.parameters[n]["requires_grad"] for n in pieces) else "fixed"
+            kind = "untold" if self.beside(t, pieces) else kind
             of = [self.untaken(n, taken) for n in pieces]
         elif name in self.buffers:  # the trace of a module in training mode steps running statistics
             kind, of = "buffer", [name]
         elif multiple is not None:
             kind, of = "scaled", [multiple]
+        elif t.size > 1 and t.min() == t.max() and all(v.size != t.size for v in self.values.values()):
+            kind, of = "untold", []  # of fresh ones joined, or of a constant among them
         else:
             kind, of = "constant" if t.tobytes() in constants else "computed", []
         return {"is": kind, "of": of, "elements": int(t.size), "shape": list(t.shape)}
