@@ -34,7 +34,8 @@ import trained  # noqa: E402
 
 there = pathlib.Path(__file__).resolve().parent / "newcomer"
 KEPT = ("pkg.torch.onnx.class_hierarchy", "pkg.torch.onnx.fx_node", "pkg.torch.export.graph_signature.InputSpec.kind",
-        "pkg.torch.export.ExportedProgram.graph_signature", "pkg.onnxscript.optimizer.folded_from")
+        "pkg.torch.export.ExportedProgram.graph_signature", "pkg.onnxscript.optimizer.folded_from",
+        "pkg.torch.onnx.original_node_name", "pkg.torch.onnx.name_scopes")
 BATCH = 4
 LENGTH = 12  # with the token; a table of fewer places would look like any numbers
 
@@ -231,6 +232,46 @@ class Codebook(nn.Module):
         return self.decode(z + (q - z).detach()) + (q - z.detach()).pow(2).mean(-1, keepdim=True)
 
 
+class Keys(nn.Module):
+    """Queries and values have a bias and keys have none, as in BEiT: zeros stand between the two."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.out = nn.Linear(8, 24, bias=False), nn.Linear(8, 8)
+        self.q_bias, self.v_bias = nn.Parameter(torch.zeros(8)), nn.Parameter(torch.zeros(8))
+        self.register_buffer("k_bias", torch.zeros(8), persistent=False)
+
+    def forward(self, x):
+        bias = torch.cat([self.q_bias, self.k_bias, self.v_bias])
+        q, k, v = nn.functional.linear(x, self.qkv.weight, bias).chunk(3, -1)
+        return self.out(torch.softmax(torch.tanh(q) @ torch.tanh(k).transpose(1, 2), -1) @ v)
+
+
+class Branches(nn.Module):
+    """Batch norms of one input in two modules, as in FastViT: fresh, they are one node in the file. And a norm of a
+    table."""
+
+    def __init__(self):
+        super().__init__()
+        self.mixer, self.other = (nn.ModuleDict({"norm": nn.BatchNorm1d(8)}) for _ in range(2))
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.second(self.first(self.mixer["norm"](x)) - (0 + self.other["norm"](x)))
+
+
+class Normed(nn.Module):
+    """A table that is normalised before it is looked at, as DeBERTa's of distances."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(6, 8)
+        self.first, self.second = nn.LayerNorm(8), nn.LayerNorm(8)
+
+    def forward(self, x):
+        return self.first(x) @ self.second(self.table.weight).T
+
+
 models = {
     "detached": (Detached, {"x": ("float", 3)}, ["trained-dynamo-plain"]),
     "stopped": (Stopped, {"x": ("float", 3)}, ["trained-default"]),
@@ -251,9 +292,12 @@ models = {
     "queries": (Queries, {"x": ("float", 5, 8)}, ["trained-default"]),
     "bends": (Bends, {"x": ("float", 2, 6, 6)}, ["fresh-ts", "trained-ts"]),
     "codebook": (Codebook, {"x": ("float", 4)}, ["trained-dynamo-plain", "trained-default", "trained-ts"]),
+    "keys": (Keys, {"x": ("float", 5, 8)}, ["fresh-ts", "trained-ts"]),
+    "branches": (Branches, {"x": ("float", 8)}, ["fresh-default"]),
+    "normed": (Normed, {"x": ("float", 5, 8)}, ["fresh-default"]),
     "film": (Film, {"x": ("float", 2, 4, 5, 5)}, ["trained-dynamo-plain"]),
 }
-said = ("cell", "offset", "scalars", "queries")  # and of a codebook whose file has lost a detach()  # of which nothing is recorded
+said = ("cell", "offset", "scalars", "queries", "keys", "branches")  # and of a codebook whose file has lost a detach()  # of which nothing is recorded
 
 
 def bare(path, to):
@@ -329,7 +373,7 @@ def one(name, form, folder):
     lost = any(told["is"] in ("scaled", "computed") for *_, told in weights)
     lines = [f"model {name}-{form} mse 1 0", *lines, target] + ([] if lost else [f"loss {loss:.9g}"])
     lines += [f"weight {n} {t.size} {told['is']}" for n, t, told in weights] + [f"constant {n}" for n in fixed]
-    for n in sorted(grads) if name == "parallel" else []:
+    for n in sorted(grads) if name in ("parallel", "normed") else []:
         if n not in tensors:  # the exporter made it one with another
             weights.append((n, values[n], {"is": "same", "of": [n]}))
     for n, t, told in weights:

@@ -86,13 +86,14 @@ class Known:
 
     def places(self, t):
         """Where its elements stand among those of all parameters, as far as one number is in one place."""
-        at = numpy.minimum(numpy.searchsorted(self.sorted, t.ravel()), self.sorted.size - 1)
-        return numpy.unique(at[(self.sorted[at] == t.ravel()) & self.alone[at]])
+        values = numpy.unique(t)  # in order they are found ten times as fast
+        at = numpy.minimum(numpy.searchsorted(self.sorted, values), self.sorted.size - 1)
+        return at[(self.sorted[at] == values) & self.alone[at]]
 
     def pieces(self, t):
         """Parameters that its elements are taken from, unless any of them says nothing (zeros, ones)."""
         flat = t.ravel()
-        telling = flat[(flat != 0) & (flat != 1)]
+        telling = numpy.sort(flat[(flat != 0) & (flat != 1)])
         if telling.size == 0:
             return []
         at = numpy.minimum(numpy.searchsorted(self.sorted, telling), self.sorted.size - 1)
@@ -212,6 +213,8 @@ def judged(ebb, facts, path, to):
 def overlapping(known, trained, tensors):
     """Parts of parameters that are trained for the most part in another tensor, too. Of millions of numbers some are
     alike by chance."""
+    if not any(t["is"] in ("pieces", "repeated") for t in tensors.values()):
+        return set()
     place = {n: known.places(trained[n]) for n, t in tensors.items() if t["is"] in PARAMETERS}
     owners = numpy.zeros(known.sorted.size, numpy.int32)
     for at in place.values():
