@@ -23,6 +23,9 @@ typedef struct join {
     bool mixed; /* the list takes a layer of each chain by turns */
     bool
         shared; /* layers of all chains have one weight: their gradients are added, then it is updated */
+    bool
+        early; /* the first layer of the first chain reads two states, and what overwrites the second in
+                   list order may run at the turn */
     uint32_t once, side, head; /* percent, percent, layers behind the meeting */
 } join;
 
@@ -88,6 +91,23 @@ static void add_updates(joined *t, const join *how, uint32_t grad[MOST_CHAINS][M
     }
 }
 
+static void add_overwriters(joined *t, uint32_t late, uint32_t early)
+{
+    step *s = &t->s;
+    uint32_t *befores = EBB_NEW(&s->arena, uint32_t, 2);
+    assert_non_null(befores);
+    for (int i = 0; i < 2; i++) {
+        const uint32_t u = befores[i] = add_op(s, 1, true);
+        s->ops[u].once = true;
+        reads(s, u, i == 0 ? late : early);
+        s->values[makes(s, u, 0)].stays = true;
+    }
+    ebb_remat_op *first = &s->ops[t->op[0][0]];
+    first->before = befores[0];
+    first->befores = befores;
+    first->before_count = 2;
+}
+
 static void make_joined(joined *t, const join *how)
 {
     uint32_t grad[MOST_CHAINS], weight[MOST_CHAINS][MOST_LAYERS], total = 0;
@@ -117,6 +137,7 @@ static void make_joined(joined *t, const join *how)
         reads(&t->s, u, out);
         grad[b] = makes(&t->s, u, t->s.values[out].bytes);
     }
+    const uint32_t early = grad[0];
     t->behind = t->s.problem.op_count;
     for (uint32_t b = how->chains; b-- > 0;) {
         for (uint32_t i = how->layers[b]; i-- > 0;) {
@@ -133,6 +154,8 @@ static void make_joined(joined *t, const join *how)
     }
     if (how->shared)
         add_updates(t, how, weight);
+    else if (how->early)
+        add_overwriters(t, grad[1], early);
     step_finish(&t->s);
 }
 
@@ -252,6 +275,7 @@ static join draw_join(uint32_t most)
     join how = {.chains = 2 + draw(MOST_CHAINS - 1),
                 .mixed = draw(2),
                 .shared = draw(2),
+                .early = draw(3) == 0,
                 .once = draw(3) == 0 ? draw(20) : 0,
                 .side = draw(50),
                 .head = draw(4)};

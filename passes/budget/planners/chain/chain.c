@@ -288,6 +288,9 @@ static bool worth_repeating(const ebb_tape *tape, const ebb_remat_op *op)
 {
     if (op->once || (op->before != EBB_REMAT_NONE && tape->done[op->before]))
         return false;
+    for (uint32_t k = 0; k < op->before_count; k++) // join may run another of them first
+        if (tape->done[op->befores[k]])
+            return false;
     for (uint32_t k = 0; k < op->out_count; k++)
         if (!tape->chain->always[op->out[k]])
             return true;
