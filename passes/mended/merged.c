@@ -251,8 +251,9 @@ static ebb_status key_of(parting *m, key *k, ebb_use use, ebb_value v)
         ebb_noted_sources(&m->sources, g, use.node, statistic ? "b_" : "p_");
         leave_others_out(&m->sources, g, use.node);
         source = source_of(&m->sources, g, use, own != NULL ? own : "");
-        if (source == NULL && ebb_noted_is_folded(g, v))
-            source = operand_of(&m->sources, g, use);
+        const char *operand = source == NULL ? operand_of(&m->sources, g, use) : NULL;
+        if (operand != NULL && (ebb_noted_is_folded(g, v) || strncmp(operand, "p_", 2) == 0))
+            source = operand;
     } else if (!ebb_tensor_is_uniform(info->tensor)) {
         source = source_of_copy(m, use, v, own != NULL ? own : "");
     }

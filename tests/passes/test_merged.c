@@ -309,6 +309,30 @@ static void what_is_added_and_a_factor_of_one_call_are_apart(void **state)
     ebb_model_free(m);
 }
 
+/* A shift that kept its name stands for that of another layer, too. */
+static void shifts_of_two_layers_are_apart(void **state)
+{
+    (void)state;
+    ebb_model *m = model_of(
+        HEAD "g (float[2,2] x) => (float[2,2] y) <float[1,2] \"a.beta\" = {0,0}, float[1,2] "
+             "tmp = {1,1}> { [m1] t = Mul (tmp, x) [s1] u = Add (\"a.beta\", t) "
+             "[m2] v = Mul (tmp, u) [s2] y = Add (\"a.beta\", v) }");
+    mark(m, "a.beta", "PARAMETER", "p_a_beta");
+    note(m, "s1",
+         "%y : call_function[target=torch.ops.aten.addcmul.default](args = (%p_a_beta, %p_a_alpha, "
+         "%x), kwargs = {})",
+         "['', 'a', 'addcmul']");
+    note(m, "s2",
+         "%z : call_function[target=torch.ops.aten.addcmul.default](args = (%p_b_beta, %p_b_alpha, "
+         "%u), kwargs = {})",
+         "['', 'b', 'addcmul_1']");
+    part(m);
+    assert_string_equal(read_by(m, "s1", 0), "a.beta");
+    assert_string_equal(read_by(m, "s2", 0), "b.beta");
+    assert_string_equal(kind_of(m, "b.beta"), "PARAMETER");
+    ebb_model_free(m);
+}
+
 /* Two networks of one input, one a copy of the other, whose layers became one: the reader's note tells. */
 static void a_layer_that_stands_for_a_copy_too_is_doubtful(void **state)
 {
@@ -559,6 +583,7 @@ int main(void)
         cmocka_unit_test(parameters_that_were_merged_get_their_names_back),
         cmocka_unit_test(one_parameter_of_two_calls_stays_one),
         cmocka_unit_test(what_is_added_and_a_factor_of_one_call_are_apart),
+        cmocka_unit_test(shifts_of_two_layers_are_apart),
         cmocka_unit_test(a_layer_that_stands_for_a_copy_too_is_doubtful),
         cmocka_unit_test(what_folding_made_is_no_other_call),
         cmocka_unit_test(a_fresh_norm_that_stands_for_one_of_another_module_is_doubtful),

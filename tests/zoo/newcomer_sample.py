@@ -248,8 +248,7 @@ class Keys(nn.Module):
 
 
 class Branches(nn.Module):
-    """Batch norms of one input in two modules, as in FastViT: fresh, they are one node in the file. And a norm of a
-    table."""
+    """Batch norms of one input in two modules, as in FastViT: fresh, they are one node in the file."""
 
     def __init__(self):
         super().__init__()

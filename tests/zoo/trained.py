@@ -339,6 +339,28 @@ def cell(verdicts):
     return words[0] if len(set(words)) == 1 else " / ".join(words)
 
 
+def reason(v):
+    """Why a file is refused: what is said of the first weight that is left out."""
+    first = v["why"].splitlines()[0]
+    found = re.search(r"; not: '[^']*' \(((?:[^()]|\([^()]*\))*)\)", first)
+    return found.group(1) if found else re.sub(r"^ebb: \S*: ", "", first)[:160]
+
+
+def refusals(calls, results):
+    """A row for each reason: the architectures, with the calls of both weights, or of those alone."""
+    rows = {}
+    for f, v in results:
+        if v["result"] == "refused":
+            of = rows.setdefault(reason(v), {}).setdefault(f["architecture"], {})
+            of.setdefault(f["call"], []).append(f["weights"])
+    for why, found in sorted(rows.items(), key=lambda row: -len(row[1])):
+        names = []
+        for name, by_call in found.items():
+            said = [c + ("" if len(by_call[c]) == 2 else f" {by_call[c][0]}") for c in calls if c in by_call]
+            names.append(f"{name} ({', '.join(said)})")
+        yield f"| {why} | {'; '.join(names)} |"
+
+
 def table(calls, results):
     found = {}
     for f, v in results:
@@ -346,14 +368,17 @@ def table(calls, results):
     rows = "\n".join(
         f"| {name} | {package} | " + " | ".join(cell(by_call[c]) if c in by_call else "-" for c in calls) + " |"
         for (name, package), by_call in found.items())
-    others = "\n".join(line(f, v) for f, v in results if v["result"] in KINDS and v["result"] != "all")
+    refused = "\n".join(refusals(calls, results))
+    others = "\n".join(line(f, v) for f, v in results if v["result"] in KINDS and v["result"] not in ("all", "refused"))
     count = {r: sum(v["result"] == r for _, v in results) for r in KINDS}
+    packages = {p: len({n for n, q in found if q == p}) for _, p in found}
     unrun = sum(v["result"] == "not run" for _, v in results)
     return f"""# Exports of newcomers
 
-Made by `tests/zoo/newcomer.py`, which says how: {len(found)} architectures with fresh and with trained (perturbed)
-weights, exported as somebody does who does not think of training, and as README says (`advised`). What ebb trains of
-each file by itself is compared with PyTorch's parameters by value.
+Made by `tests/zoo/newcomer.py`, which says how: {len(found)} architectures ({", ".join(f"{n} of {p}" for p, n in packages.items())}),
+with fresh and with trained (perturbed) weights, exported as somebody does who does not think of training, and as README
+says (`advised`). What ebb trains of each file by itself is compared with PyTorch's parameters by value. Suite
+`zoo.newcomer` holds small ones of each kind (`tests/zoo/newcomer`), with PyTorch's gradients.
 
 Of {sum(count.values())} files ebb trains all that PyTorch would of {count['all']} and refuses {count['refused']}, naming the
 export call that helps. It ties parameters of {count['tied']}, parts one parameter into two in {count['parted']}, trains
@@ -383,14 +408,26 @@ export call that helps. It ties parameters of {count['tied']}, parts one paramet
 - A drawn tensor of a file of the TorchScript exporter that neither name nor place tells a parameter from a buffer: as a matrix that
   something is multiplied by (the frequencies of `waves_of_place`, a buffer; the vectors of attention in `graph_dense`, parameters) it is
   refused, with what to say. Otherwise it is a token, a table of places, a scale: trained, and named.
-- A parameter that does nothing yet, as a scale of 1, and goes with its node: `ebb check` and `train` name what the dynamo
-  exporter lists and the file does not have. What the model never uses is in that list, too.
+- A parameter that does nothing yet, as a scale of 1, and goes with its node: where the dynamo exporter's notes still read
+  the product, it is refused. Else `ebb check` and `train` name what the exporter lists and the file does not have: what is
+  tied, and what the model never uses, is in that list, too.
+- A bias of zeros without a name, in a file of the TorchScript exporter: one of a query and a value with zeros for the key,
+  which are no parameter (BEiT, Swin V2), looks like a part of one bias for all. It is refused; so are trained ones with
+  zeros among them.
 - What the exporter gets wrong: `index_add` by TorchScript (`graph_edges`) adds one of equal indices alone, in ONNX
   Runtime as here.
 
-## What is not `all`
+## What is refused
+
+By what is said of the first weight that is left out; `fresh`, `trained`: of these weights alone.
+
+| why | architecture (calls) |
+|---|---|
+{refused}
+""" + (f"""
+## What is neither
 
 | architecture | package | weights | call | verdict | % | what is trained |
 |---|---|---|---|---|---|---|
 {others}
-"""
+""" if others else "")
