@@ -12,7 +12,7 @@ typedef struct rows {
 static const rows shapes[] = {
     {2, {7, 33}, -1, 1},     {3, {3, 5, 40}, 1, 2}, {3, {3, 5, 40}, 1, 1}, {2, {2, 1500}, -1, 1},
     {2, {150, 12}, 1, 1},    {2, {3, 4500}, 1, 1},  {2, {1, 1}, -1, 1},    {2, {0, 5}, -1, 1},
-    {3, {1, 2, 3000}, 1, 1}, {2, {1030, 2}, 1, 1},  {2, {2, 8200}, -1, 1},
+    {3, {1, 2, 3000}, 1, 1}, {2, {1030, 2}, 1, 1},  {2, {2, 8200}, -1, 1}, {2, {17, 4100}, 1, 1},
 };
 static const size_t shape_count = sizeof shapes / sizeof shapes[0];
 
@@ -158,7 +158,9 @@ static void outputs_that_nobody_wants_are_left_out(void **state)
 static void halves_round_once(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < 7; i++) {
+    for (size_t i = 0; i < shape_count; i++) {
+        if (i >= 7 && i < shape_count - 1) // the last: sums of columns by themselves
+            continue;
         testing t;
         put_forward(&t, &shapes[i], EBB_OP_LAYER_NORMALIZATION, EBB_F32, true);
         agrees_mixed(&t, "cuda.layer_normalization", 0x60000u);

@@ -1,9 +1,10 @@
 /* test_optim_random.c: optimizers' steps and draws on the device: the plain kernels' numbers, and
  * for draws their bits. */
 #include "tests/cuda/bits.h"
+#include "tests/cuda/halves.h"
 
 static const int64_t sizes[] = {0, 1, 7, 8, 9, 257, 5003};
-enum { SIZES = sizeof sizes / sizeof sizes[0] };
+enum { SIZES = sizeof sizes / sizeof sizes[0], RATE = 1 }; // input 0 stays float32
 
 static void put_scalar(testing *t, ebb_dtype dtype, double value)
 {
@@ -31,6 +32,8 @@ static void sgd_steps_as_on_the_cpu(void **state)
             put_in(&t, dtype, 1, &sizes[i]);
             put_out(&t, dtype, 1, &sizes[i]);
             agrees(&t, "cuda.sgd", "plain.sgd");
+            if (!wide)
+                agrees_mixed(&t, "cuda.sgd", RATE);
             end(&t);
         }
 }
@@ -59,6 +62,8 @@ static void momentum_steps_in_every_mode(void **state)
                 put_out(&t, dtype, 1, &other);
             }
             agrees(&t, "cuda.momentum", "plain.momentum");
+            if (dtype == EBB_F32)
+                agrees_mixed(&t, "cuda.momentum", RATE);
             end(&t);
         }
 }
@@ -80,6 +85,8 @@ static void adamw_corrects_by_the_count_that_it_reads(void **state)
             for (int k = 0; k < 3; k++)
                 put_out(&t, dtype, 1, &sizes[i]);
             agrees(&t, "cuda.adamw", "plain.adamw");
+            if (dtype == EBB_F32)
+                agrees_mixed(&t, "cuda.adamw", RATE);
             end(&t);
         }
 }
@@ -112,6 +119,8 @@ static void adam_and_adagrad_step_in_groups(void **state)
                         put_out(&t, dtype, 1, &n[g]);
                 agrees(&t, is_adam ? "cuda.adam" : "cuda.adagrad",
                        is_adam ? "plain.adam" : "plain.adagrad");
+                if (dtype == EBB_F32)
+                    agrees_mixed(&t, is_adam ? "cuda.adam" : "cuda.adagrad", RATE);
                 end(&t);
             }
 }

@@ -1,5 +1,6 @@
 /* test_place.c: Col2Im and MaxUnpool against the plain kernels: blocks that overlap, leave gaps and
  * reach into the padding; indices that meet, and one that is nowhere. */
+#include "tests/cuda/bits.h"
 #include "tests/cuda/halves.h"
 
 static void blocks_are_added_as_by_the_plain_kernel(void **state)
@@ -49,7 +50,7 @@ static void put_unpool(testing *t, ebb_dtype dtype, bool meet, bool big)
     begin(t, EBB_OP_MAX_UNPOOL);
     put_ints(t, "kernel_shape", 2, D(2, 2));
     put_ints(t, "strides", 2, D(2, 2));
-    put_in(t, dtype, 4, D(2, 3, rows, columns));
+    put_raw(t, dtype, 4, D(2, 3, rows, columns));
     ebb_operand *index = put_in(t, EBB_I64, 4, D(2, 3, rows, columns));
     for (size_t i = 0; i < count_of(index); i++)
         set_value(index, i, (double)(meet ? (i * 7) % 11 : (i * 41) % (4 * count_of(index))));
@@ -59,12 +60,12 @@ static void put_unpool(testing *t, ebb_dtype dtype, bool meet, bool big)
 static void the_last_of_those_that_meet_stays(void **state)
 {
     (void)state;
-    static const ebb_dtype dtypes[] = {EBB_F32, EBB_F64, EBB_I64};
+    static const ebb_dtype dtypes[] = {EBB_F32, EBB_F64, EBB_I64, EBB_U8, EBB_F16, EBB_C128};
     for (int way = 0; way < 4; way++)
-        for (int i = 0; i < 3; i++) {
+        for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++) {
             testing t;
             put_unpool(&t, dtypes[i], way % 2 != 0, way / 2 != 0);
-            agrees(&t, "cuda.max_unpool", "plain.max_unpool");
+            same_bits(&t, "cuda.max_unpool", "plain.max_unpool");
             end(&t);
         }
 }

@@ -5,6 +5,7 @@
 
 static const char *const reductions[] = {"none", "add", "mul", "max", "min"};
 static const ebb_dtype numbers[] = {EBB_F32, EBB_F64, EBB_I32, EBB_I64};
+static const ebb_dtype sizes[] = {EBB_U8, EBB_BF16, EBB_F32, EBB_F64, EBB_C128};
 
 /* Random numbers; near 1 for products, so that they stay in range. */
 static ebb_operand *put_numbers(testing *t, ebb_dtype dtype, int rank, const int64_t *dims)
@@ -114,7 +115,6 @@ static void rows_are_scattered_with_each_reduction(void **state)
 static void rows_of_any_size_are_replaced_by_the_last_update(void **state)
 {
     (void)state;
-    static const ebb_dtype sizes[] = {EBB_U8, EBB_BF16, EBB_F32, EBB_F64, EBB_C128};
     for (int s = 0; s < 5; s++)
         for (int64_t inner = 1; inner < 40; inner += 31) {
             testing t;
@@ -168,8 +168,25 @@ static void elements_are_scattered_with_each_reduction(void **state)
                     t.call.op = EBB_OP_SCATTER;
                     same_bits(&t, "cuda.scatter", "plain.scatter");
                 }
+                if (d == 0 && i == 0)
+                    agrees_in_halves(&t, r == 0 ? "cuda.scatter" : name);
                 end(&t);
             }
+}
+
+static void elements_of_any_size_are_replaced_by_the_last_update(void **state)
+{
+    (void)state;
+    for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+        testing t;
+        begin(&t, EBB_OP_SCATTER_ELEMENTS);
+        put_raw(&t, sizes[s], 2, DIMS(5, 60));
+        put_indices(&t, EBB_I64, 2, DIMS(9, 60), 5);
+        put_raw(&t, sizes[s], 2, DIMS(9, 60));
+        put_out(&t, sizes[s], 2, DIMS(5, 60));
+        same_bits(&t, "cuda.scatter_elements", "plain.scatter_elements");
+        end(&t);
+    }
 }
 
 static void nan_and_zeros_meet_as_in_plain(void **state)
@@ -312,6 +329,7 @@ int main(void)
         cmocka_unit_test(rows_are_scattered_with_each_reduction),
         cmocka_unit_test(rows_of_any_size_are_replaced_by_the_last_update),
         cmocka_unit_test(elements_are_scattered_with_each_reduction),
+        cmocka_unit_test(elements_of_any_size_are_replaced_by_the_last_update),
         cmocka_unit_test(nan_and_zeros_meet_as_in_plain),
         cmocka_unit_test(updates_may_go_into_the_data_itself),
         cmocka_unit_test(a_recorded_gradient_follows_its_operands),

@@ -260,9 +260,9 @@ static void gradients_of_clip_have_its_bounds(void **state)
 static void slopes_are_broadcast(void **state)
 {
     (void)state;
-    static const ebb_dtype dtypes[] = {EBB_F32, EBB_F64, EBB_F16, EBB_I32, EBB_U8};
+    static const ebb_dtype dtypes[] = {EBB_F32, EBB_F64, EBB_F16, EBB_BF16, EBB_I32, EBB_U8};
     static const int64_t dims[] = {2, 3, 4, 8}, slope[] = {3, 1, 1};
-    for (size_t d = 0; d < 5; d++)
+    for (size_t d = 0; d < sizeof dtypes / sizeof dtypes[0]; d++)
         for (int scalar = 0; scalar < 2; scalar++) {
             testing t;
             begin(&t, EBB_OP_PRELU);

@@ -150,10 +150,10 @@ static void compare(const masked *cases, size_t count, int *dead)
         testing t;
         ebb_cuda_masking m;
         bool is_masked = false;
-        result r;
+        result *r = guarded(sizeof *r);
         uint8_t *alive = guarded(HEADS * S);
         void *bias = guarded(HEADS * S * T * 4);
-        uint16_t half[HEADS * S * T];
+        uint16_t *half = guarded(HEADS * S * T * sizeof *half);
         put_operands(&t, one);
         run_with(&t, "plain.attention");
         const char *why = read_in_halves(&m, &is_masked, &t, dtype);
@@ -167,17 +167,19 @@ static void compare(const masked *cases, size_t count, int *dead)
                      "make");
         check_guards(alive, HEADS * S, "alive");
         check_guards(bias, HEADS * S * T * 4, "bias");
-        play_library(&r, &t.in[0], &t.in[1], &t.in[2], &m, bias);
-        check_status(ebb_cuda_masking_settle(&t.call, &m, alive, r.y, COLUMNS, r.max, r.sum),
+        play_library(r, &t.in[0], &t.in[1], &t.in[2], &m, bias);
+        check_status(ebb_cuda_masking_settle(&t.call, &m, alive, r->y, COLUMNS, r->max, r->sum),
                      "settle");
         for (int i = 0; i < HEADS * S; i++) {
-            same((double)r.max[i], value_of(&t.out[1], (size_t)i), 1e-6, "max", i);
-            same((double)r.sum[i], value_of(&t.out[2], (size_t)i), 1e-5, "sum", i);
+            same((double)r->max[i], value_of(&t.out[1], (size_t)i), 1e-6, "max", i);
+            same((double)r->sum[i], value_of(&t.out[2], (size_t)i), 1e-5, "sum", i);
             *dead += value_of(&t.out[1], (size_t)i) == MINUS;
         }
         for (int i = 0; i < HEADS * S * COLUMNS; i++)
-            same((double)ebb_bf16_to_float(r.y[i]), value_of(&t.out[0], (size_t)i), 1.0 / 256, "y",
+            same((double)ebb_bf16_to_float(r->y[i]), value_of(&t.out[0], (size_t)i), 1.0 / 256, "y",
                  i);
+        unguard(r);
+        unguard(half);
         unguard(alive);
         unguard(bias);
         end(&t);
@@ -227,8 +229,10 @@ static void a_gradient_of_such_a_row_is_silenced(void **state)
         testing t;
         ebb_cuda_masking m;
         bool is_masked = false;
-        uint8_t alive[HEADS * S];
-        uint16_t bias[HEADS * S * T], half[1] = {0}, dy[HEADS * S * COLUMNS];
+        uint8_t *alive = guarded(HEADS * S);
+        uint16_t *bias = guarded(HEADS * S * T * sizeof *bias), *half = guarded(sizeof *half),
+                 *dy = guarded(HEADS * S * COLUMNS * sizeof *dy);
+        half[0] = 0;
         put_operands(&t, &one);
         assert_null(read_in_halves(&m, &is_masked, &t, EBB_BF16));
         for (int i = 0; i < HEADS * S * COLUMNS; i++)
@@ -247,6 +251,10 @@ static void a_gradient_of_such_a_row_is_silenced(void **state)
                          : (double)NAN,
                  0, "dy", i);
         }
+        unguard(alive);
+        unguard(bias);
+        unguard(half);
+        unguard(dy);
         end(&t);
     }
 }
@@ -255,18 +263,23 @@ static void a_gradient_of_such_a_row_is_silenced(void **state)
 static void one_number_of_a_row_gives_its_probabilities(void **state)
 {
     (void)state;
-    const float max[] = {0.5F, -INFINITY, -3.3895314e38F, 80}, sum[] = {2, NAN, 7, 1.25F};
+    const float drawn[2][4] = {{0.5F, -INFINITY, -3.3895314e38F, 80}, {2, NAN, 7, 1.25F}};
     for (int guard = 0; guard < 2; guard++) {
         testing t;
-        float *to = guarded(sizeof max);
+        float *max = guarded(sizeof drawn[0]), *sum = guarded(sizeof drawn[1]);
+        float *to = guarded(sizeof drawn[0]);
+        memcpy(max, drawn[0], sizeof drawn[0]);
+        memcpy(sum, drawn[1], sizeof drawn[1]);
         begin(&t, EBB_OP_EBB_ATTENTION_GRAD);
         t.call.queue = more_queue;
         check_status(ebb_cuda_masking_log_sums(&t.call, max, sum, guard, to, 4), "log sums");
-        check_guards(to, sizeof max, "log sums");
+        check_guards(to, sizeof drawn[0], "log sums");
         same(exp(1.5 - (double)to[0]), exp(1.0) / 2, 1e-6, "share", 0);
         same((double)to[1], guard ? -MINUS : (double)NAN, 0, "empty", guard);
         same((double)to[2], (double)max[2], 1e30, "masked", guard);
         same(exp(80.0 - (double)to[3]), 0.8, 1e-5, "share", 3);
+        unguard(max);
+        unguard(sum);
         unguard(to);
         end(&t);
     }
@@ -277,7 +290,9 @@ static void the_draws_of_a_dropout_are_the_hosts(void **state)
 {
     (void)state;
     enum { ROWS = 5, KEYS = 7, MOST = 8 * ROWS * KEYS };
-    const int64_t key[2] = {77, 3}, ranges[][2] = {{0, 8}, {1, 2}, {3, 1}, {4, 4}};
+    int64_t *key = guarded(2 * sizeof *key);
+    key[0] = 77, key[1] = 3;
+    const int64_t ranges[][2] = {{0, 8}, {1, 2}, {3, 1}, {4, 4}};
     const ebb_attention a = {
         .heads = 8, .s = ROWS, .t = KEYS, .stream = 5, .threshold = ebb_dropout_threshold(0.3)};
     for (int i = 0; i < 8; i++) {
@@ -297,6 +312,7 @@ static void the_draws_of_a_dropout_are_the_hosts(void **state)
         unguard(to);
         end(&t);
     }
+    unguard(key);
 }
 
 /* ---- ONNX's Attention ---- */
@@ -379,10 +395,10 @@ static void a_bias_says_what_onnx_says(void **state)
         testing t;
         ebb_cuda_masking m;
         bool is_masked = false;
-        result r;
+        result *r = guarded(sizeof *r);
         uint8_t *alive = guarded(HEADS * S);
         void *bias = guarded(HEADS * S * T * 4);
-        uint16_t half[HEADS * S * T];
+        uint16_t *half = guarded(HEADS * S * T * sizeof *half);
         put_heads(&t, h);
         run_with(&t, "plain.onnx_attention");
         const ebb_heads read = ebb_heads_read(&t.call);
@@ -398,16 +414,18 @@ static void a_bias_says_what_onnx_says(void **state)
                      "make");
         check_guards(alive, HEADS * S, "alive");
         check_guards(bias, HEADS * S * T * 4, "bias");
-        play_library(&r, &t.in[0], &t.out[1], &t.out[2], &m, bias);
+        play_library(r, &t.in[0], &t.out[1], &t.out[2], &m, bias);
         if (h->packed)
-            repack(r.y, false);
-        check_status(ebb_cuda_masking_settle(&t.call, &m, alive, r.y, COLUMNS, NULL, NULL),
+            repack(r->y, false);
+        check_status(ebb_cuda_masking_settle(&t.call, &m, alive, r->y, COLUMNS, NULL, NULL),
                      "settle");
         if (h->packed)
-            repack(r.y, true);
+            repack(r->y, true);
         for (int i = 0; i < HEADS * S * COLUMNS; i++)
-            same((double)ebb_bf16_to_float(r.y[i]), value_of(&t.out[0], (size_t)i), 1.0 / 256, "y",
+            same((double)ebb_bf16_to_float(r->y[i]), value_of(&t.out[0], (size_t)i), 1.0 / 256, "y",
                  i);
+        unguard(r);
+        unguard(half);
         unguard(alive);
         unguard(bias);
         end(&t);

@@ -167,7 +167,8 @@ static void statistics_follow_from_what_a_library_saves(void **state)
         for (int form = 0; form < 3; form++) {
             enum { CHANNELS = 300 };
             double expected[2][CHANNELS];
-            float mean[CHANNELS], inv_std[CHANNELS];
+            float *mean = guarded(CHANNELS * sizeof *mean);
+            float *inv_std = guarded(CHANNELS * sizeof *inv_std);
             testing t;
             begin(&t, form == 0 ? EBB_OP_BATCH_NORMALIZATION : EBB_OP_BATCH_NORM_TRAINING);
             put_float(&t, "momentum", 0.75);
@@ -205,6 +206,8 @@ static void statistics_follow_from_what_a_library_saves(void **state)
                              value_of(&t.out[2], k), expected[1][k]);
             }
             t.out[1].data = NULL; // the input's
+            unguard(mean);
+            unguard(inv_std);
             end(&t);
         }
 }

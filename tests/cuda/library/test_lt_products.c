@@ -76,6 +76,9 @@ static void put_element(void *data, uint32_t dtype, int64_t at, double v)
         ((float *)data)[at] = (float)v;
     else
         ((uint16_t *)data)[at] = half_of((ebb_dtype)dtype, (float)v);
+    const int64_t size = ebb_dtype_bits((ebb_dtype)dtype) / 8;
+    if (ebb_host_player_named() != NULL)
+        ebb_host_player_named()->written((const char *)data + at * size, (size_t)size);
 }
 
 ebb_status ebb_lt_plan_run(ebb_lt_plan *plan, void *handle, const ebb_lt_operands *o, void *stream)

@@ -10,8 +10,8 @@ test is to be tried on; all of it when the kernels change.
 
 A change: a barrier left out, a predicate turned round, an immediate one more or one less. Sources take turns; a
 place of one is drawn among the instructions that any suite comes to, and those cases of suites that come to it run,
-the shortest first, until one fails. What none tells is printed with the line of its source. The exit code is 1
-where that is not in survivors.txt, which says of each why no test can tell it.
+the shortest first, until one fails. What none tells is printed with the line of its source, and before all that the
+kernels that no case comes to. The exit code is 1 where one of these is not in survivors.txt, which says of each why.
 
 Not drawn, as no program can tell it: how the compiler chooses between a division of 64 bits and one of 32 (the
 long one is right for all numbers, and the short one is wrong for those above 2^32 alone: elements that no test has
@@ -135,9 +135,24 @@ def fails(build, case, ptx):
 
 def cases_of(pool, build, folder):
     named = [(path.stem.removeprefix("test_"), case) for path in sorted(HERE.parent.glob("**/test_*.c"))
-             if path.parent.name in ("cuda", "fuse") and path.stem not in ("test_libraries", "test_step")
+             if (path.parent.name in ("cuda", "fuse") and path.stem not in ("test_libraries", "test_step"))
+             or path.stem in ("test_attention_mask", "test_cudnn_calls", "test_lt_products")
              for case in re.findall(r"\bcmocka_unit_test\((\w+)\)", path.read_text())]
     return sorted(pool.map(lambda one: reach(build, folder, *one), named), key=lambda case: case.whole)
+
+
+def left_alone(folder, cases):
+    """SOURCE.cu: KERNEL, of those that no case comes to."""
+    for path in sorted(folder.glob("*.ptx")):
+        come_to, first = set().union(*(case.lines.get(path.stem, ()) for case in cases)), None
+        for n, line in enumerate(path.read_text().splitlines()):
+            found = re.search(r"\.entry _Z(\d+)(\w+)", line)
+            if found:
+                first, name = n, found[2][:int(found[1])]
+            elif line == "}" and first is not None:
+                if come_to.isdisjoint(range(first, n)):
+                    yield f"{path.stem}.cu: {name}"
+                first = None
 
 
 class Mutant(typing.NamedTuple):
@@ -190,6 +205,9 @@ def main():
     build, folder = options.build, options.ptx
     pool = concurrent.futures.ThreadPoolExecutor(options.jobs)
     cases, texts, places = cases_of(pool, build, folder), {}, {}
+    known = [line.split("  ")[0] for line in (HERE / "survivors.txt").read_text().splitlines() if line[:1] not in ("", "#", " ")]
+    alone = [kernel for kernel in left_alone(folder, cases) if not any(kernel.startswith(k) for k in known)]
+    print("".join(f"{kernel}: NO CASE comes to it\n" for kernel in alone), end="", flush=True)
     for source in options.sources.split(",") if options.sources else sorted({s for case in cases for s in case.lines}):
         text = texts[source] = (folder / f"{source}.ptx").read_text().splitlines(keepends=True)
         could = {at for at in range(len(text)) if changes(text, at)}
@@ -216,7 +234,6 @@ def main():
                 file.write(f"{key}\t{became[key]}\n")
         return places, key
 
-    known = [line.split("  ")[0] for line in (HERE / "survivors.txt").read_text().splitlines() if line[:1] not in ("", "#", " ")]
     survived, unknown = 0, 0
     for places_of_it, key in pool.map(one, drawn):
         is_new = became[key] == "nobody" and not any(place.startswith(k) for k in known for place in places_of_it)
@@ -224,7 +241,7 @@ def main():
         says = "SURVIVES, nobody knows why" if is_new else "survives as known" if became[key] == "nobody" else f"told by {became[key]}"
         print(f"{key}: {says}", flush=True)
     print(f"{len(drawn) - survived} of {len(drawn)} are told, {survived} are not, {unknown} of them unknown")
-    raise SystemExit(unknown > 0)
+    raise SystemExit(unknown > 0 or alone != [])
 
 
 main()
