@@ -13,7 +13,7 @@ typedef struct image {
 static const image images[] = {
     {4, {2, 3, 5, 7}},   {4, {3, 40, 1, 2}}, {2, {130, 5}},  {2, {9, 70}}, {3, {2, 2, 3000}},
     {2, {5000, 3}},      {3, {1, 1, 1}},     {3, {0, 4, 3}}, {1, {17}},    {2, {4, 0}},
-    {4, {1, 300, 4, 4}}, {2, {600, 20}}, // so many parts that each warp adds some up
+    {4, {1, 300, 4, 4}}, {2, {1100, 33}}, // so many parts that each warp adds some up
 };
 static const size_t image_count = sizeof images / sizeof images[0];
 

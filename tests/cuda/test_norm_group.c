@@ -12,7 +12,8 @@ static const grouped images[] = {
     {4, {2, 6, 5, 3}, 3, true},  {4, {2, 6, 5, 3}, 3, false}, {3, {3, 4, 700}, 2, true},
     {3, {1, 2, 9000}, 1, true},  {2, {5, 48}, 4, true},       {2, {7, 48}, 8, false},
     {3, {1, 1, 1}, 1, true},     {3, {0, 4, 3}, 2, true},     {4, {40, 3, 2, 2}, 3, true},
-    {3, {2, 300, 20}, 10, true}, {3, {2, 4, 0}, 2, true},
+    {3, {2, 300, 20}, 10, true}, {3, {2, 4, 0}, 2, true},     {2, {3, 2050}, 2, true},
+    {2, {18, 40}, 4, true},
 };
 static const size_t image_count = sizeof images / sizeof images[0];
 
