@@ -1,4 +1,4 @@
-/* profile.c: where the time of steps went, by operator and by node, as JSON. */
+/* profile.c: where the time of steps went, by operator and by node, as JSON. Operations are those that were made. */
 #include "exec/run/program.h"
 
 #include <stdlib.h>
@@ -10,7 +10,8 @@ typedef struct cost {
     const char *op, *kernel;
     int64_t ns;
     uint64_t calls;
-    double flops, bytes;
+    double flops; /* of all steps */
+    double bytes; /* of one */
 } cost;
 
 static int slowest_first(const void *a, const void *b)
@@ -26,8 +27,8 @@ static json_t *cost_json(const cost *c, uint64_t steps)
     double ns = c->ns > 0 ? (double)c->ns : 1.0, times = (double)steps;
     return json_pack("{s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:f}", "op", c->op, "kernel", c->kernel,
                      "ns", (json_int_t)c->ns, "calls", (json_int_t)(c->calls * steps), "flops",
-                     c->flops * times, "gflops_per_s", c->flops * times / ns, "bytes",
-                     c->bytes * times, "gb_per_s", c->bytes * times / ns);
+                     c->flops, "gflops_per_s", c->flops / ns, "bytes", c->bytes * times, "gb_per_s",
+                     c->bytes * times / ns);
 }
 
 static cost cost_of(const ebb_program *p, uint32_t k)
@@ -38,7 +39,7 @@ static cost cost_of(const ebb_program *p, uint32_t k)
               .kernel = call->kernel->name,
               .ns = p->node_ns[k],
               .calls = 1,
-              .flops = ebb_node_flops(p->plan.g, n)};
+              .flops = ebb_node_flops(p->plan.g, n) * (double)p->steps - p->node_spared[k]};
     for (uint32_t i = 0; i < call->input_count; i++)
         c.bytes += (double)call->in[i].bytes;
     for (uint32_t i = 0; i < call->output_count; i++)

@@ -33,9 +33,10 @@ struct ebb_program {
     uint64_t seed, steps;
     uint64_t replayed; /* steps of this process that were replays of a record */
     int64_t step_ns;
-    int64_t *node_ns;  /* by position, summed; NULL: no profile */
-    bool *filled;      /* by value id: the initializer's bytes are in place */
-    uint32_t prepared; /* calls whose kernels are prepared */
+    int64_t *node_ns;    /* by position, summed; NULL: no profile */
+    double *node_spared; /* beside it: operations that were not made (kernels/spared.h) */
+    bool *filled;        /* by value id: the initializer's bytes are in place */
+    uint32_t prepared;   /* calls whose kernels are prepared */
     const char *
         changed; /* what its step sets otherwise than that of the checkpoint that it loaded; NULL */
     bool unchecked; /* its states come from a checkpoint without a checksum */

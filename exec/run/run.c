@@ -8,6 +8,7 @@
 
 #include "exec/weigh/call.h"
 #include "kernels/parallel.h"
+#include "kernels/spared.h"
 #include "onnx/graph/infer.h"
 #include "onnx/words/map.h"
 #include "onnx/words/options.h"
@@ -226,6 +227,7 @@ static ebb_status get_ready(ebb_program *p)
 static ebb_status walk(ebb_program *p, int64_t last)
 {
     bool marks = p->node_ns != NULL && p->device->mark != NULL;
+    (void)ebb_spared();
     if (marks)
         EBB_TRY(p->device->mark(p->queue));
     for (uint32_t k = 0; k < p->plan.count; k++) {
@@ -237,6 +239,7 @@ static ebb_status walk(ebb_program *p, int64_t last)
         } else if (p->node_ns != NULL) {
             int64_t now = now_ns();
             p->node_ns[k] += now - last;
+            p->node_spared[k] += ebb_spared();
             last = now;
         }
     }

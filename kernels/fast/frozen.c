@@ -12,6 +12,7 @@
  */
 #include "kernels/fast/fast.h"
 #include "kernels/fast/frozen_tile.h"
+#include "kernels/spared.h"
 
 enum {
     LANES = EBB_TILE_LANES,
@@ -100,9 +101,10 @@ static int64_t alike(const ebb_frozen_tile *t, int64_t row, int64_t end, bool ze
     return next - row;
 }
 
-static void clear(const ebb_frozen_tile *t, int64_t row, int64_t rows)
+static void pass_by(const ebb_frozen_tile *t, int64_t row, int64_t rows)
 {
-    for (int64_t r = row; r < row + rows; r++)
+    (void)__atomic_fetch_add(t->p->spared, rows * t->columns * t->depth, __ATOMIC_RELAXED);
+    for (int64_t r = row; r < row + rows && t->from == 0; r++)
         memset(t->p->y + r * t->p->columns + t->column, 0, (size_t)t->columns * sizeof(float));
 }
 
@@ -118,8 +120,8 @@ static void multiply_rows(ebb_frozen_tile *t, int64_t first, int64_t end)
         decoded = decoded || !zero;
         if (!zero)
             multiply(t, row, rows);
-        else if (t->from == 0)
-            clear(t, row, rows);
+        else
+            pass_by(t, row, rows);
         row += rows;
     }
 }
@@ -178,12 +180,15 @@ static ebb_status workspace(const ebb_call *c, size_t *bytes)
 static void multiply_all(ebb_frozen_product *p, const ebb_call *c)
 {
     const int64_t slots = (int64_t)(c->workspace_bytes / (SCRATCH * sizeof(float)));
+    int64_t spared = 0;
+    p->spared = &spared;
     divide(p, slots);
     const int64_t jobs = (p->columns + p->width - 1) / p->width * p->parts;
     EBB_PARALLEL_FOR(p->rows * p->inner * p->columns)
     for (int64_t slot = 0; slot < slots; slot++)
         for (int64_t job = slot; job < jobs; job += slots)
             compute(p, (float *)c->workspace + slot * SCRATCH, job);
+    ebb_spare(2.0 * (double)spared);
 }
 
 /* all: codes or numbers of all experts. */

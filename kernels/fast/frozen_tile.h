@@ -22,6 +22,7 @@ typedef struct ebb_frozen_product {
     int64_t rows, inner, columns;
     int64_t inner_group, column_group; /* neighbours that share a scale; all: INT64_MAX */
     int64_t width, parts;              /* of a job: columns; and the rows are in so many parts */
+    int64_t *spared;                   /* products of two numbers that no thread made */
     bool quick;                        /* lanes can decode it */
 } ebb_frozen_product;
 

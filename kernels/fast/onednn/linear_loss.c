@@ -12,6 +12,7 @@
 #include "kernels/fast/onednn/onednn.h"
 #include "kernels/plain/scores/linear_loss.h"
 #include "kernels/plain/vmath.h"
+#include "kernels/spared.h"
 
 #include <string.h>
 
@@ -127,13 +128,16 @@ static ebb_status run(const ebb_call *call)
     EBB_TRY(ebb_linear_loss_begin(call, &l));
     l.picked = (int64_t *)(void *)(l.each + l.block);
     double divisor = divisor_f32(&l), loss = 0;
-    bool adds = false;
+    int64_t counted = 0;
     for (int64_t next = 0; next < l.rows;) {
         int64_t n = pick(&l, &next);
         if (n > 0)
-            EBB_TRY(sweep_block(call, &l, n, adds, divisor, &loss));
-        adds = adds || n > 0;
+            EBB_TRY(sweep_block(call, &l, n, counted > 0, divisor, &loss));
+        counted += n;
     }
+    const bool adds = counted > 0;
+    ebb_spare(2.0 * (double)((l.rows - counted) * l.inner) * (double)l.classes *
+              (1 + (l.dx != NULL) + (l.dw != NULL)));
     if (!adds && l.dw != NULL)
         memset(l.dw, 0, call->out[2].bytes);
     if (!adds && l.dbias != NULL)
