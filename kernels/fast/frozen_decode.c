@@ -45,7 +45,7 @@ static void decode_slowly(ebb_frozen_tile *t)
 
 typedef int32_t lanes_of_codes __attribute__((vector_size(LANES * sizeof(int32_t))));
 
-enum { WORD = 32 };
+enum { WORD = 32, LINE = 64 }; /* bits of a word; bytes that come from far away at once */
 
 /* What makes numbers of codes. */
 typedef enum lookup {
@@ -95,18 +95,22 @@ EBB_TILE_INLINE void put(const reading *r, float *to, lanes_of_codes code, ebb_l
     memcpy(to, &x, sizeof x);
 }
 
-/* The scales, or zero points, of lanes in a group of what is summed over: `at` is where the lanes' first is
- * in a row of the grid. */
+/* Scales, or zero points: each lane's own, or one for all. (A number less 0 is that number, and costs nothing.) */
+EBB_TILE_INLINE ebb_lanes lanes_at(const float *from, bool own)
+{
+    ebb_lanes x;
+    if (own)
+        memcpy(&x, from, sizeof x);
+    else
+        x = *from - (ebb_lanes){0};
+    return x;
+}
+
+/* Those of lanes in a group of what is summed over: `at` is where the lanes' first is in a row of the grid. */
 EBB_TILE_INLINE ebb_lanes beside(const ebb_frozen_tile *t, const float *grid, int64_t group,
                                  int64_t at)
 {
-    ebb_lanes x;
-    const float *from = grid + group * t->grid_row + at;
-    if (t->p->column_group == 1)
-        memcpy(&x, from, sizeof x);
-    else
-        x = (ebb_lanes){0} + *from;
-    return x;
+    return lanes_at(grid + group * t->grid_row + at, t->p->column_group == 1);
 }
 
 /* Of lanes from column c of the tile on. */
@@ -209,12 +213,14 @@ EBB_TILE_INLINE lanes_of_codes code_of(lanes_of_codes word, int j, const int bit
     return how <= NUMBERS ? word >> j * bits : (word >> j * bits) & ((1 << bits) - 1);
 }
 
-/* The next words of all rows, from byte b of so many on. */
+/* The next words of all rows, from byte b of so many on. What lies `next` bytes on is asked for, of this tile or, behind
+ * its last columns, of the one below: it comes from far away while this is decoded. */
 EBB_TILE_INLINE void take_words(lanes_of_codes *words, const uint8_t *const *lane, int64_t b,
-                                int64_t bytes)
+                                int64_t bytes, int64_t next)
 {
     const size_t all = sizeof *words, left = (size_t)(bytes - b);
     for (int l = 0; l < LANES; l++) {
+        __builtin_prefetch(lane[l] + b + next);
         words[l] = (lanes_of_codes){0};
         if (left >= all)
             memcpy(&words[l], lane[l] + b, all);
@@ -240,7 +246,8 @@ EBB_TILE_INLINE void decode_across(const ebb_frozen_tile *t, float *to, int64_t 
     const int64_t row_bytes = f->row * bits / 8, start = t->from * bits / 8;
     const int64_t bytes = (t->depth * bits + 7) / 8, grid = grid_at(t, c), depth = t->depth;
     const int per = WORD / bits;
-    const bool alone = p->inner_group == 1;
+    const bool alone = p->inner_group == 1, last = c + LANES >= t->columns;
+    const int64_t next = last ? bytes - c * row_bytes : LANES * row_bytes;
     const uint8_t *lane[LANES];
     for (int l = 0; l < LANES; l++) {
         const int64_t n = t->column + c + l;
@@ -251,7 +258,7 @@ EBB_TILE_INLINE void decode_across(const ebb_frozen_tile *t, float *to, int64_t 
     lanes_of_codes words[LANES];
     for (int64_t i = 0, w = 0; i < depth; w++, i += per) {
         if (w % LANES == 0)
-            take_words(words, lane, w * 4, bytes);
+            take_words(words, lane, w * 4, bytes, next);
         const lanes_of_codes as_is = words[w % LANES] ^ r.flips,
                              word = f->high_first ? low_first(as_is, bits) : as_is;
         if (depth - i >= per && !alone) {
@@ -325,16 +332,23 @@ EBB_TILE_INLINE void decode_along(const ebb_frozen_tile *t, float *to, int64_t c
     const int64_t full = LANES * bits / 8, left = row_bytes - start;
     const uint8_t *row = p->m.codes + t->from * row_bytes + (left > 0 ? start : 0);
     counter at = count_from(p, t->from);
-    const int64_t grid = grid_at(t, c);
-    ebb_lanes zero = beside(t, t->zeros, 0, grid), scale = beside(t, t->scales, 0, grid);
+    const int64_t turns = LINE / full, turn = c / LANES % turns;
+    const bool last = c + turns * LANES >= t->columns, own = p->column_group == 1;
+    const int64_t next = last ? depth * row_bytes - c * bits / 8 : LINE;
+    const float *zeros = t->zeros + grid_at(t, c), *scales = t->scales + grid_at(t, c);
+    ebb_lanes zero = lanes_at(zeros, own), scale = lanes_at(scales, own);
     for (int64_t i = 0; i < depth; i++, to += PANEL, row += row_bytes) {
+        if (i % turns == turn)
+            __builtin_prefetch(row + next);
         const lanes_of_codes q =
             left >= full ? codes_of(row, (size_t)full, &at_lane, bits, how)
                          : codes_of(row, left > 0 ? (size_t)left : 0, &at_lane, bits, how);
         put(&r, to, q ^ flip, zero, scale, how);
         if (step_by(&at, 1) && i + 1 < depth) {
-            zero = beside(t, t->zeros, at.group, grid);
-            scale = beside(t, t->scales, at.group, grid);
+            zeros += t->grid_row;
+            scales += t->grid_row;
+            zero = lanes_at(zeros, own);
+            scale = lanes_at(scales, own);
         }
     }
 }
@@ -376,7 +390,7 @@ static void turn_scales(ebb_frozen_tile *t, int64_t groups)
         }
         for (int64_t g = 0; g < groups; g++) {
             if (g % LANES == 0)
-                take_words(words, lane, g * 4, groups * 4);
+                take_words(words, lane, g * 4, groups * 4, 0);
             memcpy(t->scales + g * t->grid_row + c, &words[g % LANES], sizeof *words);
         }
     }
