@@ -26,6 +26,8 @@ enum { /* what is known of a group; the first that is so tells its category */
        HOLDS_GATHERED = 1 << 3,
        HOLDS_SAVED = 1 << 4,
        HOLDS_GRADIENT = 1 << 5,
+       IS_SEEN = 1 << 6,      /* a value of it has been */
+       IS_ELSEWHERE = 1 << 7, /* others weigh it */
 };
 
 typedef struct ruler {
@@ -36,9 +38,8 @@ typedef struct ruler {
     uint8_t *holds;          /* by root */
     uint32_t *first;         /* by order of first appearance: value ids of roots' first members */
     uint32_t first_count;
-    bool *seen_value, *seen_root;
-    bool *elsewhere; /* by root: others weigh it */
-    uint32_t last;   /* last position */
+    bool *seen;    /* by value id */
+    uint32_t last; /* last position */
     uint32_t align;
     size_t away_count; /* groups that lie in another place */
 } ruler;
@@ -82,19 +83,19 @@ static ebb_status touch(ruler *r, ebb_value v, uint32_t p)
     if (v.i == 0)
         return NULL;
     uint32_t root = root_of(r, v.i);
-    if (r->elsewhere[root])
+    if ((r->holds[root] & IS_ELSEWHERE) != 0)
         return NULL;
-    if (!r->seen_value[v.i]) {
+    if (!r->seen[v.i]) {
         size_t bytes = 0;
         const ebb_place place = ebb_value_place(r->g, v);
         if (!ebb_type_bytes(ebb_value_of(r->g, v)->type, &bytes) ||
             !ebb_size_align(&bytes, bytes, place == EBB_PLACE_DISK ? EBB_DISK_ALIGN : r->align))
             return too_big(r->g, v);
-        r->seen_value[v.i] = true;
+        r->seen[v.i] = true;
         if (r->bytes[root] < bytes)
             r->bytes[root] = bytes;
-        if (!r->seen_root[root]) {
-            r->seen_root[root] = true;
+        if ((r->holds[root] & IS_SEEN) == 0) {
+            r->holds[root] |= IS_SEEN;
             r->first[r->first_count++] = v.i;
             r->birth[root] = r->death[root] = p;
             r->away_count += place != EBB_PLACE_DEVICE;
@@ -123,7 +124,7 @@ static ebb_status find_mapped(ruler *r, ebb_memory *m, ebb_arena *arena, ebb_are
         const ebb_value v = g->initializers[i];
         if (root_of(r, v.i) != v.i || shares[v.i] || !ebb_memory_maps(g, v))
             continue;
-        r->elsewhere[v.i] = true;
+        r->holds[v.i] |= IS_ELSEWHERE;
         m->mapped[m->mapped_count++] = v;
     }
     return NULL;
@@ -368,7 +369,7 @@ static ebb_status list_tensors(ruler *r, ebb_memory *m, ebb_arena *arena,
     }
     EBB_TRY(take_groups(r, m));
     for (uint32_t v = 1; v < g->value_count; v++)
-        if (r->seen_value[v]) {
+        if (r->seen[v]) {
             m->tensor_of[v] = m->tensor_of[root_of(r, v)];
             if (m->away_of != NULL)
                 m->away_of[v] = m->away_of[root_of(r, v)];
@@ -437,11 +438,8 @@ static ebb_status weigh(ebb_memory *m, ebb_arena *arena, const ebb_graph *g,
     r.bytes = EBB_NEW(scratch, uint64_t, values);
     r.holds = EBB_NEW(scratch, uint8_t, values);
     r.first = EBB_NEW(scratch, uint32_t, values);
-    r.seen_value = EBB_NEW(scratch, bool, values);
-    r.seen_root = EBB_NEW(scratch, bool, values);
-    r.elsewhere = EBB_NEW(scratch, bool, values);
-    EBB_GOT(m->live && r.parent && r.birth && r.death && r.bytes && r.holds && r.first &&
-            r.seen_value && r.seen_root && r.elsewhere);
+    r.seen = EBB_NEW(scratch, bool, values);
+    EBB_GOT(m->live && r.parent && r.birth && r.death && r.bytes && r.holds && r.first && r.seen);
 
     for (uint32_t v = 0; v < values; v++)
         r.parent[v] = v;
@@ -460,7 +458,7 @@ static ebb_status weigh(ebb_memory *m, ebb_arena *arena, const ebb_graph *g,
             unite(&r, g->bindings[i].state, g->bindings[i].next);
     for (uint32_t v = 1; terms->elsewhere != NULL && v < g->value_count; v++)
         if (terms->elsewhere[v])
-            r.elsewhere[root_of(&r, v)] = true;
+            r.holds[root_of(&r, v)] |= IS_ELSEWHERE;
     if (terms->maps && arena != NULL)
         EBB_TRY(find_mapped(&r, m, arena, scratch));
     EBB_TRY(touch_initializers(&r));
