@@ -1,13 +1,14 @@
 /* bucket: exchange several small gradients at once.
  *
- *   before   a' = AllReduce(a)                 b' = AllReduce(b)
- *   after    p = AllReduce(Concat(a, b))   a' = Slice(p)   b' = Slice(p)
+ *   before   a' = AllReduce(a)   b' = AllReduce(b)    c = f(...)                                   w' = update(w, a')
+ *   after    p = AllReduce(Concat(a, b))              c = f(...)   a' = Slice(p)   b' = Slice(p)   w' = update(w, a')
  *
  * An exchange takes the link's delay however few bytes it has, and a network has more norms and biases than
  * large weights. Each element is added as it was, in the order of ranks: so any size of bucket has the same bits.
  *
  * Sums of one dtype follow each other into a bucket until it is full or somebody reads one of them; it is
- * exchanged where the last of them was. The tensors laid end to end are in memory once more meanwhile.
+ * exchanged where the last of them was, and cut where one of them is first read: so pass overlap can begin it and
+ * go on. The tensors laid end to end are in memory once more while they are laid, and while they are cut.
  *
  * Declines what is not small, what is read before another sum comes, and gradients in parts (ReduceScatter of
  * pass shard), which leaves small ones whole.
@@ -24,6 +25,7 @@ typedef struct bucket {
     uint64_t bytes;
     bool *waits; /* by value id: it is made by a member */
     ebb_value *list;
+    const uint32_t *positions; /* of before */
 } bucket;
 
 static int64_t elements_of(const ebb_graph *g, ebb_value v)
@@ -32,12 +34,23 @@ static int64_t elements_of(const ebb_graph *g, ebb_value v)
     return ebb_type_elements(ebb_value_of(g, v)->type, &n) ? n : 0;
 }
 
+/* The first node that reads one of the sums; none: the step ends before. */
+static ebb_node first_read(const bucket *k)
+{
+    ebb_node first = EBB_NO_NODE;
+    for (size_t i = 0; i < k->count; i++)
+        first = ebb_earlier(first,
+                            ebb_first_reader(k->g, ebb_out(k->g, k->members[i], 0), k->positions),
+                            k->positions);
+    return first;
+}
+
 /* The sums of the bucket, by one exchange. */
 static ebb_status exchange(bucket *k)
 {
     static const int64_t flat = -1;
     ebb_graph *g = k->g;
-    const ebb_node last = k->members[k->count - 1];
+    const ebb_node last = k->members[k->count - 1], first = first_read(k);
     ebb_build b = ebb_edit_build(k->e, last, (ebb_phase)ebb_node_of(g, last)->phase);
     b.name = ebb_value_name(g, ebb_out(g, last, 0));
     for (size_t i = 0; i < k->count; i++)
@@ -47,6 +60,7 @@ static ebb_status exchange(bucket *k)
     ebb_with_int(&b, "ranks", ebb_ranks_of(g, last));
     all = ebb_emit(&b, EBB_OP_ALL_REDUCE, all);
     EBB_TRY(b.status);
+    b.before = first;
     int64_t at = 0;
     for (size_t i = 0; i < k->count; i++) {
         const ebb_value old = ebb_out(g, k->members[i], 0);
@@ -120,7 +134,8 @@ static ebb_status run(ebb_edit *e)
     k.members = EBB_SCRATCH(e, ebb_node, g->node_count);
     k.list = EBB_SCRATCH(e, ebb_value, g->node_count);
     k.waits = EBB_SCRATCH(e, bool, g->value_count);
-    EBB_GOT(k.members && k.list && k.waits);
+    k.positions = ebb_graph_positions(g, e->scratch);
+    EBB_GOT(k.members && k.list && k.waits && k.positions);
     const uint64_t most = (uint64_t)ebb_option_int(e, "bytes");
     EBB_EACH_NODE(g, n) {
         if (n.i >= node_count) // made by this pass

@@ -30,24 +30,6 @@ static ebb_op started(ebb_op op)
                                          : EBB_OP_UNKNOWN;
 }
 
-/* The first node behind n that reads what it makes; none: the step ends before. */
-static ebb_node first_reader(const ebb_graph *g, ebb_node n, const uint32_t *positions)
-{
-    const ebb_value_info *made = ebb_value_of(g, ebb_out(g, n, 0));
-    ebb_node first = EBB_NO_NODE;
-    for (uint32_t u = 0; u < made->use_count; u++) {
-        const ebb_node reader = made->uses[u].node;
-        if (first.i == 0 || positions[reader.i] < positions[first.i])
-            first = reader;
-    }
-    return first;
-}
-
-static ebb_node earlier(ebb_node a, ebb_node b, const uint32_t *positions)
-{
-    return a.i == 0 || (b.i != 0 && positions[b.i] < positions[a.i]) ? b : a;
-}
-
 /* Exchange n is begun before node `begin` and ends before node `end`: by *wait. */
 static ebb_status part(ebb_edit *e, ebb_node n, ebb_node begin, ebb_node end, ebb_node *wait)
 {
@@ -98,7 +80,7 @@ static ebb_status run(ebb_edit *e)
         if (is_site(g, n))
             sites[count++] = n;
     for (size_t i = 0; i < count; i++) {
-        const ebb_node n = sites[i], reader = first_reader(g, n, positions);
+        const ebb_node n = sites[i], reader = ebb_first_reader(g, ebb_out(g, n, 0), positions);
         ebb_found(e);
         if (ebb_node_of(g, n)->op == EBB_OP_UNSHARD) {
             EBB_TRY(fetch(e, n, &last));
@@ -109,7 +91,7 @@ static ebb_status run(ebb_edit *e)
             continue;
         }
         const ebb_node most = i + depth < count ? sites[i + depth] : EBB_NO_NODE;
-        EBB_TRY(part(e, n, n, earlier(reader, most, positions), &wait));
+        EBB_TRY(part(e, n, n, ebb_earlier(reader, most, positions), &wait));
     }
     return NULL;
 }

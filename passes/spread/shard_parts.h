@@ -11,6 +11,22 @@ static inline int64_t ebb_ranks_of(const ebb_graph *g, ebb_node n)
     return ebb_attr_int(&attrs, "ranks", 1);
 }
 
+/* Of two nodes the one that comes first; one of them may be none. */
+static inline ebb_node ebb_earlier(ebb_node a, ebb_node b, const uint32_t *positions)
+{
+    return a.i == 0 || (b.i != 0 && positions[b.i] < positions[a.i]) ? b : a;
+}
+
+/* The first node that reads v; none: the step ends before. */
+static inline ebb_node ebb_first_reader(const ebb_graph *g, ebb_value v, const uint32_t *positions)
+{
+    const ebb_value_info *info = ebb_value_of(g, v);
+    ebb_node first = EBB_NO_NODE;
+    for (uint32_t u = 0; u < info->use_count; u++)
+        first = ebb_earlier(first, info->uses[u].node, positions);
+    return first;
+}
+
 bool ebb_starts_as_zeros(const ebb_graph *g, ebb_value v);
 /* Whether initializer v has bytes, or the model's initialization graph draws it. */
 bool ebb_has_start(const ebb_graph *g, ebb_value v);
