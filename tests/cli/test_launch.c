@@ -145,27 +145,32 @@ static void parts_of_the_weights_have_the_bits_of_the_whole(void **state)
     same_with(TEXT, 2, " --pass shard:parameters");
 }
 
-/* A checkpoint has states whole: another number of processes goes on from it, and so does one. */
+/* A checkpoint has states and weights whole: any number of processes reads it, and writes the same bytes. */
 static void a_checkpoint_of_parts_is_read_by_any_number(void **state)
 {
     (void)state;
-#define MLP "train " DIGITS "mlp.onnx --dropout off --batch 32 " CLASSES
-    says("launch -n 4 -- " EBB " " MLP "--pass shard --steps 3 --every 2 --checkpoint four.st", 0,
-         "3 steps, loss");
-    says("launch -n 2 -- " EBB " " MLP "--pass shard:least=1 --steps 3 --resume four.st "
-         "--checkpoint two.st",
-         0, "steps are done");
-    same_bytes("four.st", "two.st", "read by two");
-    says("launch -n 3 -- " EBB " train " DIGITS "mlp.onnx --dropout off --batch 24 " CLASSES
-         "--pass shard:parameters,least=1 --steps 3 --checkpoint three.st",
-         0, "3 steps, loss");
-    says("launch -n 2 -- " EBB " train " DIGITS "mlp.onnx --dropout off --batch 24 " CLASSES
-         "--pass shard:parameters --steps 3 --resume three.st --checkpoint two.st",
-         0, "steps are done");
-    same_bytes("three.st", "two.st", "weights in parts, read by two");
-    says(MLP "--pass micro-batch:parts=4 --steps 5 --resume four.st --checkpoint one.st", 0,
+#define MLP "train " DIGITS "mlp.onnx --dropout off --batch 24 " CLASSES
+    static const char *const passes[] = {"shard:parameters,least=1", "shard"};
+    static const int others[] = {1, 2, 3, 8};
+    char command[2048];
+    for (size_t k = 0; k < 2; k++) { // by three processes, and by four
+        (void)snprintf(command, sizeof command,
+                       "launch -n %zu -- " EBB " " MLP "--pass %s --steps 3 --every 2 --checkpoint "
+                       "saved.st",
+                       3 + k, passes[k]);
+        says(command, 0, "3 steps, loss");
+        for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+            (void)snprintf(command, sizeof command,
+                           "launch -n %d -- " EBB " " MLP "--pass %s --steps 3 --resume saved.st "
+                           "--checkpoint other.st",
+                           others[i], passes[(k + i) % 2]);
+            says(command, 0, "steps are done");
+            same_bytes("saved.st", "other.st", command);
+        }
+    }
+    says(MLP "--pass micro-batch:parts=4 --steps 5 --resume saved.st --checkpoint one.st", 0,
          "5 steps");
-    says("launch -n 4 -- " EBB " " MLP "--pass shard --steps 5 --resume four.st "
+    says("launch -n 4 -- " EBB " " MLP "--pass shard --steps 5 --resume saved.st "
          "--checkpoint again.st",
          0, "5 steps");
     same_bytes("again.st", "one.st", "read by one");
@@ -310,12 +315,15 @@ static void evaluation_counts_each_row_once(void **state)
                                 "--batch 32 --steps 6 --eval-split 0.2 --eval-every 2 --json "
                                 "--metric accuracy --metric f1-macro";
     char command[2048], one[4096];
-    (void)snprintf(command, sizeof command, "%s --pass micro-batch:parts=4,require=1", words);
-    says(command, 0, "\"counted\":287");
-    const char *at = strstr(output, "\"evaluations\":");
-    (void)snprintf(one, sizeof one, "%.*s", (int)(strstr(at, "]") - at), at);
-    (void)snprintf(command, sizeof command, "launch -n 4 -- " EBB " %s", words);
-    says(command, 0, one);
+    for (int ranks = 4; ranks <= 8; ranks *= 2) {
+        (void)snprintf(command, sizeof command, "%s --pass micro-batch:parts=%d,require=1", words,
+                       ranks);
+        says(command, 0, "\"counted\":287");
+        const char *at = strstr(output, "\"evaluations\":");
+        (void)snprintf(one, sizeof one, "%.*s", (int)(strstr(at, "]") - at), at);
+        (void)snprintf(command, sizeof command, "launch -n %d -- " EBB " %s", ranks, words);
+        says(command, 0, one);
+    }
 }
 
 /* ---- who says what ---- */

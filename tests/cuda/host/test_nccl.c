@@ -248,6 +248,62 @@ static void what_goes_wrong_is_a_sentence(void **state)
     }
 }
 
+/* Two exchanges, now or beside the step, which rank 1 makes in another order; before them one, by which they join. */
+static const char *const orders[2][2] = {
+    {"[sum] a = ai.ebb.AllReduce <ranks = 2> (x) [all] b = ai.ebb.Unshard <ranks = 2, shape = "
+     "[16]> (x)",
+     "[all] b = ai.ebb.Unshard <ranks = 2, shape = [16]> (x) [sum] a = ai.ebb.AllReduce <ranks = "
+     "2> (x)"},
+    {"[sum] s = ai.ebb.StartAllReduce <ranks = 2> (x) [all] t = ai.ebb.StartUnshard <ranks = 2, "
+     "shape = [16]> (x) a = ai.ebb.Wait (s, x) b = ai.ebb.Wait (t, x)",
+     "[all] t = ai.ebb.StartUnshard <ranks = 2, shape = [16]> (x) [sum] s = ai.ebb.StartAllReduce "
+     "<ranks = 2> (x) a = ai.ebb.Wait (s, x) b = ai.ebb.Wait (t, x)"},
+};
+static const struct {
+    const char *backend, *words;
+} by[] = {{"cuda", "exchanging with the other processes: remote process error"},
+          {"cpu", "must be started with the same files and options"}};
+static int exchanges, backend;
+
+static int order_differs(ebb_group *group)
+{
+    char text[1024];
+    ebb_model *model;
+    ebb_program *program = NULL;
+    const float x[8] = {0};
+    const int64_t n = 8;
+    const ebb_named named = {"x", 1, 1, &n, x};
+    const ebb_compile_options options = {
+        .size = sizeof options, .backend = by[backend].backend, .group = group};
+    (void)snprintf(
+        text, sizeof text,
+        "<ir_version: 10, opset_import: [\"\" : 20, \"ai.ebb\" : 1]> g (float[8] x) => (float[8] "
+        "a, float[16] b, float[8] c) { c = ai.ebb.AllReduce <ranks = 2> (x) %s }",
+        orders[exchanges][group->rank]);
+    if (ebb_text_parse_model(&model, text) != NULL ||
+        ebb_rewrite(model, "alias", NULL, NULL) != NULL ||
+        ebb_program_compile(&program, model, &options) != NULL)
+        return 1;
+    ebb_status status = ebb_program_step(program, &(ebb_batch){&named, 1});
+    ebb_named a;
+    if (status == NULL) // what was begun may fail where its result is taken
+        status = ebb_program_get(program, "a", &a);
+    const bool is = status != NULL && strstr(ebb_status_text(status), by[backend].words) != NULL;
+    if (!is)
+        (void)fprintf(stderr, "said: %s\n", status != NULL ? ebb_status_text(status) : "nothing");
+    ebb_program_free(program);
+    ebb_close(model);
+    return is ? 0 : 2;
+}
+
+static void an_order_that_differs_is_told_to_both(void **state)
+{
+    (void)state;
+    for (exchanges = 0; exchanges < 2; exchanges++)
+        for (backend = 0; backend < 2; backend++)
+            all_are_right(2, order_differs);
+}
+
 /* A GPU to each process, of those that it may see; who has left it one alone is not contradicted. */
 static int has_own_device(ebb_group *group)
 {
@@ -285,6 +341,7 @@ int main(void)
         cmocka_unit_test(a_device_has_the_bits_of_the_host),
         cmocka_unit_test(a_replay_sends_what_its_plan_says),
         cmocka_unit_test(what_goes_wrong_is_a_sentence),
+        cmocka_unit_test(an_order_that_differs_is_told_to_both),
         cmocka_unit_test(each_process_has_a_device_of_its_own),
     };
     (void)setenv("EBB_CUDA_PLUGIN", EBB_BINARY_DIR "/kernels/cuda/libebb_cuda_fake_plugin.so", 1);
