@@ -6,10 +6,15 @@ norms    batch norm over all processes' rows (resnet20, four of them): loss and 
          as these are to its own of the same rows in another order, times ten.
 memory   GPT-2 of 124 million parameters, eight processes, AdamW: what a process keeps of weights and states is the closed form to
          the byte, whole, with states in parts and with weights in parts, and gradients are there in parts alone.
+plans    GPT-2 and BERT-large for 1, 2, 4 ... 1,024 processes: at each number weights and states are the closed form to the byte, and the
+         table takes less than a second (of a processor) more than one process's plan. Of 7.5 billion elements on 64 processes weights,
+         gradients and states take 120, 31.4 and 1.88 GB, which are numbers of the ZeRO paper.
+counts   GPT-2 tiny, four processes: of the first no label counts, of the second all: the gradients are as near to one process's as ten times
+         float32's noise, and the mean of the processes' own means is another by more than a tenth.
 alone    one process that was launched has the bytes of one that was not, whatever passes are asked for; and a step of two that
          is gathered gives in ONNX Runtime, as it comes, what it gives here.
 
-The test models.ranks_steps takes two models of `alone`; with EBB_TEST_ALL=1 it is --all. Needs the models of ../shared; else it is skipped (exit code 77). A line
+The test models.ranks_steps takes two models of `alone`, and `counts`; with EBB_TEST_ALL=1 it is --all. Needs the models of ../shared; else it is skipped (exit code 77). A line
 a check; exits with 1 at the first that does not hold.
 """
 import argparse
@@ -99,6 +104,114 @@ def check_memory(given):
                   f"of {4 * whole / MIB:.1f}", flush=True)
 
 
+# ---- plans ----
+
+LEVELS = {"whole": [], "states": ["--pass", "shard:least=1"], "parameters": ["--pass", "shard:parameters,least=1"]}
+MOST, ONE_S = 1024, 1
+
+
+def plan_of(given, model, *words):
+    """What is planned, and the processor's seconds."""
+    before = os.times()
+    told = json.loads(tell([given.ebb, "plan", model, "--optimizer", "adamw", "--dim", f"batch={MOST}", "--json", *words]))
+    after = os.times()
+    return told, after.children_user + after.children_system - before.children_user - before.children_system
+
+
+def parts_of(sizes, ranks):
+    """One with fewer elements than there are processes stays whole."""
+    return sum(aligned(-(-n // ranks) if n >= ranks else n) for n in sizes)
+
+
+def check_table(given, name, axis):
+    model, loss = os.path.join(models, name), ["--loss", f"cross-entropy:axis={axis}"]
+    with tempfile.TemporaryDirectory(prefix="ebb-ranks-") as folder:
+        step = os.path.join(folder, "step.onnx")
+        tell([given.ebb, "grad", model, *loss, "--dim", "batch=1", "-o", step])
+        sizes = [int(np.prod(t.dims)) for t in onnx.load(step, load_external_data=False).graph.initializer if role(t) == "parameter"]
+    _, alone_s = plan_of(given, model, *loss)
+    beside = {}  # constants, by the number of processes
+    for level, passes in LEVELS.items():
+        told, took_s = plan_of(given, model, *loss, "--ranks", str(MOST), *passes)
+        for row in told["table"]:
+            ranks, kept = row["ranks"], row["categories"]
+            weights = parts_of(sizes, ranks if level == "parameters" else 1)
+            states = 2 * parts_of(sizes, 1 if level == "whole" else ranks)
+            apart = kept["PARAMETER"] - weights
+            if beside.setdefault(ranks, apart) != apart or not 0 <= kept["OPTIMIZER_STATE"] - states <= 4 * ALIGN:
+                sys.exit(f"plans: {name}, {level}, {ranks} processes: {kept}, due {weights} + {beside[ranks]}, {states}")
+        if [row["ranks"] for row in told["table"]] != [1 << i for i in range(11)] or took_s - alone_s > ONE_S:
+            sys.exit(f"plans: {name}, {level}: {took_s:.2f} s, and {alone_s:.2f} of one process")
+        print(f"plans: {name}: {level}: {len(told['table'])} numbers of processes, {took_s - alone_s:.2f} s more than one", flush=True)
+
+
+def deep_skeleton(path, layers, width):
+    """Square layers whose weights have no bytes; the model's initialization graph would draw them."""
+    helper, places = onnx.helper, [f"w{i}" for i in range(layers)]
+    nodes = [helper.make_node("MatMul", [f"x{i}", w], [f"x{i + 1}"], name=f"layer{i}") for i, w in enumerate(places)]
+    graph = helper.make_graph(nodes, "deep", [helper.make_tensor_value_info("x0", 1, ["batch", width])],
+                              [helper.make_tensor_value_info(f"x{layers}", 1, ["batch", width])])
+    for w in places:
+        t = graph.initializer.add(name=w, data_type=1, dims=[width, width], data_location=onnx.TensorProto.EXTERNAL)
+        t.external_data.add(key="location", value="nowhere.bin")
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    drawn = [helper.make_node("RandomNormal", [], [f"{w}_drawn"], shape=[width, width], seed=1.0) for w in places]
+    training = model.training_info.add()
+    training.initialization.CopyFrom(helper.make_graph(drawn, "draw", [], [helper.make_tensor_value_info(f"{w}_drawn", 1, [width, width])
+                                                                           for w in places]))
+    for w in places:
+        training.initialization_binding.add(key=w, value=f"{w}_drawn")
+    onnx.save(model, path)
+
+
+def check_paper(given):
+    """75 layers of 10,000 by 10,000. The paper's 16 bytes an element are four of float32 here."""
+    layers, width = 75, 10000
+    due = {"whole": 120.0, "states": 31.4, "parameters": 1.88}
+    with tempfile.TemporaryDirectory(prefix="ebb-ranks-") as folder:
+        path = os.path.join(folder, "deep.onnx")
+        deep_skeleton(path, layers, width)
+        for level, passes in LEVELS.items():
+            told, _ = plan_of(given, path, "--loss", "mse", "--ranks", "64", *passes)
+            kept = told["table"][-1]["categories"]
+            gradients = layers * 4 * -(-width * width // (1 if level == "whole" else 64))
+            took = (kept["PARAMETER"] + kept["OPTIMIZER_STATE"] + gradients) / 1e9
+            if abs(took - due[level]) > 0.006 * due[level]:
+                sys.exit(f"plans: 7.5 billion elements, {level}: {took:.2f} GB, due {due[level]}")
+            print(f"plans: 7.5 billion elements on 64 processes, {level}: {took:.2f} GB", flush=True)
+
+
+# ---- counts ----
+
+def check_counts(given):
+    """The mean of an empty process, 0 / 0, is left out of the mean of means: who trains so takes it for zero."""
+    name, shape, classes, axis, _ = MODELS[3]
+    with tempfile.TemporaryDirectory(prefix="ebb-ranks-") as folder:
+        data = os.path.join(folder, "rows.npz")
+        write_data(given.ebb, name, shape, classes, data)
+        rows = dict(np.load(data))
+        rows = {key: value[:BATCH] for key, value in rows.items()}
+        rows["target"] = np.random.default_rng(2).integers(0, classes, (BATCH, *shape))
+        rows["target"][:2] = -100
+        rows["target"][4:7, :54] = -100
+
+        def gradients(launch, first, count):
+            states = os.path.join(folder, "states")
+            np.savez(data, **{key: value[first:first + count] for key, value in rows.items()})
+            tell([*launch, "train", os.path.join(models, name), "--data", data, "--no-shuffle", "--batch", str(count), "--steps", "1",
+                  "--threads", "1", "--loss", f"cross-entropy:axis={axis},ignore_index=-100", "--optimizer", "momentum", "--checkpoint", states])
+            return {n: g for n, g in read_safetensors(states).items() if n.endswith(".momentum")}
+
+        one, four = gradients([given.ebb], 0, BATCH), gradients(BY["launch"](given.ebb, "4"), 0, BATCH)
+        own = [gradients([given.ebb], first, 2) for first in range(2, BATCH, 2)]
+    all_of = lambda g: np.concatenate([g[n].ravel() for n in sorted(one)]).astype(np.float64)
+    far = lambda g: np.linalg.norm(g - all_of(one)) / np.linalg.norm(all_of(one))
+    near, mean = far(all_of(four)), far(sum(map(all_of, own)) / 4)
+    if len(one) < 20 or near > 1e-5 or mean < 0.1:
+        sys.exit(f"counts: {len(one)} gradients of four processes are off by {near:.3g}, means of means by {mean:.3g}")
+    print(f"counts: gradients of four processes are off by {near:.2g}, means of means would be by {mean:.0%}", flush=True)
+
+
 # ---- alone ----
 
 TOGETHER = [[], ["shard:least=1"], ["shard:parameters,least=1"], ["bucket", "overlap"], ["gather"]]
@@ -145,9 +258,13 @@ def main():
         sys.exit(SKIPPED)
     for row in MODELS if given.all else MODELS[:1] + MODELS[3:4]:
         check_alone(given, *row)
+    check_counts(given)
     if given.all:
         check_norms(given)
         check_memory(given)
+        check_table(given, "gpt2/dynamo.onnx", 2)
+        check_table(given, "bert_large/dynamo.onnx", 1)
+        check_paper(given)
 
 
 if __name__ == "__main__":
