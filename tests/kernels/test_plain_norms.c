@@ -102,6 +102,89 @@ static void batch_norm_in_training_agrees_with_pytorch(void **state)
     end(&back);
 }
 
+/* [n, c] numbers: as they lie, or as [1, c, n], where a channel is one row. */
+static void put_rows(testing *t, int64_t n, int64_t c, bool turned, int64_t step)
+{
+    ebb_operand *o = put_in(t, EBB_F64, 3, turned ? DIMS(1, c, n) : DIMS(n, c, 1));
+    for (int64_t i = 0; i < n * c; i++)
+        set_value(o, (size_t)(turned ? i % c * n + i / c : i), (double)(i * step % 1009) / 500 - 1);
+}
+
+static double *rows_of(const ebb_operand *o, int64_t n, int64_t c, bool turned)
+{
+    double *rows = malloc((size_t)(n * c) * sizeof *rows);
+    assert_non_null(rows);
+    for (int64_t i = 0; i < n * c; i++)
+        rows[i] = value_of(o, (size_t)(turned ? i % c * n + i / c : i));
+    return rows;
+}
+
+enum { Y, DX, DSCALE, DBIAS, RESULTS };
+
+static void norm_of_rows(double *result[RESULTS], int64_t n, int64_t c, bool turned)
+{
+    const int64_t *dims = turned ? DIMS(1, c, n) : DIMS(n, c, 1);
+    testing t, back;
+    begin(&t, EBB_OP_BATCH_NORM_TRAINING);
+    put_rows(&t, n, c, turned, 7919);
+    for (int i = 0; i < 4; i++)
+        put_in(&t, EBB_F64, 1, DIMS(c));
+    put_out(&t, EBB_F64, 3, dims);
+    for (int i = 0; i < 4; i++)
+        put_out(&t, EBB_F64, 1, DIMS(c));
+    run_with(&t, "plain.batch_norm_training");
+    begin(&back, EBB_OP_BATCH_NORM_GRAD);
+    put_rows(&back, n, c, turned, 6007);
+    put_rows(&back, n, c, turned, 7919);
+    put_in(&back, EBB_F64, 1, DIMS(c));
+    put_values(&back, 1, DIMS(c), t.out[3].data);
+    put_values(&back, 1, DIMS(c), t.out[4].data);
+    put_out(&back, EBB_F64, 3, dims);
+    put_out(&back, EBB_F64, 1, DIMS(c));
+    put_out(&back, EBB_F64, 1, DIMS(c));
+    run_with(&back, "plain.batch_norm_grad");
+    result[Y] = rows_of(&t.out[0], n, c, turned);
+    result[DX] = rows_of(&back.out[0], n, c, turned);
+    result[DSCALE] = values_of(&back.out[1]);
+    result[DBIAS] = values_of(&back.out[2]);
+    end(&t);
+    end(&back);
+}
+
+/* Rows of channels go in parts, which the shape alone makes: one, two, four and as many as there may be. */
+static void batch_norm_of_rows_is_that_of_channels_by_any_threads(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][2] = {{37, 5}, {514, 3}, {1301, 20}, {700, 600}, {17000, 2}};
+    const ebb_threads_before before = ebb_threads_enter(1);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const int64_t n = sizes[i][0], c = sizes[i][1];
+        double *want[RESULTS], *first[RESULTS];
+        norm_of_rows(want, n, c, true);
+        for (int threads = 1; threads <= 3; threads++) {
+            double *got[RESULTS];
+            (void)ebb_threads_enter(threads);
+            norm_of_rows(threads == 1 ? first : got, n, c, false);
+            for (int k = 0; k < RESULTS; k++) {
+                const size_t count = (size_t)(k < DSCALE ? n * c : c);
+                for (size_t e = 0; threads == 1 && e < count; e++)
+                    if (!(fabs(first[k][e] - want[k][e]) <= 1e-10 * (1 + fabs(want[k][e]))))
+                        fail_msg("%lld x %lld: result %d has %.15g at %zu, not %.15g", (long long)n,
+                                 (long long)c, k, first[k][e], e, want[k][e]);
+                if (threads == 1)
+                    continue;
+                assert_memory_equal(got[k], first[k], count * sizeof **got);
+                free(got[k]);
+            }
+        }
+        for (int k = 0; k < RESULTS; k++) {
+            free(want[k]);
+            free(first[k]);
+        }
+    }
+    ebb_threads_leave(before);
+}
+
 /* ---- losses ---- */
 
 static void softmax_and_its_gradient_agree_with_pytorch(void **state)
@@ -180,6 +263,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layer_norm_and_its_gradient_agree_with_pytorch),
         cmocka_unit_test(batch_norm_in_training_agrees_with_pytorch),
+        cmocka_unit_test(batch_norm_of_rows_is_that_of_channels_by_any_threads),
         cmocka_unit_test(softmax_and_its_gradient_agree_with_pytorch),
         cmocka_unit_test(cross_entropy_with_weights_agrees_with_pytorch),
         cmocka_unit_test(a_label_outside_the_classes_is_named),

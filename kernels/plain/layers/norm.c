@@ -8,7 +8,9 @@
 #include "kernels/plain/plain.h"
 #include "kernels/plain/vmath.h"
 
-enum { TOGETHER = 256, LINE = 16 }; // neighbouring channels, where they are innermost
+/* Where channels are innermost: neighbouring ones of a strip, those of a line of the cache, rows at a time. */
+enum { TOGETHER = 256, LINE = 16, SOME = 4 };
+enum { SUMS = 2048, MOST_PARTS = 64, LEAST_ROWS = 256 }; // sums of parts; parts, and rows of one
 
 typedef struct batch { /* x: [n, c, s] */
     int64_t n, c, s;
@@ -30,13 +32,47 @@ static batch read_batch(const ebb_call *call, const ebb_type *x)
     return b;
 }
 
-/* How many neighbouring channels a thread takes at once, where they are innermost: as many as there are
- * for each, in whole lines of the cache, so that it walks along memory. */
-static int64_t width_of(int64_t channels, int64_t threads)
+/* ---- strips: some rows and neighbouring channels of [N, C], for one thread ----
+ *
+ * Rows of few channels are short: there two threads with half of each row read all of the memory both. So the
+ * rows go in parts, whose sums are added in their order; how many, the shape alone says.
+ */
+typedef struct strips {
+    int64_t n, c, parts, width, jobs;
+} strips;
+
+typedef struct strip {
+    int64_t first, last, k, width; /* rows; channels from k on */
+    int64_t sums;                  /* where those of the part's channel k lie, [parts, C] */
+} strip;
+
+static strips strips_of(int64_t n, int64_t c, int64_t threads)
 {
-    const int64_t each = (channels + threads - 1) / threads,
-                  width = (each + LINE - 1) / LINE * LINE;
-    return width < LINE ? LINE : ebb_least(width, TOGETHER); // there may be no channel
+    strips g = {.n = n, .c = c, .parts = 1};
+    while (2 * g.parts <= MOST_PARTS && 2 * g.parts * c <= SUMS && n >= 2 * g.parts * LEAST_ROWS)
+        g.parts *= 2;
+    const int64_t beside = (threads + g.parts - 1) / g.parts, each = (c + beside - 1) / beside;
+    const int64_t width = (each + LINE - 1) / LINE * LINE;
+    g.width = width < LINE ? LINE : ebb_least(width, TOGETHER); // there may be no channel
+    g.jobs = g.parts * ((c + g.width - 1) / g.width);
+    return g;
+}
+
+static strip strip_of(const strips *g, int64_t job)
+{
+    const int64_t blocks = g->jobs / g->parts, part = job / blocks, k = job % blocks * g->width;
+    return (strip){.first = g->n * part / g->parts,
+                   .last = g->n * (part + 1) / g->parts,
+                   .k = k,
+                   .width = ebb_least(g->c - k, g->width),
+                   .sums = part * g->c + k};
+}
+
+/* Those of all parts into those of the first. */
+static void add_parts(const strips *g, double *sums)
+{
+    for (int64_t i = g->c; i < g->parts * g->c; i++)
+        sums[i % g->c] += sums[i];
 }
 
 /* ---- rows of 16 bits that are made of rows of 16 bits, without a buffer ---- */

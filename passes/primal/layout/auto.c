@@ -1,21 +1,15 @@
-/* auto.c: whether channels last pay, by what is copied either way and by the one kernel that they slow down.
+/* auto.c: whether channels last pay, by what is copied either way.
  *
  * oneDNN's kernels want images by blocks of channels, or channels last, and a kernel that gets channels first copies each
  * image into its workspace and back. With channels last images lie as the kernels read them, but Transposes stand where
- * images come in and go; and the weight gradient of a 1 x 1 convolution, which with channels first is a product of rows as
- * they lie, takes 1.3 times as long.
+ * images come in and go.
  *
- *     price = 3 (2 (elements of the convolutions' workspaces) + elements that Transpose and Pad read and write) copied
- *           + operations of 1 x 1 convolutions with channels last, slower
+ *     price = 2 (elements of the convolutions' workspaces) + elements that Transpose and Pad read and write
  *
  * Both forms of the forward are planned, and the lower price is taken: the backward copies what the forward does, and as
  * much again, in either form. A processor needs no pads. On a GPU, whose libraries copy where no plan sees it, channels
- * last are taken.
- *
- * The constants are of one thread of an AMD EPYC (Zen 5), by `ebb bench --calibrate` of resnet18, resnet50 and mobilenet_v2
- * in both forms: 1 x 1 weight gradients at 212 and 168 GFLOP/s in float32, at 433 and 336 in bfloat16; what else their
- * convolutions take longer with channels first, by the elements copied more: 0.09 to 0.14 ns (resnet50 in float32 0.03,
- * mobilenet_v2 in bfloat16 0.15).
+ * last are taken. No kernel is slower with channels last but for what it copies: `ebb bench --calibrate` of resnet50 and
+ * mobilenet_v2 in both forms (one thread of an AMD EPYC, Zen 5).
  */
 #include "exec/weigh/estimate.h"
 #include "onnx/graph/infer.h"
@@ -27,27 +21,13 @@ static bool convolves(ebb_op op)
            op == EBB_OP_CONV_TRANSPOSE_NHWC;
 }
 
-/* Nanoseconds: of an element that a copy reads or writes, of an operation more than with channels first. */
-static const double copied = 0.1, slower = 1.0 / 168 - 1.0 / 212, slower16 = 1.0 / 336 - 1.0 / 433;
-
-/* One pixel at a time, channels last: [M, 1, 1, C]. */
-static bool is_slower(const ebb_graph *g, ebb_node n)
-{
-    const ebb_attrs attrs = ebb_node_attrs(g, n);
-    const int64_t *kernel = ebb_value_of(g, ebb_in(g, n, 1))->type->dims;
-    uint32_t count;
-    const int64_t *stride = ebb_attr_ints(&attrs, "strides", &count);
-    return ebb_node_of(g, n)->op == EBB_OP_CONV_NHWC && kernel[1] == 1 && kernel[2] == 1 &&
-           count == 2 && stride[0] == 1 && stride[1] == 1 && ebb_attr_int(&attrs, "group", 1) == 1;
-}
-
-static ebb_status price_of(double *ns, bool *on_host, const ebb_graph *g, ebb_arena *arena,
+static ebb_status price_of(double *elements, bool *on_host, const ebb_graph *g, ebb_arena *arena,
                            const char *backend)
 {
     ebb_estimate estimate;
     EBB_TRY(ebb_estimate_within(&estimate, arena, g, backend, UINT64_MAX));
     *on_host = estimate.maps;
-    *ns = 0;
+    *elements = 0;
     EBB_EACH_NODE(g, n) {
         const ebb_op op = ebb_node_of(g, n)->op;
         if (!convolves(op) && op != EBB_OP_TRANSPOSE && op != EBB_OP_PAD)
@@ -56,14 +36,12 @@ static ebb_status price_of(double *ns, bool *on_host, const ebb_graph *g, ebb_ar
         const double bytes =
             convolves(op) ? 2 * (double)estimate.workspace_bytes[n.i] : ebb_node_bytes(g, n);
         if (bytes > 0) // none of strings, whose bits are none
-            *ns += 3 * (8 * bytes) / (double)ebb_dtype_bits(dtype) * copied;
-        if (is_slower(g, n))
-            *ns += ebb_node_flops(g, n) * (dtype == EBB_F32 ? slower : slower16);
+            *elements += 8 * bytes / (double)ebb_dtype_bits(dtype);
     }
     return NULL;
 }
 
-static ebb_status try(double *bytes, ebb_edit *e, ebb_graph *g, ebb_arena *arena)
+static ebb_status try(double *elements, ebb_edit *e, ebb_graph *g, ebb_arena *arena)
 {
     bool on_host;
     ebb_report report = {.pass = e->pass->name};
@@ -73,7 +51,7 @@ static ebb_status try(double *bytes, ebb_edit *e, ebb_graph *g, ebb_arena *arena
     edit.scratch = edit.keep = arena;
     EBB_TRY(ebb_layout_apply(&edit, 1));
     (void)ebb_graph_sweep(g);
-    return price_of(bytes, &on_host, g, arena, ebb_option_string(e, "backend"));
+    return price_of(elements, &on_host, g, arena, ebb_option_string(e, "backend"));
 }
 
 ebb_status ebb_layout_pays(const char **why_not, int64_t *pad, ebb_edit *e)
