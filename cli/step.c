@@ -259,10 +259,28 @@ ebb_status cli_budget(ebb_amount *amount, const char *budget)
     }
 }
 
+/* Whether the device's memory comes first, and behind it places, each once; amounts are not looked at. */
+static bool names_places(const char *budget)
+{
+    static const char *const places[] = {"disk=", "host="};
+    int given[] = {0, 0};
+    if (strncmp(budget, places[0], 5) == 0 || strncmp(budget, places[1], 5) == 0)
+        return false;
+    for (const char *part = strchr(budget, ','); part != NULL; part = strchr(part + 1, ','))
+        for (int k = 0; k < 2; k++)
+            given[k] += strncmp(part + 1, places[k], 5) == 0;
+    return given[0] < 2 && given[1] < 2;
+}
+
 int cli_check_planning(const cli *c)
 {
     const char *budget = budget_of(c);
     ebb_amount amount;
+    if (budget != NULL && !names_places(budget))
+        return cli_usage(
+            "--budget takes the amount of the device's memory, then other places, each once: "
+            "2GiB,disk=20GiB (or host=, of a GPU's step), not '%s'",
+            budget);
     ebb_status status = budget != NULL ? cli_budget(&amount, budget) : NULL;
     if (status != NULL) {
         int code = cli_fail(status);

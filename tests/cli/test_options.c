@@ -30,6 +30,8 @@ static void every_numeric_option_states_its_range(void **state)
         {TRAIN "--seed -3", "--seed takes a whole number of at least 0, not '-3'"},
         {GRAD "--seed 1e3", "--seed takes a whole number of at least 0, not '1e3'"},
         {TRAIN "--checkpoint c.st --every 0", "--every takes a whole number of at least 1"},
+        {GRAD "--budget disk=1GiB", "the device's memory, then other places"},
+        {GRAD "--budget 1GiB,disk=1GiB,disk=2GiB", "each once"},
         {GRAD "--budget 1GiB --plan-time nan", "--plan-time takes a number of seconds above 0"},
         {GRAD "--budget 1GiB --plan-time 1e7", "at most 1e6, not '1e7'"},
         {"pack x.csv -o y.csv --time 0", "--time takes a number of seconds above 0"},
