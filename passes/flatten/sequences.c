@@ -208,8 +208,8 @@ static ebb_status learn_map(resolver *r, ebb_node n)
         return ebb_declined(r->e, n, "its body has other inputs or outputs");
     for (uint32_t i = 0; i < info.in_count; i++) {
         list *l = list_of(r, info.in[i]);
-        if (type_of(g, info.in[i])->kind != EBB_KIND_SEQUENCE && i > 0)
-            continue;
+        if (i > 0 && !l->known && type_of(g, info.in[i])->kind != EBB_KIND_SEQUENCE)
+            continue; // a tensor
         if (!l->known || l->count != count)
             return ebb_declined(r->e, n, "its sequences are not known, or of several lengths");
         EBB_TRY(open_list(r, l));
