@@ -91,10 +91,11 @@ static ebb_status facts(void *queue, ebb_device_facts *f)
 }
 
 /* One core of a present-day server processor, and a disk without moving parts, whose bytes are copied and
- * summed by cores that else compute. */
+ * summed by cores that else compute. Products of 16 bits: by the processor's own instructions (AVX512-BF16 gave
+ * 230 GFLOP/s, float32 128), whichever machine plans: a plan is one file for all. */
 static const ebb_rates *rates(void)
 {
-    static const ebb_rates core = {.products16 = 50,
+    static const ebb_rates core = {.products16 = 90,
                                    .products32 = 50,
                                    .operations = 50,
                                    .bytes = 10,
