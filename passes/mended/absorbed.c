@@ -17,7 +17,6 @@
 #include "passes/mended/absorbed.h"
 
 #include <ctype.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "onnx/graph/build.h"
@@ -31,50 +30,10 @@ typedef struct parting {
     ebb_graph *g;
     ebb_arena *scratch;
     ebb_noted_losses losses;
-    bool *taken;        /* of losses.list */
-    const char **calls; /* that nodes stand for, in order */
-    size_t call_count;
+    bool *taken; /* of losses.list */
+    ebb_noted_calls calls;
     ebb_noted noted; /* of the reader that was looked at last */
 } parting;
-
-static int by_name(const void *a, const void *b)
-{
-    const char *const *x = a, *const *y = b;
-    return strcmp(*x, *y);
-}
-
-/* "layer_norm_1" of "%layer_norm_1 : [num_users=1] = ..."; NULL: no note, or no memory. */
-static const char *call_of(const ebb_graph *g, ebb_node n, ebb_arena *scratch)
-{
-    const char *note = ebb_props_get(g, &ebb_node_of(g, n)->props, "pkg.torch.onnx.fx_node");
-    return note != NULL && note[0] == '%'
-               ? ebb_arena_printf(scratch, "%.*s", (int)strcspn(note + 1, " "), note + 1)
-               : NULL;
-}
-
-static ebb_status find_calls(parting *p)
-{
-    size_t nodes = 0;
-    EBB_EACH_NODE(p->g, n)
-        nodes++;
-    p->calls = EBB_NEW(p->scratch, const char *, nodes + 1);
-    p->taken = EBB_NEW(p->scratch, bool, p->losses.count);
-    EBB_GOT(p->calls && p->taken);
-    EBB_EACH_NODE(p->g, n) {
-        const char *call = call_of(p->g, n, p->scratch);
-        if (call != NULL)
-            p->calls[p->call_count++] = call;
-    }
-    qsort(p->calls, p->call_count, sizeof *p->calls, by_name);
-    return NULL;
-}
-
-/* Whether a node stands for it, or what folding made of it has its name. */
-static bool is_in_file(const parting *p, const char *call)
-{
-    return ebb_value_find(p->g, call).i != 0 ||
-           bsearch(&call, p->calls, p->call_count, sizeof *p->calls, by_name) != NULL;
-}
 
 /* ---- which parameter the other norm had ---- */
 
@@ -155,7 +114,7 @@ static const char *other_call(parting *p, ebb_use use, const char *own)
         const char *name = p->noted.name[i], *rest = name + base;
         if (strcmp(name, own) == 0 && !is_read_before(p->g, use))
             return NULL;
-        if (rest[strspn(rest, "_0123456789")] != '\0' || is_in_file(p, name))
+        if (rest[strspn(rest, "_0123456789")] != '\0' || ebb_noted_has(&p->calls, name))
             continue;
         if (found != NULL)
             return NULL;
@@ -175,7 +134,8 @@ static const char *stranger(parting *p, ebb_use use, const char *own)
         const char *name = p->noted.name[i];
         if (strcmp(name, own) == 0 || strcmp(name, y) == 0)
             return NULL;
-        if (!is_in_file(p, name) && strncmp(name, "p_", 2) != 0 && strncmp(name, "b_", 2) != 0)
+        if (!ebb_noted_has(&p->calls, name) && strncmp(name, "p_", 2) != 0 &&
+            strncmp(name, "b_", 2) != 0)
             found = name;
     }
     return found != NULL ? ebb_arena_strdup(p->scratch, found) : NULL;
@@ -280,7 +240,7 @@ static ebb_status part(parting *p, ebb_node n)
 {
     enum { MOST = 8 }; // calls that became one
     ebb_graph *g = p->g;
-    const char *own = call_of(g, n, p->scratch), *calls[MOST];
+    const char *own = ebb_noted_call(g, n, p->scratch), *calls[MOST];
     ebb_value made[MOST], y = ebb_out(g, n, 0);
     uint32_t slot[PARTS], count = 0, slots = own != NULL ? parts_of(slot, g, n) : 0;
     if (own == NULL || !reads_initializer(g, n) || y.i == 0 || ebb_node_of(g, n)->out_count != 1)
@@ -316,7 +276,9 @@ ebb_status ebb_absorbed_part(ebb_graph *g, ebb_arena *scratch)
     EBB_TRY(ebb_noted_losses_find(&p.losses, g, scratch));
     if (p.losses.count == 0)
         return NULL;
-    EBB_TRY(find_calls(&p));
+    EBB_TRY(ebb_noted_calls_find(&p.calls, g, scratch));
+    p.taken = EBB_NEW(scratch, bool, p.losses.count);
+    EBB_GOT(p.taken);
     for (ebb_node n = ebb_first(g), next; n.i != 0; n = next) {
         next = ebb_next(g, n);
         EBB_TRY(part(&p, n));

@@ -27,21 +27,8 @@ static bool is_elementwise(const char *call)
            ebb_name_is_after(call, "add") || ebb_name_is_after(call, "sub");
 }
 
-/* Whether a node stands for the call, or a value has its name. */
-static bool is_in_file(const ebb_graph *g, const char *call)
-{
-    const size_t length = strlen(call);
-    EBB_EACH_NODE(g, n) {
-        const char *note = ebb_props_get(g, &ebb_node_of(g, n)->props, EBB_NOTED_CALL);
-        if (note != NULL && note[0] == '%' && strncmp(note + 1, call, length) == 0 &&
-            note[1 + length] == ' ')
-            return true;
-    }
-    return ebb_value_find(g, call).i != 0;
-}
-
 /* "mul_2: USER_OUTPUT": an output of a call that no node stands for. */
-static bool has_dropped_output(const ebb_graph *g)
+static bool has_dropped_output(const ebb_graph *g, const ebb_noted_calls *calls)
 {
     const char *at =
         ebb_props_get(g, &g->props, "pkg.torch.export.ExportedProgram.graph_signature");
@@ -49,21 +36,18 @@ static bool has_dropped_output(const ebb_graph *g)
     for (; at != NULL && (at = strchr(at, '\n')) != NULL; at++) {
         char call[EBB_NOTED_LONGEST];
         (void)snprintf(call, sizeof call, "%.*s", (int)strcspn(at + 1, ":\n"), at + 1);
-        if (is_elementwise(call) && !is_in_file(g, call))
+        if (is_elementwise(call) && !ebb_noted_has(calls, call))
             return true;
     }
     return false;
 }
 
-static bool reads_dropped(const ebb_graph *g, ebb_noted *noted)
+static bool reads_dropped(const ebb_graph *g, const ebb_noted_calls *calls, ebb_noted *noted)
 {
-    enum { MOST = 1024 }; // calls that are looked for among all nodes
-    size_t asked = 0;
     EBB_EACH_NODE(g, n) {
         ebb_noted_sources(noted, g, n, "");
-        for (int i = 0; i < noted->count && asked < MOST; i++)
-            if (is_elementwise(noted->name[i]) && ebb_value_find(g, noted->name[i]).i == 0 &&
-                (asked++, !is_in_file(g, noted->name[i])))
+        for (int i = 0; i < noted->count; i++)
+            if (is_elementwise(noted->name[i]) && !ebb_noted_has(calls, noted->name[i]))
                 return true;
     }
     return false;
@@ -80,9 +64,14 @@ ebb_status ebb_gone_mark(ebb_graph *g, ebb_arena *scratch)
         if (p->run && !is_of_layer(p->name + p->module) && !ebb_noted_is_within(g, p->name))
             lines = ebb_arena_printf(scratch, "%s1 %s\n", lines, p->name);
     }
+    EBB_GOT(lines);
+    if (lines[0] == '\0')
+        return NULL;
+    ebb_noted_calls calls;
     ebb_noted *noted = EBB_NEW(scratch, ebb_noted, 1);
-    EBB_GOT(lines && noted);
-    return lines[0] != '\0' && (has_dropped_output(g) || reads_dropped(g, noted))
+    EBB_GOT(noted);
+    EBB_TRY(ebb_noted_calls_find(&calls, g, scratch));
+    return has_dropped_output(g, &calls) || reads_dropped(g, &calls, noted)
                ? ebb_props_set(g, &g->props, EBB_GONE, lines)
                : NULL;
 }

@@ -59,6 +59,42 @@ void ebb_noted_sources(ebb_noted *noted, const ebb_graph *g, ebb_node n, const c
     }
 }
 
+static int by_name(const void *a, const void *b)
+{
+    const char *const *x = a, *const *y = b;
+    return strcmp(*x, *y);
+}
+
+const char *ebb_noted_call(const ebb_graph *g, ebb_node n, ebb_arena *scratch)
+{
+    const char *note = ebb_props_get(g, &ebb_node_of(g, n)->props, EBB_NOTED_CALL);
+    return note != NULL && note[0] == '%'
+               ? ebb_arena_printf(scratch, "%.*s", (int)strcspn(note + 1, " "), note + 1)
+               : NULL;
+}
+
+ebb_status ebb_noted_calls_find(ebb_noted_calls *calls, const ebb_graph *g, ebb_arena *scratch)
+{
+    size_t nodes = 0;
+    EBB_EACH_NODE(g, n)
+        nodes++;
+    *calls = (ebb_noted_calls){.g = g, .list = EBB_NEW(scratch, const char *, nodes + 1)};
+    EBB_GOT(calls->list);
+    EBB_EACH_NODE(g, n) {
+        const char *call = ebb_noted_call(g, n, scratch);
+        if (call != NULL)
+            calls->list[calls->count++] = call;
+    }
+    qsort(calls->list, calls->count, sizeof *calls->list, by_name);
+    return NULL;
+}
+
+bool ebb_noted_has(const ebb_noted_calls *calls, const char *call)
+{
+    return ebb_value_find(calls->g, call).i != 0 ||
+           bsearch(&call, calls->list, calls->count, sizeof *calls->list, by_name) != NULL;
+}
+
 ebb_status ebb_noted_keep(ebb_graph *g, ebb_node made, ebb_node of)
 {
     static const char *const keys[] = {EBB_NOTED_CALL, EBB_NOTED_SCOPES};
@@ -100,12 +136,6 @@ static int by_source(const void *a, const void *b)
 {
     const ebb_noted_loss *x = a, *y = b;
     return strcmp(x->source, y->source);
-}
-
-static int by_name(const void *a, const void *b)
-{
-    const char *const *x = a, *const *y = b;
-    return strcmp(*x, *y);
 }
 
 /* The next "p_fc_weight: PARAMETER target='fc.weight'" from at on; NULL: none. */

@@ -45,6 +45,19 @@ typedef struct ebb_noted { /* "p_fc_weight", ...: what a call reads of the modul
 /* Those that begin with `begin`: "p_", "b_". */
 void ebb_noted_sources(ebb_noted *noted, const ebb_graph *g, ebb_node n, const char *begin);
 
+/* "layer_norm_1" of "%layer_norm_1 : [num_users=1] = ..."; NULL: no note, or no memory. */
+const char *ebb_noted_call(const ebb_graph *g, ebb_node n, ebb_arena *scratch);
+
+typedef struct ebb_noted_calls { /* that nodes stand for */
+    const ebb_graph *g;
+    const char **list; /* in order */
+    size_t count;
+} ebb_noted_calls;
+
+ebb_status ebb_noted_calls_find(ebb_noted_calls *calls, const ebb_graph *g, ebb_arena *scratch);
+/* Whether a node stands for the call, or what folding made of it has its name. */
+bool ebb_noted_has(const ebb_noted_calls *calls, const char *call);
+
 /* Gives the new node what is noted at the one whose call it computes now. */
 ebb_status ebb_noted_keep(ebb_graph *g, ebb_node made, ebb_node of);
 
