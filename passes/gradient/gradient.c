@@ -21,6 +21,7 @@
 #include "onnx/graph/infer.h"
 #include "passes/common.h"
 #include "passes/gradient/chosen.h"
+#include "passes/parameters/weights.h"
 
 /* ---- what is trained ---- */
 
@@ -103,24 +104,33 @@ static ebb_status finish(ebb_reverse *r, ebb_value x)
 /* ---- padding ---- */
 
 /* The one row of zeros in an embedding, or -1. PyTorch's padding_idx makes such a row and never
- * trains it; ONNX has no word for it, so the zeros are all that tells. */
-static int64_t padding_row(const ebb_graph *g, ebb_value w)
+ * trains it; ONNX has no word for it, so the zeros are all that tells. So are those around a table of
+ * places that folding looked up and padded, along whatever axis it is read. */
+static int64_t padding_row(const ebb_graph *g, ebb_value w, int axis)
 {
-    const ebb_tensor *t = ebb_value_of(g, w)->tensor;
-    if (t == NULL || t->data == NULL || t->type.rank != 2 || t->type.dtype != EBB_F32)
+    const ebb_value_info *info = ebb_value_of(g, w);
+    const ebb_tensor *t = info->tensor;
+    const bool table = ebb_props_get(g, &info->props, EBB_LOOKED_UP) != NULL;
+    if (t == NULL || t->data == NULL || t->type.dtype != EBB_F32 || axis >= t->type.rank ||
+        (!table && (t->type.rank != 2 || axis != 0)))
         return -1;
-    size_t columns = (size_t)t->type.dims[1] * sizeof(float);
-    const unsigned char *rows = t->data;
+    const int64_t rows = t->type.dims[axis];
+    size_t line = sizeof(float), lines = 1;
+    for (int k = 0; k < t->type.rank; k++)
+        *(k < axis ? &lines : &line) *= k == axis ? 1 : (size_t)t->type.dims[k];
     int64_t found = -1;
-    for (int64_t i = 0; i < t->type.dims[0] && columns > 0; i++) {
-        const unsigned char *row = rows + (size_t)i * columns;
-        if (row[0] != 0 || memcmp(row, row + 1, columns - 1) != 0)
-            continue;
-        if (found >= 0)
+    for (int64_t i = 0; i < rows && lines * line > 0; i++) {
+        bool zero = true;
+        for (size_t k = 0; k < lines && zero; k++) {
+            const unsigned char *row =
+                (const unsigned char *)t->data + (k * (size_t)rows + (size_t)i) * line;
+            zero = row[0] == 0 && memcmp(row, row + 1, line - 1) == 0;
+        }
+        if (zero && found >= 0)
             return -1; // several: weights that start at zero, not padding
-        found = i;
+        found = zero ? i : found;
     }
-    return t->type.dims[0] > 1 ? found : -1;
+    return rows > 1 ? found : -1;
 }
 
 /* Zeroes that row of a Gather's contribution. */
@@ -130,15 +140,21 @@ static ebb_status leave_padding(ebb_reverse *r, ebb_node n, uint32_t i, ebb_valu
     ebb_value w = ebb_in(g, n, i);
     if (i != 0 || ebb_node_of(g, n)->op != EBB_OP_GATHER)
         return NULL;
+    const ebb_type *of = ebb_value_of(g, w)->type;
     ebb_attrs attrs = ebb_node_attrs(g, n);
-    int64_t row = ebb_attr_int(&attrs, "axis", 0) == 0 ? padding_row(g, w) : -1;
+    const int64_t named = ebb_attr_int(&attrs, "axis", 0);
+    const int axis = (int)(named < 0 ? named + of->rank : named);
+    int64_t row = padding_row(g, w, axis);
     if (row < 0 || !r->trains[w.i] || strcmp(ebb_option_string(r->e, "padding"), "keep") != 0)
         return NULL;
-    int64_t dims[2] = {ebb_value_of(g, w)->type->dims[0], 1};
-    ebb_type type = ebb_type_tensor(EBB_F32, 2, dims);
-    float *ones = EBB_SCRATCH(r->e, float, (size_t)dims[0]);
+    const int64_t count = of->dims[axis];
+    int64_t dims[EBB_MAX_RANK] = {count};
+    for (int k = 1; k < of->rank - axis; k++)
+        dims[k] = 1;
+    ebb_type type = ebb_type_tensor(EBB_F32, of->rank - axis, dims);
+    float *ones = EBB_SCRATCH(r->e, float, (size_t)count);
     EBB_GOT(ones);
-    for (int64_t k = 0; k < dims[0]; k++)
+    for (int64_t k = 0; k < count; k++)
         ones[k] = k == row ? 0.0f : 1.0f;
     *dw = ebb_emit(&r->b, EBB_OP_MUL, *dw, ebb_const_tensor(&r->b, &type, ones));
     EBB_TRY(r->b.status);

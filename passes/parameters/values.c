@@ -243,11 +243,12 @@ static bool is_window_from(const ebb_tensor *t, int64_t first, int64_t count)
 
 static bool is_equal_along(const ebb_tensor *t, axis a)
 {
-    int64_t lines = a.outer * a.inner, looked = lines < SAMPLE ? lines : SAMPLE;
+    const int64_t pairs = a.outer * a.inner * (a.length - 1);
+    const int64_t looked = pairs < SAMPLE ? pairs : SAMPLE;
     for (int64_t i = 0; i < looked; i++) {
-        int64_t line = place_of(i, lines);
+        int64_t pair = place_of(i, pairs), line = pair / (a.length - 1);
         int64_t from = line / a.inner * a.length * a.inner + line % a.inner;
-        int64_t k = 1 + i % (a.length - 1);
+        int64_t k = 1 + pair % (a.length - 1);
         if (ebb_tensor_double(t, from + k * a.stride) != ebb_tensor_double(t, from))
             return false;
     }

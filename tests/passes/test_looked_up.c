@@ -16,6 +16,7 @@
 #include "passes/mended/looked_up.h"
 #include "passes/mended/merged.h"
 #include "passes/parameters/trainable.h"
+#include "passes/pipeline.h"
 #include "tests/status.h"
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20]>\n"
@@ -35,6 +36,11 @@ static double drawn(int64_t i)
 static double of_table(int h, int from, int to)
 {
     return drawn(h * ROWS + (to - from + SIDE - 1));
+}
+
+static double padded(int h, int from, int to) // a place before all others, at no distance
+{
+    return from * to != 0 ? of_table(h, from, to) : 0;
 }
 
 static double of_slopes(int h, int from, int to) // distances, and a slope for each head
@@ -151,6 +157,26 @@ static void rows_that_come_again_and_are_moved_before_they_are_added_are_a_table
     ebb_model_free(m);
 }
 
+static void places_that_were_padded_with_zeros_stay_zero(void **state)
+{
+    (void)state;
+    const char *const texts[] = {straight, around};
+    for (size_t i = 0; i < 2; i++) {
+        ebb_model *m = model_of(texts[i], padded, NAME);
+        const ebb_rewrite_options options = {.verify_each = true};
+        ebb_arena keep = {0};
+        ebb_report *reports;
+        size_t count;
+        good(
+            ebb_pipeline_run(m, "train-mode,loss:mse,gradient", &options, &keep, &reports, &count));
+        assert_int_not_equal(gather_of(m).i, 0);
+        ebb_value grad = ebb_value_find(m->graph, NAME "_grad");
+        assert_int_equal(ebb_producer_op(m->graph, grad), EBB_OP_MUL);
+        ebb_arena_fini(&keep);
+        ebb_model_free(m);
+    }
+}
+
 static void what_is_no_table_is_left_alone(void **state)
 {
     (void)state;
@@ -196,6 +222,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_looked_up_for_two_places_is_a_table_of_distances_again),
         cmocka_unit_test(rows_that_come_again_and_are_moved_before_they_are_added_are_a_table),
+        cmocka_unit_test(places_that_were_padded_with_zeros_stay_zero),
         cmocka_unit_test(what_is_no_table_is_left_alone),
         cmocka_unit_test(running_out_of_memory_anywhere_is_an_error_and_no_crash),
     };
