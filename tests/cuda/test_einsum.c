@@ -36,6 +36,7 @@ static const equation equations[] = {
     {"ij,jk->ik", {2, 2, 0, 2}, {{0, 4}, {4, 5}, {0}, {0, 5}}},
     {"ij,jk,kl->il", {2, 2, 2, 0, 2}, {{3, 0}, {0, 4}, {4, 5}, {0}, {3, 5}}},
     {"iab,baj->ij", {3, 3, 0, 2}, {{13, 8, 80}, {80, 8, 14}, {0}, {13, 14}}}, // a, b in parts
+    {"ki,kj->ij", {2, 2, 0, 2}, {{1200, 3}, {1200, 13}, {0}, {3, 13}}},       // parts of two blocks
 };
 
 enum { EQUATIONS = sizeof equations / sizeof equations[0] };

@@ -214,7 +214,7 @@ static void gradients_of_linear_attention_are_those_of_the_plain_kernel(void **s
     static const int64_t sizes[][6] = {
         /* b, t, q heads, heads, key, value */
         {1, 1, 1, 1, 1, 1}, {2, 6, 4, 2, 3, 5}, {1, 2, 1, 1, 2, 130}, {1, 2, 1, 1, 131, 2},
-        {1, 3, 2, 1, 4, 3}, {1, 3, 1, 1, 3, 4}, {2, 0, 1, 1, 2, 2}};
+        {1, 3, 2, 1, 4, 3}, {1, 7, 1, 1, 3, 4}, {2, 0, 1, 1, 2, 2}};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
         for (int way = 0; way < 4; way++) {
             const int64_t *s = sizes[i], b = s[0], l = s[1], heads = s[3];
