@@ -3,8 +3,8 @@
  * Approximations: a device's result is known only within a bound. Here it is as far from the exact
  * value as the bound allows, up or down by a hash of the argument and the seed, so that nothing
  * can lean on luck. Bounds: PTX ISA 9.0, 9.7.3 "Floating Point Instructions": of ex2 2 units in the
- * last place, of lg2 2^-22 (absolute within (0.5, 2), else relative), of rcp 1 unit, of div 2, of
- * rsqrt 2^-22.9 relative; of rcp and rsqrt in double none is stated.
+ * last place, of rcp 1 unit, of div 2, of rsqrt 2^-22.9 relative; of rcp and rsqrt in double none is
+ * stated.
  */
 #pragma once
 
@@ -13,9 +13,6 @@
 #include <fenv.h>
 #include <math.h>
 #include <string.h>
-
-__extension__ typedef __int128 wide;
-__extension__ typedef unsigned __int128 uwide;
 
 /* ---- integers ---- */
 
@@ -37,14 +34,6 @@ static inline int32_t dot_bytes(uint32_t a, uint32_t b, int32_t c)
     return c;
 }
 
-static inline uint32_t reversed(uint32_t a)
-{
-    uint32_t r = 0;
-    for (int k = 0; k < 32; k++)
-        r |= (a >> k & 1) << (31 - k);
-    return r;
-}
-
 /* Byte k of the result is byte (c >> 4k & 7) of b:a, or eight times its sign. */
 static inline uint32_t permuted(uint32_t a, uint32_t b, uint32_t c)
 {
@@ -58,15 +47,6 @@ static inline uint32_t permuted(uint32_t a, uint32_t b, uint32_t c)
         r |= byte << (8 * k);
     }
     return r;
-}
-
-static inline uint64_t extracted(uint64_t a, uint32_t from, uint32_t count, uint32_t bits)
-{
-    from &= 255;
-    count &= 255;
-    if (from >= bits || count == 0)
-        return 0;
-    return a >> from & (count >= 64 ? ~(uint64_t)0 : ((uint64_t)1 << count) - 1);
 }
 
 /* The low `count` bits of a lie in b from bit `from`. */
@@ -97,40 +77,13 @@ static inline float flushed(float v)
     return fabsf(v) < 0x1p-126f ? copysignf(0, v) : v;
 }
 
-static __attribute__((noinline)) double rounded_by(int way, double x, double y, char sign,
-                                                   bool narrow)
+static __attribute__((noinline)) float fused_by(int way, float x, float y, float z)
 {
-    volatile double a = x, b = y, r;
-    volatile float n = (float)x, m = (float)y;
+    volatile float a = x, b = y, c = z, r;
     (void)fesetround(way);
-    if (narrow && sign == '*' && y == 1) // a conversion: x may have more bits
-        n = (float)a, r = (double)n;
-    else if (narrow)
-        n = sign == '+' ? n + m : sign == '-' ? n - m : n * m, r = (double)n;
-    else
-        r = sign == '+' ? a + b : sign == '-' ? a - b : a * b;
+    r = __builtin_fmaf(a, b, c);
     (void)fesetround(FE_TONEAREST);
     return r;
-}
-
-static __attribute__((noinline)) double fused_by(int way, double x, double y, double z, bool narrow)
-{
-    volatile double a = x, b = y, c = z, r;
-    volatile float n = (float)x, m = (float)y, k = (float)z, s;
-    (void)fesetround(way);
-    if (narrow)
-        s = __builtin_fmaf(n, m, k), r = (double)s;
-    else
-        r = __builtin_fma(a, b, c);
-    (void)fesetround(FE_TONEAREST);
-    return r;
-}
-
-static inline double least(double a, double b)
-{
-    if (a != a || b != b)
-        return a != a ? (b != b ? (double)one_nan((float)NAN) : b) : a;
-    return a < b || (a == b && signbit(a)) ? a : b;
 }
 
 static inline double most(double a, double b)
@@ -169,14 +122,6 @@ static inline double error_of(double a)
     return h & 3 ? (h & 4 ? 1.0 : -1.0) : (double)(int64_t)h * 0x1p-63;
 }
 
-/* v, off by at most bound * |v|, and no further once it is rounded to float. */
-static inline float about(double v, double bound, double key)
-{
-    if (!isfinite(v) || v == 0)
-        return one_nan((float)v);
-    return (float)(v + v * error_of(key) * (bound - 0x1p-24));
-}
-
 /* v, off by at most so many units in the last place. */
 static inline float about_units(double v, int units, double key)
 {
@@ -193,18 +138,13 @@ static inline float about_ex2(float a)
                          : about_units(exp2((double)a), 2, (double)a);
 }
 
-static inline float about_lg2(float a)
-{
-    const double v = log2((double)a);
-    if (a > 0.5f && a < 2) // here the bound is absolute
-        return one_nan((float)(v + error_of((double)a) * 0x1p-22));
-    return about(v, 0x1p-22, (double)a);
-}
-
+/* Off by at most 2^-22.9 of it, and no further once it is rounded to float. */
 static inline float about_rsqrt(float a)
 {
-    static const double bound = 0x1p-22 / 1.866; // 2^-22.9
-    return about(a == 0 ? copysign(INFINITY, (double)a) : 1 / sqrt((double)a), bound, (double)a);
+    const double v = a == 0 ? copysign(INFINITY, (double)a) : 1 / sqrt((double)a);
+    if (!isfinite(v) || v == 0)
+        return one_nan((float)v);
+    return (float)(v + v * error_of((double)a) * (0x1p-22 / 1.866 - 0x1p-24));
 }
 
 /* Of a divisor above 2^126 zero is also right. */

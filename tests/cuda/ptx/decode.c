@@ -1,432 +1,375 @@
-/* decode.c: a function's text to instructions: operands by type, labels as places. */
+/* decode.c: a function's text to instructions: operands by form, labels as places.
+ *
+ * What is called lies where it is called, with names of its own: its parameters are the variables
+ * that the caller put its arguments into, and its ret is a branch to its end.
+ */
 #include "tests/cuda/ptx/decode.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static bool add_variable(decoding *d, word type)
-{
-    function *f = d->f;
-    variable v;
-    uint32_t align;
-    if (!ptx_declare(&d->r, type, &v, &align) ||
-        !ptx_more(&d->variables, d->variable_count, &d->variable_room, sizeof v))
-        return false;
-    v.offset = (f->frame_bytes + align - 1) / align * align;
-    f->frame_bytes = v.offset + v.bytes;
-    d->variables[d->variable_count++] = v;
-    return true;
-}
+static void read_body(decoding *d, const function *f, const variable *given, uint32_t count);
 
 /* .reg .b32 %r<10>; or .reg .u32 a, b, c; */
-static bool add_registers(decoding *d)
+static void add_registers(decoding *d)
 {
-    word w;
-    uint64_t count = 0;
-    (void)ptx_next(&d->r, &w); // all are cells
+    (void)ptx_word(d); // all are cells
     do {
-        if (!ptx_next(&d->r, &w) ||
-            !ptx_more(&d->sets, d->set_count, &d->set_room, sizeof *d->sets))
-            return false;
-        registers set = {w.at, w.length, d->f->registers, 0};
-        (void)ptx_next(&d->r, &w);
-        if (ptx_is(w, "<")) {
-            if (!ptx_next(&d->r, &w) || !ptx_number(w, &count) || count == 0 || count > 1u << 20 ||
-                !ptx_expect(d, ">") || !ptx_next(&d->r, &w))
-                return ptx_refuse(d, w, "unknown count of registers");
-            set.count = (uint32_t)count;
+        const word w = ptx_word(d);
+        uint64_t count = 0;
+        if (!ptx_more(&d->sets, d->set_count, &d->set_room, sizeof *d->sets))
+            return;
+        if (ptx_meets(d, "<")) {
+            const word n = ptx_word(d);
+            if (!ptx_number(n, &count) || count == 0 || count > 1u << 16)
+                ptx_refuse(d, n, "unknown count of registers");
+            ptx_expect(d, ">");
         }
-        d->f->registers += set.count > 0 ? set.count : 1;
-        d->sets[d->set_count++] = set;
-    } while (ptx_is(w, ","));
-    return ptx_is(w, ";") || ptx_refuse(d, w, "unexpected");
+        d->sets[d->set_count++] = (registers){w.at, w.length, d->registers, (uint32_t)count};
+        d->registers += count > 0 ? (uint32_t)count : 1;
+    } while (ptx_meets(d, ","));
+    ptx_expect(d, ";");
 }
 
 /* .loc 1 66 0, function_name ..., inlined_at ...: the first two to the end of the line. */
-static bool read_place(decoding *d)
+static void read_place(decoding *d)
 {
-    word w;
-    uint64_t file, line;
-    if (!ptx_next(&d->r, &w) || !ptx_number(w, &file) || !ptx_next(&d->r, &w) ||
-        !ptx_number(w, &line))
-        return ptx_refuse(d, w, "unknown place");
-    while (d->r.at < d->r.end && *d->r.at != '\n')
-        d->r.at++;
-    if (line > 0)
-        d->place = (uint32_t)file << 20 | (uint32_t)line;
-    return true;
-}
-
-static bool read_directive(decoding *d, word w)
-{
-    if (ptx_is(w, ".loc"))
-        return read_place(d);
-    if (ptx_is(w, ".reg"))
-        return add_registers(d);
-    if (ptx_is(w, ".param") || ptx_is(w, ".local"))
-        return ptx_next(&d->r, &w) && add_variable(d, w) && ptx_expect(d, ";");
-    if (ptx_is(w, ".pragma")) // unrolling is ptxas's
-        return ptx_next(&d->r, &w) && ptx_expect(d, ";");
-    return ptx_refuse(d, w, "unknown directive");
-}
-
-static bool read_call(decoding *d, instruction *i)
-{
-    function *f = d->f;
-    word w;
-    call c = {0};
-    if (!ptx_more(&f->calls, f->call_count, &d->call_room, sizeof c))
-        return false;
-    (void)ptx_next(&d->r, &w);
-    if (ptx_is(w, "(")) {
-        (void)ptx_next(&d->r, &w);
-        const variable *v = ptx_frame_variable(d, w);
-        if (v == NULL)
-            return ptx_refuse(d, w, "unknown result");
-        c.has_result = true;
-        c.to = *v;
-        if (!ptx_expect(d, ")") || !ptx_expect(d, ",") || !ptx_next(&d->r, &w))
-            return false;
+    const word file = ptx_word(d), line = ptx_word(d);
+    uint64_t f, l;
+    if (!ptx_number(file, &f) || !ptx_number(line, &l)) {
+        ptx_refuse(d, line, "unknown place");
+        return;
     }
-    c.callee = ptx_find(f->module, w.at, w.length);
-    if (c.callee == NULL)
-        return ptx_refuse(d, w, "a call of a function that is not there,");
-    (void)ptx_next(&d->r, &w);
-    if (ptx_is(w, ",") && ptx_expect(d, "("))
-        while (ptx_next(&d->r, &w) && !ptx_is(w, ")")) {
-            if (ptx_is(w, ","))
-                continue;
-            const variable *v = ptx_frame_variable(d, w);
-            if (v == NULL || c.count == sizeof c.from / sizeof *c.from)
-                return ptx_refuse(d, w, "unknown argument");
-            c.from[c.count++] = *v;
-        }
-    i->offset = f->call_count;
-    f->calls[f->call_count++] = c;
-    return ptx_is(w, ";") || ptx_expect(d, ";");
+    d->r.at += strcspn(d->r.at, "\n");
+    if (l > 0)
+        d->place = (uint32_t)f << 20 | (uint32_t)l;
 }
 
-static bool read_shuffle(decoding *d, instruction *i)
+static void read_directive(decoding *d, word w)
 {
-    word w;
-    i->more[0] = ~(operand)ZERO; // no predicate
-    if (!ptx_next_operand(d, &i->d) || !ptx_next(&d->r, &w))
-        return false;
-    if (ptx_is(w, "|") && (!ptx_next_operand(d, &i->more[0]) || !ptx_next(&d->r, &w)))
-        return false;
-    return (ptx_is(w, ",") || ptx_refuse(d, w, "unexpected")) && ptx_next_operand(d, &i->a) &&
-           ptx_expect(d, ",") && ptx_next_operand(d, &i->b) && ptx_expect(d, ",") &&
-           ptx_next_operand(d, &i->c) && ptx_expect(d, ",") && ptx_next_operand(d, &i->more[1]) &&
-           ptx_expect(d, ";");
-}
-
-static bool read_vote(decoding *d, instruction *i)
-{
-    word w;
-    if (!ptx_next_operand(d, &i->d) || !ptx_expect(d, ",") || !ptx_next(&d->r, &w))
-        return false;
-    if (ptx_is(w, "!")) {
-        i->negated = true;
-        (void)ptx_next(&d->r, &w);
-    }
-    return ptx_take(d, w, &i->a) && ptx_expect(d, ",") && ptx_next_operand(d, &i->b) &&
-           ptx_expect(d, ";");
-}
-
-static bool read_operands(decoding *d, instruction *i)
-{
-    operand *const to[] = {&i->a, &i->b, &i->c};
-    if (!ptx_next_operand(d, &i->d))
-        return false;
-    for (uint8_t k = 0; k < i->count; k++)
-        if (!ptx_expect(d, ",") || !ptx_next_operand(d, to[k]))
-            return false;
-    return ptx_expect(d, ";");
-}
-
-/* mov: of a value, of an address of the frame, of parts to a whole and back. */
-static bool read_move(decoding *d, instruction *i, uint32_t bytes)
-{
-    word w;
-    reader ahead = d->r;
-    (void)ptx_next(&ahead, &w);
-    if (ptx_is(w, "{")) { // {a, b} = whole
-        i->op = OP_UNPACK;
-        while (ptx_next(&ahead, &w) && !ptx_is(w, "}"))
-            i->count += ptx_is(w, ",");
-        i->size = (uint8_t)(bytes / i->count);
-        return ptx_take_vector(d, i->more, i->count, true) && ptx_expect(d, ",") &&
-               ptx_next_operand(d, &i->a) && ptx_expect(d, ";");
-    }
-    if (!ptx_next_operand(d, &i->d) || !ptx_expect(d, ","))
-        return false;
-    ahead = d->r;
-    (void)ptx_next(&ahead, &w);
-    if (ptx_is(w, "{")) {
-        i->op = OP_PACK;
-        while (ptx_next(&ahead, &w) && !ptx_is(w, "}"))
-            i->count += ptx_is(w, ",");
-        i->size = (uint8_t)(bytes / i->count);
-        return ptx_take_vector(d, i->more, i->count, false) && ptx_expect(d, ";");
-    }
-    const variable *v = ptx_frame_variable(d, w);
-    if (v == NULL)
-        return ptx_next_operand(d, &i->a) && ptx_expect(d, ";");
-    i->op = OP_PLACE;
-    i->offset = v->offset;
-    for (uint32_t k = 0; k < d->f->param_count; k++)
-        if (v->name == d->f->params[k].name)
-            i->offset += (int64_t)FRAME_PARAM;
-    (void)ptx_next(&d->r, &w);
-    return ptx_expect(d, ";");
-}
-
-static bool read_instruction(decoding *d, word w, instruction *i)
-{
-    if (ptx_read_access(w, i)) {
-        const bool loads = i->op == OP_LD;
-        return (loads ? ptx_take_vector(d, i->more, i->count, true) && ptx_expect(d, ",") &&
-                            ptx_take_address(d, i)
-                      : ptx_take_address(d, i) && ptx_expect(d, ",") &&
-                            ptx_take_vector(d, i->more, i->count, false)) &&
-               ptx_expect(d, ";");
-    }
-    if (ptx_read_atomic(w, i))
-        return ptx_next_operand(d, &i->d) && ptx_expect(d, ",") && ptx_take_address(d, i) &&
-               ptx_expect(d, ",") && ptx_next_operand(d, &i->b) && ptx_expect(d, ";");
-    const spelling *s = ptx_look(w.at, w.length);
-    if (!s->taken)
-        return ptx_refuse(d, w, "unknown opcode");
-    i->op = s->op;
-    i->count = i->kind = s->count;
-    switch (s->op) {
-    case OP_BRA:
-        (void)ptx_next(&d->r, &w);
-        label *to = ptx_label_of(d, w);
-        if (to == NULL)
-            return ptx_fail("no memory");
-        i->offset = to - d->labels;
-        // Tables move when they grow: the name is looked up again at the end.
-        i->a = (operand)(w.at - d->f->body);
-        i->b = (operand)w.length;
-        return ptx_expect(d, ";");
-    case OP_CALL:
-        return read_call(d, i);
-    case OP_RET:
-    case OP_EXIT:
-    case OP_TRAP:
-        return ptx_expect(d, ";");
-    case OP_BAR:
-        return ptx_next(&d->r, &w) && (ptx_is(w, "0") || ptx_refuse(d, w, "unknown barrier")) &&
-               ptx_expect(d, ";");
-    case OP_SHFL:
-        return read_shuffle(d, i);
-    case OP_VOTE:
-        return read_vote(d, i);
-    case OP_BFI: // the one with four inputs
-        i->size = s->count;
-        return ptx_next_operand(d, &i->d) && ptx_expect(d, ",") && ptx_next_operand(d, &i->a) &&
-               ptx_expect(d, ",") && ptx_next_operand(d, &i->b) && ptx_expect(d, ",") &&
-               ptx_next_operand(d, &i->c) && ptx_expect(d, ",") &&
-               ptx_next_operand(d, &i->more[0]) && ptx_expect(d, ";");
-    case OP_mov_16:
-    case OP_mov_32:
-    case OP_mov_64:
-        i->count = 1;
-        return read_move(d, i, s->op == OP_mov_16 ? 2 : s->op == OP_mov_32 ? 4 : 8);
-    default:
-        return read_operands(d, i);
+    if (ptx_is(w, ".loc")) {
+        read_place(d);
+    } else if (ptx_is(w, ".reg")) {
+        add_registers(d);
+    } else if (ptx_is(w, ".param") || ptx_is(w, ".local")) {
+        ptx_add_variable(d, ptx_word(d));
+        ptx_expect(d, ";");
+    } else if (ptx_is(w, ".pragma")) { // unrolling is ptxas's
+        (void)ptx_word(d);
+        ptx_expect(d, ";");
+    } else {
+        ptx_refuse(d, w, "unknown directive");
     }
 }
 
-static void measure(decoding *d)
-{
-    d->registers = d->f->registers > d->registers ? d->f->registers : d->registers;
-    d->bytes = d->f->frame_bytes > d->bytes ? d->f->frame_bytes : d->bytes;
-}
-
-static bool open_scope(decoding *d, word w)
+static void open_scope(decoding *d)
 {
     if (d->depth == sizeof d->scopes / sizeof *d->scopes)
-        return ptx_refuse(d, w, "too deep a");
-    d->scopes[d->depth].variables = d->variable_count;
-    d->scopes[d->depth].sets = d->set_count;
-    d->scopes[d->depth].registers = d->f->registers;
-    d->scopes[d->depth++].bytes = d->f->frame_bytes;
-    return true;
+        ptx_refuse(d, (word){"{", 1}, "too deep a");
+    else
+        d->scopes[d->depth++] = (scope){d->variable_count, d->set_count, d->registers, d->bytes};
 }
 
 /* Names end with their scope, and so does their room. */
-static bool close_scope(decoding *d, word w)
+static void close_scope(decoding *d)
 {
     if (d->depth == 0)
-        return ptx_refuse(d, w, "unexpected");
-    measure(d);
-    d->variable_count = d->scopes[--d->depth].variables;
-    d->set_count = d->scopes[d->depth].sets;
-    d->f->registers = d->scopes[d->depth].registers;
-    d->f->frame_bytes = d->scopes[d->depth].bytes;
-    return true;
+        return;
+    const scope *s = &d->scopes[--d->depth];
+    d->f->registers = d->registers > d->f->registers ? d->registers : d->f->registers;
+    d->f->frame_bytes = d->bytes > d->f->frame_bytes ? d->bytes : d->f->frame_bytes;
+    d->variable_count = s->variables;
+    d->set_count = s->sets;
+    d->registers = s->registers;
+    d->bytes = s->bytes;
 }
 
-static bool read_statement(decoding *d, word w)
+/* ---- functions that are called ---- */
+
+enum { MOST_GIVEN = 8 };
+
+/* (a, b), if there is such a list */
+static void take_arguments(decoding *d, variable *given, uint32_t *count)
+{
+    if (!ptx_meets(d, "("))
+        return;
+    while (!ptx_meets(d, ")")) {
+        const word w = ptx_word(d);
+        const variable *v = ptx_variable(d, w);
+        if (v == NULL || *count == MOST_GIVEN) {
+            ptx_refuse(d, w, "unknown argument");
+            return;
+        }
+        given[(*count)++] = *v;
+        (void)ptx_meets(d, ",");
+    }
+}
+
+/* call.uni (result), name, (a, b); */
+static void read_call(decoding *d)
+{
+    variable given[MOST_GIVEN];
+    uint32_t count = 0;
+    take_arguments(d, given, &count);
+    if (count > 0)
+        ptx_expect(d, ",");
+    const word name = ptx_word(d);
+    const function *f = ptx_find(d->f->module, name.at, name.length);
+    if (f == NULL)
+        ptx_refuse(d, name, "a call of a function that is not there,");
+    ptx_expect(d, ",");
+    take_arguments(d, given, &count);
+    ptx_expect(d, ";");
+    if (ptx_good())
+        read_body(d, f, given, count);
+}
+
+/* ---- instructions ---- */
+
+static void read_register(decoding *d, operand *to)
+{
+    const word w = ptx_word(d);
+    *to = ptx_take(d, w);
+    if (*to < 0)
+        ptx_refuse(d, w, "a register is expected, not");
+}
+
+/* d, a, b, c: operands; p, n, m: more of them; v: a vector; @: an address; signs are themselves. */
+static void read_form(decoding *d, instruction *i, const char *form)
+{
+    for (; *form != '\0'; form++)
+        switch (*form) {
+        case 'd':
+        case 'p':
+            read_register(d, *form == 'd' ? &i->d : &i->more[0]);
+            break;
+        case 'a':
+            i->a = ptx_take(d, ptx_word(d));
+            break;
+        case 'b':
+            i->b = ptx_take(d, ptx_word(d));
+            break;
+        case 'c':
+            i->c = ptx_take(d, ptx_word(d));
+            break;
+        case 'n':
+        case 'm':
+            i->more[*form == 'm'] = ptx_take(d, ptx_word(d));
+            break;
+        case 'v':
+            if (ptx_take_vector(d, i->more, i->op == OP_LD) != i->count)
+                ptx_refuse(d, (word){d->r.at, 0}, "a vector is expected");
+            break;
+        case '@':
+            ptx_take_address(d, i);
+            break;
+        default:
+            ptx_expect(d, (const char[]){*form, '\0'});
+        }
+}
+
+/* mov: of one, of parts, or to parts */
+static void read_move(decoding *d, instruction *i, uint8_t bytes)
+{
+    i->count = ptx_take_vector(d, i->more, true);
+    ptx_expect(d, ",");
+    if (i->count > 1) {
+        i->op = OP_UNPACK;
+        i->a = ptx_take(d, ptx_word(d));
+    } else {
+        i->d = i->more[0];
+        i->count = ptx_take_vector(d, i->more, false);
+        i->a = i->more[0];
+        if (i->count > 1)
+            i->op = OP_PACK;
+    }
+    i->size = bytes / i->count;
+    ptx_expect(d, ";");
+}
+
+static void read_instruction(decoding *d, word w, instruction *i)
+{
+    spelling s;
+    if (ptx_read_access(w, i)) {
+        read_form(d, i, i->op == OP_LD ? "v,@;" : "@,v;");
+        return;
+    }
+    if (!ptx_look(w, &s)) {
+        ptx_refuse(d, w, "unknown opcode");
+        return;
+    }
+    i->op = s.op;
+    i->kind = s.kind;
+    switch (s.op) {
+    case OP_BRA:
+        i->offset = ptx_label(d, ptx_word(d));
+        i->kind = true;
+        ptx_expect(d, ";");
+        break;
+    case OP_RET:
+        if (d->first_label > 0) { // of what is called
+            i->op = OP_BRA;
+            i->offset = d->first_label;
+            i->kind = true;
+        }
+        ptx_expect(d, ";");
+        break;
+    case OP_CALL:
+        if (i->guard >= 0)
+            ptx_refuse(d, w, "a predicate of");
+        read_call(d);
+        break;
+    case OP_mov_16:
+    case OP_mov_32:
+    case OP_mov_64:
+        read_move(d, i, s.op == OP_mov_16 ? 2 : s.op == OP_mov_32 ? 4 : 8);
+        break;
+    default:
+        i->size = s.op == OP_BFI ? s.kind : s.kind == '<' ? 8 : 4;
+        if (s.op == OP_ATOM && s.kind == 's')
+            i->space = SHARED;
+        read_form(d, i, s.form);
+    }
+}
+
+static void read_statement(decoding *d, word w)
 {
     function *f = d->f;
-    reader ahead = d->r;
-    word after;
-    if (w.at[0] == '.')
-        return read_directive(d, w);
-    if (ptx_is(w, "{"))
-        return open_scope(d, w);
-    if (ptx_is(w, "}"))
-        return close_scope(d, w);
     if (ptx_is(w, ";"))
-        return true;
-    if (ptx_next(&ahead, &after) && ptx_is(after, ":")) {
-        label *l = ptx_label_of(d, w);
-        if (l == NULL)
-            return ptx_fail("no memory");
-        l->at = f->length;
-        l->is_there = true;
-        d->r = ahead;
-        return true;
-    }
-    if (!ptx_more(&f->code, f->length, &d->room, sizeof *f->code))
-        return false;
-    instruction i = {.guard = ~(operand)ZERO, .line = d->r.line, .place = d->place};
-    i.a = i.b = i.c = i.d = ~(operand)ZERO;
-    if (ptx_is(w, "@")) {
-        (void)ptx_next(&d->r, &w);
-        if (ptx_is(w, "!")) {
-            i.negated = true;
-            (void)ptx_next(&d->r, &w);
+        return;
+    if (w.length == 0) {
+        ptx_refuse(d, w, "a brace is missing");
+    } else if (w.at[0] == '.') {
+        read_directive(d, w);
+    } else if (ptx_is(w, "{")) {
+        open_scope(d);
+    } else if (ptx_is(w, "}")) {
+        close_scope(d);
+    } else if (ptx_meets(d, ":")) {
+        const uint32_t here = ptx_label(d, w);
+        if (ptx_good())
+            d->labels[here].at = f->length;
+    } else {
+        const operand zero = ~(operand)ZERO;
+        instruction i = {.count = 1,
+                         .guard = zero,
+                         .line = d->r.line,
+                         .place = d->place,
+                         .a = zero,
+                         .b = zero,
+                         .c = zero,
+                         .d = zero};
+        if (ptx_is(w, "@")) {
+            i.negated = ptx_meets(d, "!");
+            read_register(d, &i.guard);
+            w = ptx_word(d);
         }
-        if (!ptx_take(d, w, &i.guard) || !ptx_next(&d->r, &w))
-            return false;
+        read_instruction(d, w, &i);
+        if (ptx_good() && i.op != OP_CALL && ptx_more(&f->code, f->length, &d->room, sizeof i))
+            f->code[f->length++] = i;
     }
-    if (!read_instruction(d, w, &i))
-        return false;
-    f->code[f->length++] = i;
-    return true;
 }
 
-/* (.param .align 8 .b8 x[32], ...): of an entry offsets in its arguments, else in the frame. */
-static bool read_params(decoding *d, variable *list, uint32_t most, uint32_t *count)
+/* ---- functions ---- */
+
+/* (.param .align 8 .b8 x[32], ...): of an entry in its arguments, else what is given. */
+static uint32_t read_params(decoding *d, const function *f, const variable *given, uint32_t count)
 {
-    function *f = d->f;
-    word w;
-    uint32_t align, at = 0;
-    while (ptx_next(&d->r, &w) && !ptx_is(w, ")")) {
-        if (ptx_is(w, ","))
-            continue;
-        if (*count == most || !ptx_is(w, ".param") || !ptx_next(&d->r, &w))
-            return ptx_refuse(d, w, "unknown parameter");
+    uint32_t read = 0, align;
+    while (ptx_good() && !ptx_meets(d, ")")) {
         variable v;
-        if (!f->is_entry) {
-            if (!add_variable(d, w))
-                return false;
-            v = d->variables[d->variable_count - 1];
+        ptx_expect(d, ".param");
+        if (!ptx_declare(&d->r, ptx_word(d), &v, &align) ||
+            !ptx_more(&d->variables, d->variable_count, &d->variable_room, sizeof v))
+            break;
+        if (f->is_entry) {
+            v.space = PARAM;
+            v.offset = (d->f->param_bytes + align - 1) / align * align;
+            d->f->param_bytes = v.offset + v.bytes;
+        } else if (read < count && given[read].bytes == v.bytes) {
+            v.space = LOCAL;
+            v.offset = given[read++].offset;
         } else {
-            if (!ptx_declare(&d->r, w, &v, &align))
-                return false;
-            v.offset = at = (at + align - 1) / align * align;
-            f->param_bytes = at += v.bytes;
+            (void)ptx_fail("a call of %.*s does not fit it", (int)f->name_length, f->name);
         }
-        list[(*count)++] = v;
+        d->variables[d->variable_count++] = v;
+        (void)ptx_meets(d, ",");
     }
-    return true;
+    return read;
 }
 
-static bool read_header(decoding *d)
+static void read_header(decoding *d, const function *f, const variable *given, uint32_t count)
 {
-    function *f = d->f;
     word w;
-    uint32_t results = 0;
-    uint64_t most;
-    (void)ptx_next(&d->r, &w);
-    if (ptx_is(w, "(")) {
-        if (!read_params(d, &f->result, 1, &results) || !ptx_next(&d->r, &w))
-            return false;
-    }
-    while (ptx_next(&d->r, &w) && !ptx_is(w, "{"))
+    while (ptx_good() && !ptx_is(w = ptx_word(d), "{"))
         if (ptx_is(w, "(")) {
-            if (!read_params(d, f->params, sizeof f->params / sizeof *f->params, &f->param_count))
-                return false;
+            const uint32_t read = read_params(d, f, given, count);
+            given += read;
+            count -= read;
         } else if (ptx_is(w, ".maxntid")) {
-            if (!ptx_next(&d->r, &w) || !ptx_number(w, &most))
-                return ptx_refuse(d, w, "unknown bound");
-            f->most_threads = (uint32_t)most;
-            for (int k = 0; k < 2; k++)
-                if (!ptx_expect(d, ",") || !ptx_expect(d, "1"))
-                    return false;
-        } else if (!ptx_is(w, ".noreturn") && w.at[0] == '.') {
-            return ptx_refuse(d, w, "unknown directive");
+            uint64_t most = 0;
+            if (!ptx_number(ptx_word(d), &most))
+                ptx_refuse(d, w, "unknown bound");
+            d->f->most_threads = (uint32_t)most;
+            for (int k = 0; k < 2; k++) {
+                ptx_expect(d, ",");
+                ptx_expect(d, "1");
+            }
+        } else if (w.length == 0 || w.at[0] == '.') {
+            ptx_refuse(d, w, "unknown directive");
         }
-    return true;
+    if (count > 0)
+        (void)ptx_fail("a call of %.*s does not fit it", (int)f->name_length, f->name);
 }
 
-static bool decode(decoding *d)
+static void read_body(decoding *d, const function *f, const variable *given, uint32_t count)
 {
-    function *f = d->f;
-    word w;
-    f->registers = 1; // the first is written where nothing is
-    if (!read_header(d))
-        return false;
-    while (ptx_next(&d->r, &w))
-        if (!read_statement(d, w))
-            return false;
-    measure(d);
-    f->registers = d->registers;
-    f->frame_bytes = d->bytes;
-    for (uint32_t k = 0; k < f->length; k++) {
-        instruction *i = &f->code[k];
-        if (i->op != OP_BRA)
+    const reader back = d->r;
+    const uint32_t outer = d->first_label, from = d->f->length;
+    d->r = (reader){f->header, f->line};
+    d->first_label = d->label_count;
+    open_scope(d);
+    const uint32_t end = ptx_label(d, (word){"", 0});
+    read_header(d, f, given, count);
+    for (const uint32_t depth = d->depth; ptx_good() && d->depth >= depth;)
+        read_statement(d, ptx_word(d));
+    if (ptx_good())
+        d->labels[end].at = d->f->length;
+    for (uint32_t k = from; ptx_good() && k < d->f->length; k++) {
+        instruction *i = &d->f->code[k];
+        if (i->op != OP_BRA || !i->kind)
             continue;
-        w = (word){f->body + i->a, (uint32_t)i->b};
-        const label *l = ptx_label_of(d, w);
-        if (l == NULL || !l->is_there)
-            return ptx_refuse(d, w, "unknown label");
-        i->offset = l->at;
-        i->a = i->b = ~(operand)ZERO;
+        const label *to = &d->labels[i->offset];
+        if (to->at == NOWHERE)
+            ptx_refuse(d, to->name, "unknown label");
+        i->offset = to->at;
+        i->kind = false;
     }
-    if (!ptx_more(&f->code, f->length, &d->room, sizeof *f->code))
-        return false;
-    f->code[f->length++] =
-        (instruction){.op = OP_RET, .guard = ~(operand)ZERO, .place = d->place, .line = d->r.line};
-    f->frame_bytes = (f->frame_bytes + 15) / 16 * 16;
-    f->is_decoded = true;
-    for (uint32_t k = 0; k < f->call_count; k++) { // arguments fit what is called
-        call *c = &f->calls[k];
-        if (!ptx_decode(c->callee))
-            return false;
-        bool fits = c->count == c->callee->param_count &&
-                    (!c->has_result || c->to.bytes == c->callee->result.bytes);
-        for (uint32_t a = 0; fits && a < c->count; a++)
-            fits = c->from[a].bytes == c->callee->params[a].bytes;
-        if (!fits)
-            return ptx_fail("a call of %.*s does not fit it", (int)c->callee->name_length,
-                            c->callee->name);
-    }
-    return true;
+    d->label_count = d->first_label;
+    d->first_label = outer;
+    d->r = back;
 }
 
 bool ptx_decode(function *f)
 {
     if (f->is_decoded)
         return true;
-    ptx_fill_spellings();
     const function whole = *f;
-    decoding d = {.f = f, .r = {f->header, f->end - 1, f->line}}; // without the last brace
-    const bool good = decode(&d);
-    if (!good) {
+    decoding d = {.f = f};
+    read_body(&d, f, NULL, 0);
+    if (f->registers > FRAME_CELLS || f->frame_bytes > LOCAL_BYTES)
+        (void)ptx_fail("%.*s: too many registers or variables", (int)f->name_length, f->name);
+    if (ptx_good() && ptx_more(&f->code, f->length, &d.room, sizeof *f->code)) {
+        f->code[f->length++] =
+            (instruction){.op = OP_RET, .guard = ~(operand)ZERO, .place = d.place};
+        f->is_decoded = true;
+    } else {
         free(f->code);
         free(f->constants);
-        free(f->calls);
         *f = whole;
     }
     free(d.sets);
     free(d.variables);
     free(d.labels);
-    return good;
+    return f->is_decoded;
 }

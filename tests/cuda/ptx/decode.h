@@ -3,6 +3,8 @@
  *     spelling.c   an opcode by its whole spelling
  *     names.c      registers, variables, labels, constants: a word to an operand
  *     decode.c     statements: a function's text to instructions
+ *
+ * The first error stays (ptx_fail()); what is read after it does not matter.
  */
 #pragma once
 
@@ -12,7 +14,8 @@ typedef struct spelling {
     const char *text;
     uint32_t length;
     uint16_t op;
-    uint8_t count;
+    uint8_t kind;
+    const char *form; /* of its operands: decode.c */
     bool taken;
 } spelling;
 
@@ -22,43 +25,45 @@ typedef struct registers { /* %r<10>, or one alone: count 0 */
 } registers;
 
 typedef struct label {
-    const char *name;
-    uint32_t length, at;
-    bool is_there;
+    word name;
+    uint32_t at; /* NOWHERE: not come to yet */
 } label;
+
+enum { NOWHERE = UINT32_MAX >> 1 };
+
+typedef struct scope {
+    uint32_t variables, sets, registers, bytes;
+} scope;
 
 typedef struct decoding {
     function *f;
     reader r;
     registers *sets;
     uint32_t set_count, set_room;
-    variable *variables; /* of the frame */
+    variable *variables;
     uint32_t variable_count, variable_room;
-    label *labels; /* a table, by hash */
-    uint32_t label_room, label_count;
-    uint32_t room, constant_room, call_room;
+    label *labels; /* of what is being read, and of who calls it */
+    uint32_t first_label, label_count, label_room;
+    uint32_t room, constant_room;
     uint32_t place;
-    uint32_t registers, bytes; /* the most so far: scopes use the same ones again */
-    struct {
-        uint32_t variables, sets, registers, bytes;
-    } scopes[8];
+    uint32_t registers, bytes; /* in use now: scopes use the same ones again */
+    scope scopes[8];
     uint32_t depth;
 } decoding;
 
-/* spelling.c. What is read is false where the word is another opcode. */
-uint32_t ptx_hash(const char *text, uint32_t length);
-void ptx_fill_spellings(void); /* before the first look */
-spelling *ptx_look(const char *text, uint32_t length);
+/* spelling.c. False: the word is another opcode. */
+bool ptx_look(word w, spelling *s);
 bool ptx_read_access(word w, instruction *i); /* ld, st */
-bool ptx_read_atomic(word w, instruction *i);
 
-/* names.c. False: refused, and ptx_fail() has been told why. */
-bool ptx_more(void *list, uint32_t count, uint32_t *room, size_t size); /* room for one more */
-bool ptx_refuse(const decoding *d, word w, const char *why);
-const variable *ptx_frame_variable(const decoding *d, word w); /* or NULL */
-bool ptx_expect(decoding *d, const char *sign);
-bool ptx_take(decoding *d, word w, operand *to);
-bool ptx_next_operand(decoding *d, operand *to);
-bool ptx_take_vector(decoding *d, operand *list, uint32_t count, bool writes);
-bool ptx_take_address(decoding *d, instruction *i);
-label *ptx_label_of(decoding *d, word w); /* NULL: no memory */
+/* names.c */
+void ptx_refuse(const decoding *d, word w, const char *why);
+bool ptx_good(void); /* nothing was refused */
+word ptx_word(decoding *d);
+bool ptx_meets(decoding *d, const char *sign); /* it is next, and is passed */
+void ptx_expect(decoding *d, const char *sign);
+void ptx_add_variable(decoding *d, word type);     /* of the frame */
+const variable *ptx_variable(decoding *d, word w); /* or NULL */
+operand ptx_take(decoding *d, word w);
+uint8_t ptx_take_vector(decoding *d, operand *list, bool writes); /* how many */
+void ptx_take_address(decoding *d, instruction *i);
+uint32_t ptx_label(decoding *d, word w);

@@ -1,6 +1,6 @@
 /* execute.h: what the files that carry out a warp's instructions share.
  *
- *     execute.c    which lanes go on, and where: branches, calls, waiting, words between lanes
+ *     execute.c    which lanes go on, and where: branches, waiting, words between lanes
  *     value.c      a value of each lane: ops.def, and whole values of parts
  *     access.c     loads, stores, atomic exchanges
  */
@@ -13,26 +13,17 @@
 static const uint32_t ALL = 0xFFFFFFFF;
 
 typedef struct group { /* the lanes that go on together, and where */
-    function *f;
-    uint32_t lanes, pc, base, bytes, depth;
-    uint32_t meets; /* the place at which others of this frame wait */
+    uint32_t lanes, pc;
+    uint32_t meets; /* the place at which others wait */
 } group;
 
 #define EACH(l, lanes)                                                                          \
     for (uint32_t l, rest_ = (lanes); rest_ != 0 && (l = (uint32_t)__builtin_ctz(rest_), true); \
          rest_ &= rest_ - 1)
 
-/* The registers of the group's frame. */
-static inline cell (*frame_of(const warp *w, const group *g))[LANES]
+static inline const cell *row(const warp *w, operand x)
 {
-    return w->cells + g->base;
-}
-
-static inline const cell *row(const warp *w, const group *g, operand x)
-{
-    return x >= 0          ? w->cells[g->base + (uint32_t)x]
-           : ~x < SPECIALS ? w->special[~x]
-                           : g->f->constants[~x - SPECIALS];
+    return x >= 0 ? w->cells[x] : ~x < SPECIALS ? w->special[~x] : w->f->constants[~x - SPECIALS];
 }
 
 static inline void load(cell *to, const uint8_t *from, uint32_t size, bool is_signed)
@@ -59,13 +50,13 @@ static inline void load(cell *to, const uint8_t *from, uint32_t size, bool is_si
 }
 
 /* value.c */
-void ptx_compute(warp *w, const group *g, const instruction *i, uint32_t lanes);
-void ptx_pack(const warp *w, const group *g, const instruction *i, uint32_t lanes);
-void ptx_unpack(const warp *w, const group *g, const instruction *i, uint32_t lanes);
-void ptx_insert(const warp *w, const group *g, const instruction *i, uint32_t lanes);
+void ptx_compute(warp *w, const instruction *i, uint32_t lanes);
+void ptx_pack(const warp *w, const instruction *i, uint32_t lanes);
+void ptx_unpack(const warp *w, const instruction *i, uint32_t lanes);
+void ptx_insert(const warp *w, const instruction *i, uint32_t lanes);
 
 /* access.c. False: an error was told, of *lane. */
-bool ptx_access(const machine *m, warp *w, const group *g, const instruction *i, uint32_t lanes,
+bool ptx_access(const machine *m, const warp *w, const instruction *i, uint32_t lanes,
                 uint32_t *lane);
-bool ptx_exchange(const machine *m, warp *w, const group *g, const instruction *i, uint32_t lanes,
+bool ptx_exchange(const machine *m, const warp *w, const instruction *i, uint32_t lanes,
                   uint32_t *lane);

@@ -24,26 +24,21 @@
 
 typedef void (*kernel_at)(void);
 
-/* ---- files ---- */
-
-typedef struct file {
-    const char *at, *end;
-} file;
-
-static file map_file(const char *path)
+/* All of it, and a zero behind; NULL: it cannot be read. */
+static char *read_file(const char *path)
 {
-    struct stat facts;
-    const int opened = open(path, O_RDONLY | O_CLOEXEC);
-    file f = {NULL, NULL};
-    if (opened < 0)
-        return f;
-    if (fstat(opened, &facts) == 0 && facts.st_size > 0) {
-        void *p = mmap(NULL, (size_t)facts.st_size, PROT_READ, MAP_PRIVATE, opened, 0);
-        if (p != MAP_FAILED)
-            f = (file){p, (const char *)p + facts.st_size};
+    FILE *f = fopen(path, "rb");
+    long size = f != NULL && fseek(f, 0, SEEK_END) == 0 ? ftell(f) : -1;
+    char *text = size > 0 ? malloc((size_t)size + 1) : NULL;
+    if (text != NULL && (fseek(f, 0, SEEK_SET) != 0 || fread(text, (size_t)size, 1, f) != 1)) {
+        free(text);
+        text = NULL;
     }
-    (void)close(opened);
-    return f;
+    if (text != NULL)
+        text[size] = '\0';
+    if (f != NULL)
+        (void)fclose(f);
+    return text;
 }
 
 /* ---- modules: one a source, made when it is first needed ---- */
@@ -73,18 +68,18 @@ static module *module_of(const char *unit)
     }
     ptx_seed = seed != NULL ? strtoull(seed, NULL, 10) : 1;
     (void)snprintf(path, sizeof path, "%s/%.*s.ptx", folder, stem, unit);
-    file f = map_file(path);
-    if (f.at == NULL && make != NULL) {
+    char *text = read_file(path);
+    if (text == NULL && make != NULL) {
         (void)snprintf(command, sizeof command, "'%s' '%s' %.*s", make, folder, stem, unit);
         if (system(command) == 0)
-            f = map_file(path);
+            text = read_file(path);
     }
-    if (f.at == NULL) {
+    if (text == NULL) {
         (void)ptx_fail("%s cannot be read", path);
         return NULL;
     }
     (void)snprintf(modules[module_count].unit, sizeof modules[0].unit, "%s", unit);
-    modules[module_count].parsed = ptx_parse(f.at, f.end);
+    modules[module_count].parsed = ptx_parse(text);
     return modules[module_count++].parsed;
 }
 
@@ -93,27 +88,27 @@ static module *module_of(const char *unit)
 /* The file and the name of a function, by the symbols of the program that it lies in. */
 static bool name_of(kernel_at kernel, char unit[256], char name[256])
 {
-    static file image;
-    static char of[4096];
+    static char *image, of[4096];
     Dl_info info;
     void *address;
     memcpy(&address, &kernel, sizeof address);
     if (dladdr(address, &info) == 0)
         return ptx_fail("a kernel that lies in no program");
-    if (image.at == NULL || strcmp(of, info.dli_fname) != 0) {
-        image = map_file(info.dli_fname);
+    if (image == NULL || strcmp(of, info.dli_fname) != 0) {
+        free(image);
+        image = read_file(info.dli_fname);
         (void)snprintf(of, sizeof of, "%s", info.dli_fname);
     }
-    if (image.at == NULL)
-        image = map_file("/proc/self/exe");
-    const Elf64_Ehdr *head = (const void *)image.at;
-    const Elf64_Shdr *sections = (const void *)(image.at + head->e_shoff);
+    if (image == NULL && (image = read_file("/proc/self/exe")) == NULL)
+        return ptx_fail("%s cannot be read", info.dli_fname);
+    const Elf64_Ehdr *head = (const void *)image;
+    const Elf64_Shdr *sections = (const void *)(image + head->e_shoff);
     const uint64_t base = head->e_type == ET_DYN ? (uint64_t)(uintptr_t)info.dli_fbase : 0;
     for (int s = 0; s < head->e_shnum; s++) {
         if (sections[s].sh_type != SHT_SYMTAB)
             continue;
-        const Elf64_Sym *list = (const void *)(image.at + sections[s].sh_offset);
-        const char *names = image.at + sections[sections[s].sh_link].sh_offset;
+        const Elf64_Sym *list = (const void *)(image + sections[s].sh_offset);
+        const char *names = image + sections[sections[s].sh_link].sh_offset;
         const char *in = "";
         for (size_t k = 0; k < sections[s].sh_size / sizeof *list; k++) {
             if (ELF64_ST_TYPE(list[k].st_info) == STT_FILE)
@@ -142,81 +137,61 @@ static function *entry_named(module *m, const char *name)
     return NULL;
 }
 
-enum { KERNELS = 4096 };
+static struct {
+    kernel_at kernel; /* NULL: free */
+    function *entry;
+} known[4096];
+
+static const size_t KNOWN = sizeof known / sizeof *known;
+
+static bool remember(kernel_at kernel, function *entry)
+{
+    for (size_t k = 0; k < KNOWN; k++)
+        if (known[k].kernel == NULL) {
+            known[k].kernel = kernel;
+            known[k].entry = entry;
+            return true;
+        }
+    return ptx_fail("too many kernels");
+}
 
 static function *entry_of(kernel_at kernel)
 {
-    static struct {
-        kernel_at kernel;
-        function *entry;
-    } known[KERNELS];
     char unit[256] = "", name[256] = "";
-    uintptr_t at;
-    memcpy(&at, &kernel, sizeof at);
-    size_t k = at / 16 % KERNELS;
-    for (; known[k].kernel != NULL; k = (k + 1) % KERNELS)
+    for (size_t k = 0; k < KNOWN; k++)
         if (known[k].kernel == kernel)
             return known[k].entry;
     module *m = name_of(kernel, unit, name) ? module_of(unit) : NULL;
     function *f = m != NULL ? entry_named(m, name) : NULL;
-    if (f != NULL && ptx_decode(f)) {
-        known[k].kernel = kernel;
-        known[k].entry = f;
-        return f;
-    }
-    return NULL;
+    return f != NULL && ptx_decode(f) && remember(kernel, f) ? f : NULL;
 }
 
-/* ---- chains: their modules are what was loaded, and their kernels are tokens ---- */
-
-typedef struct loaded {
-    module *m;
-    function *entry;
-} loaded;
-
-enum { MOST_LOADED = 256 };
-
-static loaded chains[MOST_LOADED];
-
-static function *chain_of(kernel_at kernel)
-{
-    uintptr_t at;
-    memcpy(&at, &kernel, sizeof at);
-    if (at >= (uintptr_t)chains && at < (uintptr_t)(chains + MOST_LOADED))
-        return ((loaded *)at)->entry;
-    return NULL;
-}
-
+/* A chain: its kernel's token is the address of its entry. */
 static const char *load(const char *image, size_t bytes, const char *name, void **made,
                         kernel_at *kernel)
 {
-    loaded *to = chains;
     ptx_error[0] = '\0';
-    while (to < chains + MOST_LOADED && to->m != NULL)
-        to++;
-    char *copy = to < chains + MOST_LOADED ? malloc(bytes + 1) : NULL;
-    if (copy == NULL)
-        return "too many chains are loaded";
-    memcpy(copy, image, bytes);
-    copy[bytes] = '\0';
-    to->m = ptx_parse(copy, copy + bytes);
-    if (to->m == NULL)
-        return ptx_error;
-    to->m->is_owned = true;
-    to->entry = ptx_find(to->m, name, strlen(name));
-    if (to->entry == NULL || !ptx_decode(to->entry))
-        return to->entry == NULL ? "a chain without its kernel" : ptx_error;
-    void *at = to;
-    memcpy(kernel, &at, sizeof at);
-    *made = to;
-    return NULL;
+    char *text = strndup(image, bytes);
+    module *m = text != NULL ? ptx_parse(text) : NULL;
+    function *f = m != NULL ? ptx_find(m, name, strlen(name)) : NULL;
+    memcpy(kernel, &f, sizeof f);
+    *made = m;
+    if (f == NULL)
+        (void)ptx_fail("a chain without its kernel");
+    else if (ptx_decode(f) && remember(*kernel, f))
+        return NULL;
+    *made = NULL;
+    if (m != NULL)
+        ptx_free(m);
+    return ptx_error;
 }
 
 static void unload(void *made)
 {
-    loaded *l = made;
-    ptx_free(l->m);
-    *l = (loaded){NULL, NULL};
+    for (size_t k = 0; k < KNOWN; k++)
+        if (known[k].kernel != NULL && known[k].entry->module == made)
+            known[k].kernel = NULL;
+    ptx_free(made);
 }
 
 /* ---- blocks ---- */
@@ -258,7 +233,7 @@ static bool pass_barrier(machine *m, uint32_t warps, bool *is_done)
         if (w->state != first->state)
             return ptx_fail("a barrier to which some warps of block %u do not come",
                             m->block.number);
-        if (!*is_done && (w->barrier_in != first->barrier_in || w->barrier_pc != first->barrier_pc))
+        if (!*is_done && w->barrier != first->barrier)
             return ptx_fail("warps of block %u wait at two barriers", m->block.number);
     }
     m->block.epoch++;
@@ -297,13 +272,13 @@ static bool run_block(machine *m, function *entry, uint32_t threads, uint64_t *t
 static void place_block(machine *m, uint32_t warps, const uint32_t blocks[3])
 {
     const uint32_t n = m->block.number;
-    const uint32_t at[3] = {n % blocks[0], n / blocks[0] % blocks[1], n / blocks[0] / blocks[1]};
     for (uint32_t k = 0; k < warps; k++)
-        for (int d = 0; d < 3; d++)
-            for (int l = 0; l < LANES; l++) {
-                m->warps[k]->special[CTAID_X + d][l].u64 = at[d];
-                m->warps[k]->special[NCTAID_X + d][l].u64 = blocks[d];
-            }
+        for (int l = 0; l < LANES; l++) {
+            cell(*own)[LANES] = m->warps[k]->special;
+            own[CTAID_X][l].u64 = n % blocks[0];
+            own[CTAID_Y][l].u64 = n / blocks[0] % blocks[1];
+            own[NCTAID_X][l].u64 = blocks[0];
+        }
 }
 
 static uint64_t common(uint64_t a, uint64_t b)
@@ -402,9 +377,7 @@ static const char *launch(kernel_at kernel, const uint32_t blocks[3], uint32_t t
                           uint32_t shared_bytes, const void *args, size_t bytes)
 {
     ptx_error[0] = '\0';
-    function *entry = chain_of(kernel);
-    if (entry == NULL)
-        entry = entry_of(kernel);
+    function *entry = entry_of(kernel);
     if (entry == NULL || !run(entry, blocks, threads, shared_bytes, args, bytes))
         return ptx_error;
     return NULL;

@@ -27,36 +27,26 @@ static bool is_of_name(char c)
     return isalnum((unsigned char)c) || c == '_' || c == '$' || c == '%' || c == '.';
 }
 
+/* Texts end with a zero. */
 bool ptx_next(reader *r, word *w)
 {
-    for (;; r->at++) {
-        if (r->at < r->end && *r->at == '\n')
+    for (; isspace((unsigned char)*r->at) || strncmp(r->at, "//", 2) == 0; r->at++)
+        if (*r->at == '/')
+            r->at += strcspn(r->at, "\n") - 1; // at the line's last sign
+        else if (*r->at == '\n')
             r->line++;
-        if (r->end - r->at >= 2 && r->at[0] == '/' && r->at[1] == '/') {
-            while (r->at + 1 < r->end && r->at[1] != '\n')
-                r->at++;
-            continue;
-        }
-        if (r->at >= r->end || !isspace((unsigned char)*r->at))
-            break;
-    }
-    *w = (word){r->at, 0};
-    if (r->at >= r->end || *r->at == '\0')
-        return false;
-    if (*r->at == '"') {
-        const char *to = memchr(r->at + 1, '"', (size_t)(r->end - r->at - 1));
-        r->at = to != NULL ? to + 1 : r->end;
-    } else if (*r->at == '-' && r->end - r->at > 1 && isdigit((unsigned char)r->at[1])) {
-        for (r->at++; r->at < r->end && isalnum((unsigned char)*r->at);)
-            r->at++;
-    } else if (is_of_name(*r->at)) {
-        while (r->at < r->end && is_of_name(*r->at))
-            r->at++;
+    const char *to = r->at;
+    if (*to == '"') {
+        to += 1 + strcspn(to + 1, "\"");
+        to += *to == '"';
     } else {
-        r->at++;
+        for (to += *to == '-'; is_of_name(*to);)
+            to++;
     }
-    w->length = (uint32_t)(r->at - w->at);
-    return true;
+    to += to == r->at && *to != '\0'; // one sign
+    *w = (word){r->at, (uint32_t)(to - r->at)};
+    r->at = to;
+    return w->length > 0;
 }
 
 bool ptx_is(word w, const char *text)
@@ -64,46 +54,27 @@ bool ptx_is(word w, const char *text)
     return strlen(text) == w.length && memcmp(w.at, text, w.length) == 0;
 }
 
-static bool digits(word w, uint32_t from, unsigned base, uint64_t *value)
-{
-    *value = 0;
-    for (uint32_t i = from; i < w.length; i++) {
-        const int c = tolower((unsigned char)w.at[i]);
-        const unsigned digit = isdigit(c) ? (unsigned)(c - '0') : (unsigned)(c - 'a' + 10);
-        if (c == 'u' && i + 1 == w.length)
-            return i > from;
-        if (!isalnum(c) || digit >= base)
-            return false;
-        *value = *value * base + digit;
-    }
-    return w.length > from;
-}
-
 bool ptx_number(word w, uint64_t *value)
 {
-    const bool negative = w.length > 1 && w.at[0] == '-';
-    const uint32_t from = negative ? 1 : 0;
-    if (w.length <= from || !isdigit((unsigned char)w.at[from]))
+    const uint32_t sign = w.length > 1 && w.at[0] == '-' ? 1 : 0;
+    if (w.length == 0 || !isdigit((unsigned char)w.at[sign]))
         return false;
-    const char kind = w.length > from + 1 && w.at[from] == '0' ? w.at[from + 1] : ' ';
-    const bool is_hex = strchr("xXfFdD", kind) != NULL;
-    if (!digits(w, is_hex ? from + 2 : from, is_hex ? 16 : 10, value))
-        return false;
-    *value = negative ? 0 - *value : *value;
-    return true;
+    const char kind = w.length > sign + 2 && w.at[sign] == '0' ? w.at[sign + 1] : ' ';
+    const bool is_float = strchr("fFdD", kind) != NULL, is_hex = is_float || kind == 'x';
+    char *end;
+    *value = strtoull(w.at + (is_float ? sign + 2 : 0), &end, is_hex ? 16 : 10);
+    return end == w.at + w.length || (*end == 'U' && end + 1 == w.at + w.length);
 }
 
-static uint32_t bytes_of(word type)
+uint32_t ptx_type(word w, bool *is_signed)
 {
-    static const struct {
-        const char *name;
-        uint32_t bytes;
-    } known[] = {{".b8", 1},  {".u8", 1},  {".s8", 1},  {".b16", 2}, {".u16", 2},
-                 {".s16", 2}, {".b32", 4}, {".u32", 4}, {".s32", 4}, {".f32", 4},
-                 {".b64", 8}, {".u64", 8}, {".s64", 8}, {".f64", 8}};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (ptx_is(type, known[i].name))
-            return known[i].bytes;
+    static const char *const bits[] = {"8", "16", "32", "64"};
+    *is_signed = w.length > 1 && w.at[1] == 's';
+    if (w.length < 3 || w.at[0] != '.' || strchr("busf", w.at[1]) == NULL)
+        return 0;
+    for (uint32_t k = 0; k < 4; k++)
+        if (ptx_is((word){w.at + 2, w.length - 2}, bits[k]))
+            return 1u << k;
     return 0;
 }
 
@@ -119,7 +90,8 @@ bool ptx_declare(reader *r, word first, variable *v, uint32_t *align)
         *align = (uint32_t)value;
         (void)ptx_next(r, &w);
     }
-    const uint32_t bytes = bytes_of(w);
+    bool is_signed;
+    const uint32_t bytes = ptx_type(w, &is_signed);
     if (bytes == 0)
         return ptx_fail("line %u: unknown type '%.*s'", r->line, (int)w.length, w.at);
     if (*align == 0)
@@ -142,17 +114,17 @@ bool ptx_declare(reader *r, word first, variable *v, uint32_t *align)
 
 /* ---- a module ---- */
 
-static bool grow(void *list, uint32_t count, uint32_t *room, size_t size)
+bool ptx_more(void *list, uint32_t count, uint32_t *room, size_t size)
 {
     void **at = list;
     if (count < *room)
         return true;
-    const uint32_t more = *room == 0 ? 64 : 2 * *room;
-    void *bigger = realloc(*at, more * size);
-    if (bigger == NULL)
+    const uint32_t bigger = *room == 0 ? 64 : 2 * *room;
+    void *grown = realloc(*at, bigger * size);
+    if (grown == NULL)
         return ptx_fail("no memory");
-    *at = bigger;
-    *room = more;
+    *at = grown;
+    *room = bigger;
     return true;
 }
 
@@ -169,12 +141,10 @@ static bool skip_past(reader *r, const char *sign)
 static bool skip_braces(reader *r)
 {
     int depth = 0;
-    for (; r->at < r->end; r->at++) {
-        if (*r->at == '\n')
-            r->line++;
-        else if (*r->at == '{')
-            depth++;
-        else if (*r->at == '}' && --depth == 0) {
+    for (; *r->at != '\0'; r->at++) {
+        r->line += *r->at == '\n';
+        depth += (*r->at == '{') - (*r->at == '}');
+        if (*r->at == '}' && depth == 0) {
             r->at++;
             return true;
         }
@@ -186,7 +156,7 @@ static bool read_function(module *m, reader *r, bool is_entry)
 {
     reader ahead = *r;
     word w;
-    if (!grow(&m->functions, m->function_count, &m->function_room, sizeof *m->functions))
+    if (!ptx_more(&m->functions, m->function_count, &m->function_room, sizeof *m->functions))
         return false;
     function f = {.module = m, .is_entry = is_entry, .header = r->at, .line = r->line};
     (void)ptx_next(&ahead, &w);
@@ -202,10 +172,8 @@ static bool read_function(module *m, reader *r, bool is_entry)
             return true;
         } else if (ptx_is(w, "{")) {
             ahead.at--;
-            f.body = ahead.at;
             if (!skip_braces(&ahead))
                 return false;
-            f.end = ahead.at;
             *r = ahead;
             m->functions[m->function_count++] = f;
             return true;
@@ -218,7 +186,7 @@ static bool read_symbol(module *m, reader *r, bool is_shared)
     word w;
     variable v;
     uint32_t align;
-    if (!grow(&m->symbols, m->symbol_count, &m->symbol_room, sizeof *m->symbols))
+    if (!ptx_more(&m->symbols, m->symbol_count, &m->symbol_room, sizeof *m->symbols))
         return false;
     if (!ptx_next(r, &w) || !ptx_declare(r, w, &v, &align))
         return false;
@@ -268,39 +236,31 @@ static bool read_file_name(module *m, reader *r)
 
 static bool read_item(module *m, reader *r, word w)
 {
-    uint64_t target = 0;
     if (ptx_is(w, ".entry") || ptx_is(w, ".func"))
         return read_function(m, r, ptx_is(w, ".entry"));
     if (ptx_is(w, ".visible") || ptx_is(w, ".extern") || ptx_is(w, ".weak"))
         return true; // the next word says what
-    if (ptx_is(w, ".global") || ptx_is(w, ".const") || ptx_is(w, ".shared"))
+    if (ptx_is(w, ".global") || ptx_is(w, ".shared"))
         return read_symbol(m, r, ptx_is(w, ".shared"));
     if (ptx_is(w, ".file"))
         return read_file_name(m, r);
     if (ptx_is(w, ".section")) // of the debugger's names
         return ptx_next(r, &w) && skip_braces(r);
-    if (ptx_is(w, ".target")) {
-        (void)ptx_next(r, &w);
-        if (w.length < 4 || memcmp(w.at, "sm_", 3) != 0 ||
-            !ptx_number((word){w.at + 3, w.length - 3}, &target))
-            return ptx_fail("line %u: unknown target '%.*s'", r->line, (int)w.length, w.at);
-        m->target = (uint32_t)target;
-        return true;
-    }
-    if (ptx_is(w, ".version") || ptx_is(w, ".address_size") || ptx_is(w, ",") || ptx_is(w, "debug"))
-        return ptx_is(w, ",") || ptx_is(w, "debug") || ptx_next(r, &w);
+    if (ptx_is(w, ".version") || ptx_is(w, ".address_size") || ptx_is(w, ".target"))
+        return ptx_next(r, &w);
     return ptx_fail("line %u: unknown '%.*s'", r->line, (int)w.length, w.at);
 }
 
-module *ptx_parse(const char *text, const char *end)
+module *ptx_parse(char *text)
 {
-    reader r = {text, end, 1};
+    reader r = {text, 1};
     word w;
     module *m = calloc(1, sizeof *m);
-    if (m == NULL)
+    if (m == NULL) {
+        free(text);
         return NULL;
+    }
     m->text = text;
-    m->end = end;
     while (ptx_next(&r, &w))
         if (!read_item(m, &r, w)) {
             ptx_free(m);
@@ -311,24 +271,19 @@ module *ptx_parse(const char *text, const char *end)
 
 void ptx_free(module *m)
 {
-    for (uint32_t k = 0; m != NULL && k < m->function_count; k++) {
+    for (uint32_t k = 0; k < m->function_count; k++) {
         free(m->functions[k].code);
         free(m->functions[k].constants);
-        free(m->functions[k].calls);
     }
-    for (uint32_t k = 0; m != NULL && k < m->symbol_count; k++) {
-        if (m->symbols[k].data != NULL)
-            ptx_released(m->symbols[k].data);
+    for (uint32_t k = 0; k < m->symbol_count; k++) {
+        ptx_released(m->symbols[k].data);
         free(m->symbols[k].data);
     }
-    if (m == NULL)
-        return;
     for (size_t k = 0; k < sizeof m->files / sizeof *m->files; k++)
         free(m->files[k]);
     free(m->functions);
     free(m->symbols);
-    if (m->is_owned)
-        free((void *)(uintptr_t)m->text);
+    free(m->text);
     free(m);
 }
 

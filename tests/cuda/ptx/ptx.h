@@ -12,8 +12,8 @@
  * Whatever is not in a table is refused with the line of the text: nothing is guessed.
  *
  * The lanes of a warp that are at one instruction go on together. Of several groups the one goes
- * first that is deepest in calls, then the one that is earliest in the text, so that they meet
- * again where branches join.
+ * first that is earliest in the text, so that they meet again where branches join; a function that
+ * is called lies where it is called.
  */
 #pragma once
 
@@ -21,7 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { LANES = 32, MAX_WARPS = 32, MAX_DEPTH = 32, MAX_VECTOR = 4 };
+enum { LANES = 32, MAX_WARPS = 32, MAX_VECTOR = 4 };
 
 typedef union cell { /* a register of one lane */
     uint8_t u8;
@@ -44,9 +44,8 @@ typedef enum opcode {
 #undef ROW
     OP_ROWS, /* below: those that are more than a value of each lane */
     OP_BRA = OP_ROWS,
-    OP_CALL,
+    OP_CALL, /* until it is decoded: what is called lies in its place */
     OP_RET,
-    OP_EXIT,
     OP_TRAP,
     OP_BAR,
     OP_SHFL,
@@ -54,80 +53,54 @@ typedef enum opcode {
     OP_LD,
     OP_ST,
     OP_ATOM,
-    OP_PLACE, /* d = address of a symbol of the frame, at `offset` */
     OP_PACK,
     OP_UNPACK,
     OP_BFI,
 } opcode;
 
-typedef enum space { GENERIC, GLOBAL, SHARED, LOCAL, PARAM } space;
+typedef enum space { GLOBAL, SHARED, LOCAL, PARAM } space;
 
 /* An operand: 0 and up: a register of the frame. Below: ~x is a row of the warp's special
  * registers, and behind these of the function's constants. */
 typedef int32_t operand;
 
-typedef enum special {
-    TID_X,
-    NTID_X,
-    CTAID_X,
-    CTAID_Y,
-    CTAID_Z,
-    NCTAID_X,
-    NCTAID_Y,
-    NCTAID_Z,
-    LANEID,
-    WARPID,
-    ZERO,
-    SPECIALS
-} special;
+typedef enum special { TID_X, NTID_X, CTAID_X, CTAID_Y, NCTAID_X, ZERO, SPECIALS } special;
 
 typedef struct instruction {
     uint16_t op;
     uint8_t space;
-    uint8_t size;       /* of what is loaded, stored, exchanged: bytes of one */
-    uint8_t count;      /* of a vector; of operands */
-    uint8_t kind;       /* ld: is signed; shfl, vote, atom: which */
-    bool negated;       /* the predicate is */
-    bool in_frame;      /* the address counts from the lane's frame */
-    bool has_run;       /* for who looks at what no test comes to */
-    operand guard;      /* the predicate; ZERO's: none */
-    operand d, a, b, c; /* d2: shfl's predicate, in `more` */
+    uint8_t size;  /* of what is loaded, stored, exchanged, put together: bytes of one */
+    uint8_t count; /* of a vector */
+    uint8_t kind;  /* ld: is signed; shfl, atom: which; bra: its label is still to be found */
+    bool negated;  /* the predicate is */
+    bool has_run;  /* for who looks at what no test comes to */
+    operand guard; /* the predicate; ZERO's: none */
+    operand d, a, b, c;
     operand more[MAX_VECTOR];
-    int64_t offset; /* of an address; the target of a branch; the index of a call */
+    int64_t offset; /* of an address; the target of a branch */
     uint32_t line;  /* of the module's text */
     uint32_t place; /* file << 20 | line of the source */
 } instruction;
 
-typedef struct variable { /* of a function, in local memory or in the kernel's arguments */
+typedef struct variable { /* in local memory or in the kernel's arguments */
     const char *name;
     uint32_t length, offset, bytes;
+    space space;
 } variable;
-
-typedef struct call {
-    struct function *callee;
-    uint32_t result, arguments; /* offsets in the caller's frame: call_variables */
-    uint32_t count;
-    variable from[24], to;
-    bool has_result;
-} call;
 
 typedef struct function {
     const char *name; /* in the text */
     uint32_t name_length;
-    const char *header, *body, *end;
+    const char *header;
     uint32_t line; /* of the header */
     bool is_entry, is_decoded;
     bool counts_blocks; /* reads how many there are */
     struct module *module;
-    instruction *code;
+    instruction *code; /* with that of the functions which it calls, each where it is called */
     uint32_t length;
-    uint32_t registers, frame_bytes, most_threads;
+    uint32_t registers, frame_bytes, param_bytes, most_threads;
     cell (*constants)[LANES];
     uint32_t constant_count;
-    call *calls;
-    uint32_t call_count;
-    variable params[32], result;
-    uint32_t param_count, param_bytes;
 } function;
 
 typedef struct symbol { /* of a module: in the memory of the device, or shared */
@@ -139,15 +112,13 @@ typedef struct symbol { /* of a module: in the memory of the device, or shared *
 } symbol;
 
 typedef struct module {
-    const char *text, *end;
-    uint32_t target; /* 80, 90 */
+    char *text;
     function *functions;
     uint32_t function_count, function_room;
     symbol *symbols;
     uint32_t symbol_count, symbol_room;
     char *files[256];
     uint64_t shared_bytes;
-    bool is_owned; /* the text was copied */
 } module;
 
 /* ---- errors: the first stays, as text ---- */
@@ -157,14 +128,15 @@ bool ptx_fail(const char *format, ...) __attribute__((format(printf, 1, 2))); /*
 
 /* ---- parse.c ---- */
 
-module *ptx_parse(const char *text, const char *end);
+module *ptx_parse(char *text); /* of malloc(), and the module's then. NULL: an error was told */
 void ptx_free(module *m);
+bool ptx_more(void *list, uint32_t count, uint32_t *room, size_t size); /* room for one more */
 function *ptx_find(module *m, const char *name, size_t length);
 const symbol *ptx_symbol(const module *m, const char *name, size_t length);
 const char *ptx_source(const module *m, uint32_t place, char *text, size_t size);
 
 typedef struct reader { /* words of a text, one after another */
-    const char *at, *end;
+    const char *at;
     uint32_t line;
 } reader;
 
@@ -175,7 +147,8 @@ typedef struct word {
 
 bool ptx_next(reader *r, word *w); /* false: the end; a name, a number or one sign */
 bool ptx_is(word w, const char *text);
-bool ptx_number(word w, uint64_t *value); /* 12, 0x1F, 0f3F800000, 0d... */
+bool ptx_number(word w, uint64_t *value);   /* 12, 0x1F, 0f3F800000, 0d... */
+uint32_t ptx_type(word w, bool *is_signed); /* .u8: its bytes; 0: none */
 bool ptx_declare(reader *r, word first, variable *v, uint32_t *align); /* .align .b8 x[3] */
 
 /* ---- decode.c ---- */
@@ -193,11 +166,6 @@ typedef struct block_run {           /* what the memory must know of who asks */
     uint64_t shared_bytes;
 } block_run;
 
-#define SHARED_BASE 0x0100000000000000ULL
-#define LOCAL_BASE 0x0200000000000000ULL
-#define PARAM_BASE 0x0300000000000000ULL
-#define FRAME_PARAM 0x0000000100000000ULL /* a parameter of a function, by its address */
-
 typedef struct seeing {
     uint32_t thread, round;
     bool writes, atomic;
@@ -214,26 +182,19 @@ void *ptx_shared(const block_run *b, uint64_t address, uint32_t bytes, seeing wh
 
 enum { LOCAL_BYTES = 64 * 1024, FRAME_CELLS = 1 << 16 };
 
-typedef struct back { /* where a call returns to */
-    uint32_t pc, cells, bytes;
-    function *f;
-} back;
-
 typedef enum state { READY, AT_BARRIER, DONE } state;
 
 typedef struct warp {
-    cell (*cells)[LANES]; /* of all frames */
+    function *f;
+    cell (*cells)[LANES];
     cell special[SPECIALS][LANES];
     uint32_t carry[LANES];
     uint8_t *local; /* LOCAL_BYTES a lane */
-    uint32_t pc[LANES], depth[LANES], base[LANES], bytes[LANES];
-    function *in[LANES];
-    back backs[MAX_DEPTH][LANES];
+    uint32_t pc[LANES];
     uint32_t alive, waits; /* lanes; of those alive, which wait for others of the warp */
     uint32_t round;
     state state;
-    uint32_t barrier_pc;
-    function *barrier_in;
+    uint32_t barrier;
     uint32_t number;
 } warp;
 

@@ -252,8 +252,11 @@ static void what_is_unknown_is_refused(void **state)
            {"bra $nowhere;", "unknown label '$nowhere'", ONE_WARP},
            {"call.uni nobody, ();", "a function that is not there", ONE_WARP},
            {".tex .u64 t;", "unknown directive '.tex'", ONE_WARP},
-           {"bar.sync 1;", "unknown barrier '1'", ONE_WARP},
-           {"trap;", "comes to a trap", ONE_WARP});
+           {"ld.u64 %x7, [%x0];", "unknown opcode 'ld.u64'", ONE_WARP},
+           {"add.s32 5, %x1, %x2;", "a register is expected, not '5'", ONE_WARP},
+           {"ld.global.u64 5, [%x0];", "a register is expected, not '5'", ONE_WARP},
+           {"ld.global.v2.u32 %x7, [%x0];", "a vector is expected", ONE_WARP},
+           {"bar.sync 1;", "unexpected '1'", ONE_WARP}, {"trap;", "comes to a trap", ONE_WARP});
 }
 
 static void what_is_out_of_bounds_or_alignment_is_refused(void **state)
@@ -265,12 +268,12 @@ static void what_is_out_of_bounds_or_alignment_is_refused(void **state)
            {"atom.global.add.u32 %x7, [%x0+2], 0;", "not aligned to 4 bytes", ONE_WARP},
            {"ld.global.u64 %x7, [%x0+256];", "reads memory that is not the device's", ONE_WARP},
            {"st.global.u8 [%x0+-1], %x1;", "writes memory that is not the device's", ONE_WARP},
-           {"ld.u64 %x7, [%x7];", "memory that is not the device's", ONE_WARP},
-           {"mov.u64 %x8, 0x0900000000000000;\nld.u64 %x7, [%x8];", "what is no address", ONE_WARP},
+           {"ld.global.u64 %x7, [%x7];", "memory that is not the device's", ONE_WARP},
            {"ld.param.u64 %x7, [p+56];", "goes beyond its arguments", ONE_WARP},
            {"st.param.u64 [p], %x1;", "writes its arguments", ONE_WARP},
            {"st.shared.u32 [room+64], %x1;", "shared memory that was asked for", ONE_WARP},
-           {"mov.u64 %x8, 0x0200000000000000;\nld.u64 %x7, [%x8];", "beyond its local memory",
+           {"ld.local.u64 %x7, [%x7];", "beyond its local memory", ONE_WARP},
+           {".local .align 8 .b8 own[16];\nld.local.u64 %x7, [own+16];", "beyond its local memory",
             ONE_WARP},
            {"", "96 threads a block of a kernel compiled for 64", {1, 96, 64, sizeof(probe_args)}},
            {"", "so much shared memory is not there", {1, 32, 1 << 20, sizeof(probe_args)}},

@@ -5,34 +5,23 @@
 
 uint64_t ptx_seed;
 
-typedef int8_t T_s8;
-typedef uint8_t T_u8;
-typedef int16_t T_s16;
-typedef uint16_t T_u16;
-typedef int32_t T_s32;
-typedef uint32_t T_u32;
-typedef int64_t T_s64;
-typedef uint64_t T_u64;
-typedef float T_f32;
-typedef double T_f64;
-
 #define IVDEP _Pragma("GCC ivdep")
 /* The rest of the register becomes zero: addresses of 32 bits are read as ones of 64. */
-#define VALUE(D, A, B, C, value)   \
-    {                              \
-        const T_##A a = pa[l].A;   \
-        const T_##B b = pb[l].B;   \
-        const T_##C c = pc[l].C;   \
-        cell made = {.u64 = 0};    \
-        (void)a, (void)b, (void)c; \
-        made.D = (T_##D)(value);   \
-        d[l] = made;               \
+#define VALUE(D, A, B, C, value)              \
+    {                                         \
+        const __typeof__(pa->A) a = pa[l].A;  \
+        const __typeof__(pb->B) b = pb[l].B;  \
+        const __typeof__(pc->C) c = pc[l].C;  \
+        cell made = {.u64 = 0};               \
+        (void)a, (void)b, (void)c;            \
+        made.D = (__typeof__(made.D))(value); \
+        d[l] = made;                          \
     }
 
-void ptx_compute(warp *w, const group *g, const instruction *i, uint32_t lanes)
+void ptx_compute(warp *w, const instruction *i, uint32_t lanes)
 {
-    cell *d = frame_of(w, g)[i->d];
-    const cell *pa = row(w, g, i->a), *pb = row(w, g, i->b), *pc = row(w, g, i->c);
+    cell *d = w->cells[i->d];
+    const cell *pa = row(w, i->a), *pb = row(w, i->b), *pc = row(w, i->c);
     switch (i->op) {
 #define ROW(name, count, spellings, D, A, B, C, value)                          \
     case OP_##name:                                                             \
@@ -51,35 +40,33 @@ void ptx_compute(warp *w, const group *g, const instruction *i, uint32_t lanes)
 
 /* ---- parts ---- */
 
-void ptx_pack(const warp *w, const group *g, const instruction *i, uint32_t lanes)
+void ptx_pack(const warp *w, const instruction *i, uint32_t lanes)
 {
-    cell *d = frame_of(w, g)[i->d];
+    cell *d = w->cells[i->d];
     EACH(l, lanes)
     {
         cell whole = {0};
         for (uint32_t k = 0; k < i->count; k++)
-            memcpy((uint8_t *)&whole + k * i->size, &row(w, g, i->more[k])[l], i->size);
+            memcpy((uint8_t *)&whole + k * i->size, &row(w, i->more[k])[l], i->size);
         d[l] = whole;
     }
 }
 
-void ptx_unpack(const warp *w, const group *g, const instruction *i, uint32_t lanes)
+void ptx_unpack(const warp *w, const instruction *i, uint32_t lanes)
 {
-    cell(*const frame)[LANES] = frame_of(w, g);
-    const cell *a = row(w, g, i->a);
+    const cell *a = row(w, i->a);
     EACH(l, lanes)
     {
         const cell whole = a[l];
         for (uint32_t k = 0; k < i->count; k++)
-            load(&frame[i->more[k]][l], (const uint8_t *)&whole + k * i->size, i->size, false);
+            load(&w->cells[i->more[k]][l], (const uint8_t *)&whole + k * i->size, i->size, false);
     }
 }
 
-void ptx_insert(const warp *w, const group *g, const instruction *i, uint32_t lanes)
+void ptx_insert(const warp *w, const instruction *i, uint32_t lanes)
 {
-    cell *d = frame_of(w, g)[i->d];
-    const cell *a = row(w, g, i->a), *b = row(w, g, i->b), *c = row(w, g, i->c),
-               *n = row(w, g, i->more[0]);
+    cell *d = w->cells[i->d];
+    const cell *a = row(w, i->a), *b = row(w, i->b), *c = row(w, i->c), *n = row(w, i->more[0]);
     EACH(l, lanes)
     d[l].u64 = i->size == 8 ? inserted(a[l].u64, b[l].u64, c[l].u32, n[l].u32, 64)
                             : (uint32_t)inserted(a[l].u32, b[l].u32, c[l].u32, n[l].u32, 32);
