@@ -118,6 +118,7 @@ int cli_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void cli_note(const char *format, ...) __attribute__((format(printf, 1, 2))); /* stderr */
 const char *cli_bytes(char text[32], double bytes);                           /* "1.25 GiB" */
 const char *cli_time(char text[32], double ns);                               /* "12.3 ms" */
+const char *cli_rate(char text[32], double number, const char *of);           /* "498.1 rows/s" */
 bool cli_color(FILE *stream);
 
 /* The one JSON object of a verb, on stdout; main gives one that names the error where a verb that

@@ -142,6 +142,12 @@ const char *cli_time(char text[32], double ns)
     return text;
 }
 
+const char *cli_rate(char text[32], double number, const char *of)
+{
+    (void)snprintf(text, 32, number < 1000 ? "%.4g %s/s" : "%.0f %s/s", number, of);
+    return text;
+}
+
 /* ---- tables ---- */
 
 const cli_option *cli_find_option(const char *name)

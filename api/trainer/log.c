@@ -239,13 +239,16 @@ static bool ends_with(const char *word, const char *ending)
     return a >= b && strcmp(word + a - b, ending) == 0;
 }
 
-/* Lines, where the name says nothing and there is something that is no folder: a pipe, a device. */
+/* Lines, where the name says nothing and there is something that is no folder: a pipe, a device, and
+ * an open descriptor, whatever it leads to. */
 static const log_kind *kind_of(const char *path)
 {
     struct stat facts;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (ends_with(path, kinds[i].ending))
             return &kinds[i];
+    if (ebb_sink_descriptor(path) >= 0)
+        return &kinds[0];
     if (stat(path, &facts) != 0 || S_ISREG(facts.st_mode))
         return NULL;
     return S_ISDIR(facts.st_mode) ? &kinds[2] : &kinds[0];
@@ -317,13 +320,17 @@ static ebb_status open_log(log_file *l, int64_t resumed_at)
         (void)snprintf(l->name + used, sizeof l->name - used, "events.out.tfevents.%.0f.ebb.%ld",
                        now(), (long)getpid());
     }
+    const int open_already = ebb_sink_descriptor(l->name);
     const bool there = stat(l->name, &facts) == 0;
-    l->is_regular = !there || S_ISREG(facts.st_mode);
+    l->is_regular = open_already < 0 && (!there || S_ISREG(facts.st_mode));
     if (l->is_regular && resumed_at >= 0 && !is_folder)
         EBB_TRY(keep_lines(l, resumed_at));
     const int begins = l->is_regular && resumed_at < 0 ? O_TRUNC : 0;
-    l->fd = open(l->name, O_WRONLY | O_CLOEXEC | (l->is_regular ? O_CREAT | O_APPEND : 0) | begins,
-                 0666);
+    l->fd =
+        open_already >= 0
+            ? fcntl(open_already, F_DUPFD_CLOEXEC, 0)
+            : open(l->name,
+                   O_WRONLY | O_CLOEXEC | (l->is_regular ? O_CREAT | O_APPEND : 0) | begins, 0666);
     if (l->fd < 0)
         return ebb_error_io(l->name, "writing");
     l->was_empty = !l->is_regular || lseek(l->fd, 0, SEEK_END) == 0;

@@ -168,10 +168,11 @@ static bool beside(char name[4096], const char *path, const char *tail)
     return snprintf(name, 4096, "%.*s-%s%s", (int)(dot - path), path, tail, dot) < 4096;
 }
 
-static bool is_regular(const char *path)
+/* The regular file that a name leads to; NULL: there is none. */
+static char *file_of(const char *path)
 {
     struct stat facts;
-    return lstat(path, &facts) == 0 && S_ISREG(facts.st_mode);
+    return stat(path, &facts) == 0 && S_ISREG(facts.st_mode) ? realpath(path, NULL) : NULL;
 }
 
 /* The steps that a kept checkpoint has in its name, or -1. */
@@ -222,20 +223,36 @@ static void remove_oldest(const char *path, int most)
     }
 }
 
-/* The checkpoint that is there gets a second name before a new one takes its first: at no moment is
- * there none. Where a file can have no second name it is renamed. */
-static ebb_status keep_last(const ebb_trainer *t)
+/* The file that is there gets a second name before a new one takes its first: at no moment is there
+ * none. Where a file can have no second name it is renamed. */
+static ebb_status keep_file(const char *path, int64_t steps)
 {
     char tail[32], name[4096];
-    const char *path = t->o.checkpoint;
-    if (t->o.keep < 2 || t->saved_at < 0 || t->saved_at == t->facts.steps || !is_regular(path))
-        return NULL;
-    (void)snprintf(tail, sizeof tail, "%09lld", (long long)t->saved_at);
+    (void)snprintf(tail, sizeof tail, "%09lld", (long long)steps);
     if (!beside(name, path, tail))
         return ebb_error(EBB_USAGE, "%s: the name is too long", path);
     if (link(path, name) != 0 && errno != EEXIST && rename(path, name) != 0)
         return ebb_error_io(name, "keeping the checkpoint before");
     return NULL;
+}
+
+/* Older ones lie beside the file, where the checkpoint's name is a link: that may be another disk. */
+static ebb_status keep_last(const ebb_trainer *t)
+{
+    char *file = t->o.keep < 2 || t->saved_at < 0 || t->saved_at == t->facts.steps
+                     ? NULL
+                     : file_of(t->o.checkpoint);
+    ebb_status status = file != NULL ? keep_file(file, t->saved_at) : NULL;
+    free(file);
+    return status;
+}
+
+static void drop_oldest(const ebb_trainer *t)
+{
+    char *file = t->o.keep > 1 ? file_of(t->o.checkpoint) : NULL;
+    if (file != NULL)
+        remove_oldest(file, t->o.keep - 1);
+    free(file);
 }
 
 static ebb_status save_as(ebb_trainer *t, const char *path)
@@ -256,8 +273,7 @@ ebb_status ebb_trainer_save(ebb_trainer *t)
         return save_as(t, NULL);
     EBB_TRY(keep_last(t));
     EBB_TRY(save_as(t, t->o.checkpoint));
-    if (t->o.keep > 1)
-        remove_oldest(t->o.checkpoint, t->o.keep - 1);
+    drop_oldest(t);
     t->saved_at = t->facts.steps;
     return NULL;
 }

@@ -44,8 +44,8 @@ static int print_parts(char *out, int room, const ebb_trainer_facts *f)
     (void)snprintf(parts[count++], 64, "%lld/%lld", (long long)f->steps, (long long)f->until);
     (void)snprintf(parts[count++], 64, "loss %.4f", f->loss);
     (void)snprintf(parts[count++], 64, "ETA %s", duration(time, (double)f->left_ns));
-    (void)snprintf(parts[count++], 64, "%.4g %s/s",
-                   tokens ? f->tokens_per_second : f->rows_per_second, tokens ? "tokens" : "rows");
+    (void)cli_rate(parts[count++], tokens ? f->tokens_per_second : f->rows_per_second,
+                   tokens ? "tokens" : "rows");
     (void)snprintf(parts[count++], 64, "%s/step", cli_time(time, (double)f->median_ns));
     (void)snprintf(parts[count++], 64, "epoch %lld", (long long)f->epoch);
     for (int i = 0; i < count; i++) {

@@ -249,7 +249,7 @@ static void print_object(const job *j, const ebb_trainer_facts *f, int code)
 static void print_lines(const job *j, const ebb_trainer_facts *f)
 {
     const ebb_program_facts p = ebb_program_measure(j->program);
-    char arena[32], time[32], resident[32];
+    char arena[32], time[32], resident[32], rate[32];
     printf("%lld steps", (long long)f->steps);
     if (!f->was_over)
         printf(", loss %.6f", f->loss);
@@ -260,9 +260,9 @@ static void print_lines(const job *j, const ebb_trainer_facts *f)
     putchar('\n');
     cli_show_device((double)p.planned_arena_bytes, (double)p.device_bytes, (double)p.process_bytes);
     if (f->rows_per_second > 0)
-        printf("%.4g rows/s, ", f->rows_per_second);
+        printf("%s, ", cli_rate(rate, f->rows_per_second, "rows"));
     if (f->tokens_per_second > 0)
-        printf("%.4g tokens/s, ", f->tokens_per_second);
+        printf("%s, ", cli_rate(rate, f->tokens_per_second, "tokens"));
     printf("at most %s resident", cli_bytes(resident, resident_bytes()));
     if (f->left_out > 0 && j->o.repeat_batch == false)
         printf("; %lld of %lld rows left out of each epoch: they fill no batch of %lld",

@@ -133,8 +133,7 @@ static bool follow(char **path)
     return true;
 }
 
-/* The open descriptor that a path stands for; -1: none. */
-static int descriptor_of(const char *path)
+int ebb_sink_descriptor(const char *path)
 {
     static const char *const folders[] = {"/dev/fd/", "/proc/self/fd/"};
     char *end = NULL;
@@ -156,7 +155,7 @@ static int descriptor_of(const char *path)
 static ebb_status find_target(ebb_sink *s)
 {
     struct stat facts;
-    if (descriptor_of(s->path) >= 0) {
+    if (ebb_sink_descriptor(s->path) >= 0) {
         s->is_stream = true;
         return NULL;
     }
@@ -238,7 +237,7 @@ static bool make_temporary(ebb_sink *s)
 
 static ebb_status open_stream(ebb_sink *s)
 {
-    const int open_already = descriptor_of(s->path);
+    const int open_already = ebb_sink_descriptor(s->path);
     s->fd = open_already >= 0 ? dup(open_already) : open(s->target, O_WRONLY | O_CLOEXEC);
     return s->fd >= 0 ? NULL : ebb_error_io(s->path, "writing");
 }
@@ -282,7 +281,7 @@ ebb_status ebb_sink_check(const char *path)
         ebb_free(s.target);
         status = ebb_sink_open(&s, path);
     } else if (status == NULL) {
-        const int file = descriptor_of(path);
+        const int file = ebb_sink_descriptor(path);
         if (file >= 0 ? fcntl(file, F_GETFL) < 0 : access(path, W_OK) != 0)
             status = ebb_error_io(path, "writing");
     }

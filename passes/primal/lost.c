@@ -326,8 +326,7 @@ static ebb_status find_nameless(findings *f)
          "weights are gone, of which folding left only what it computed of them, and no run trains "
          "the model without --allow-partial"},
         {is_untold, EBB_LOST_MARK,
-         "parameters or buffers, which the file does not tell, so that no run trains the model "
-         "before somebody does"},
+         "parameters or buffers, which the file does not tell, so that a run has to be told"},
     };
     ebb_trainable_source source;
     ebb_value first = EBB_NO_VALUE;

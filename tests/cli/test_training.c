@@ -218,6 +218,10 @@ static void a_log_has_a_line_a_step_and_goes_on(void **state)
     says(TRAIN "--steps 3 --log - 2>&1 >/dev/null", 0, "");
     assert_int_equal(run_command(EBB " " TRAIN "--steps 3 --log - 2>/dev/null | wc -l"), 0);
     assert_int_equal(atoi(output), 3);
+    assert_int_equal(run_command("echo head > both; " EBB " " TRAIN "--steps 3 --log - >> both "
+                                 "2>said && head -1 both && wc -l < both && ! grep -q { said"),
+                     0); // a file that stdout is
+    assert_string_equal(output, "head\n4\n");
 }
 
 /* What the command draws on a terminal of so many columns. */
@@ -401,6 +405,13 @@ static void checkpoints_rotate(void **state)
     says(TRAIN "--steps 4 --checkpoint t.st --every 0.000001s --keep 9", 0, "4 steps");
     assert_int_equal(run_command("ls t-*.st t.st | tr '\\n' ' '"), 0);
     assert_string_equal(output, "t-000000001.st t-000000002.st t-000000003.st t.st ");
+    /* where the name is a link, the file is replaced, and its elders lie beside it */
+    assert_int_equal(run_command("mkdir disk && ln -s disk/d.st link.st"), 0);
+    says(TRAIN "--steps 47 --checkpoint link.st --every 10 --keep 3", 0, "47 steps");
+    assert_int_equal(run_command("test -L link.st && ls disk | tr '\\n' ' '"), 0);
+    assert_string_equal(output, "d-000000030.st d-000000040.st d.st ");
+    same_file("r.st", "disk/d.st");
+    same_file("r-000000040.st", "disk/d-000000040.st");
     says(TRAIN "--steps 4 --checkpoint t.st --every soon", 2, "90s, 10min, 2h");
     says(TRAIN "--steps 4 --keep 3", 2, "of which --checkpoint");
 }

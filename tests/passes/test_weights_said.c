@@ -515,7 +515,7 @@ static void what_may_be_a_buffer_is_said_or_refused(void **state)
         good(ebb_lost_list(&lost, &count, m->graph, &scratch));
         assert_int_equal(count, 1);
         assert_int_equal(lost[0].kind, EBB_LOST_MARK);
-        assert_non_null(strstr(lost[0].sentence, "before somebody does: B"));
+        assert_non_null(strstr(lost[0].sentence, "has to be told: B"));
         ebb_arena_fini(&scratch);
         ebb_status status = ebb_rewrite(m, "loss:mse,gradient", NULL, NULL);
         const char *said = ebb_status_text(status);
