@@ -162,7 +162,7 @@ static bool is_replaced_here(const sharding *s, ebb_value v)
     const ebb_value next = ebb_graph_bound(s->g, v);
     return next.i != 0 && next.i < s->value_count && info->tensor != NULL &&
            (info->flags & (EBB_IS_OUTPUT | EBB_IS_INPUT | EBB_IS_CAPTURED)) == 0 &&
-           s->reached[ebb_value_of(s->g, next)->producer.i] != 0 && ebb_has_start(s->g, v);
+           s->reached[ebb_value_of(s->g, next)->producer.i] != 0;
 }
 
 /* A state of the optimizer that its step alone reads, and that starts as zeros. An average goes with its weight,

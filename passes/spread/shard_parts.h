@@ -27,11 +27,10 @@ static inline ebb_node ebb_first_reader(const ebb_graph *g, ebb_value v, const u
     return first;
 }
 
+/* Or nothing says what it starts as: a skeleton's, whose weights come later if they do. */
 bool ebb_starts_as_zeros(const ebb_graph *g, ebb_value v);
-/* Whether initializer v has bytes, or the model's initialization graph draws it. */
-bool ebb_has_start(const ebb_graph *g, ebb_value v);
-/* Initializer v, which has a start, gets the type `part` and starts as this process's part of what it starts
- * as now. Zeros are as many fewer; else the initialization graph gets the bytes, or draws them, and cuts them. */
+/* Initializer v gets the type `part` and starts as this process's part of what it starts as now. Zeros are as many
+ * fewer; else the initialization graph gets the bytes, or draws them, and cuts them. */
 ebb_status ebb_shard_start(ebb_graph *g, ebb_value v, const ebb_type *part, int64_t ranks);
 /* And back: a part gets the type `whole`, and starts as what it was a part of. */
 ebb_status ebb_whole_start(ebb_graph *g, ebb_value v, const ebb_type *whole);

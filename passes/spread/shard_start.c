@@ -26,15 +26,19 @@ static ebb_node zeros_of(const ebb_model *m, ebb_str state)
 bool ebb_starts_as_zeros(const ebb_graph *g, ebb_value v)
 {
     const ebb_tensor *t = ebb_value_of(g, v)->tensor;
+    const ebb_str state = ebb_value_of(g, v)->name;
     const char *bytes = t->data;
     if (bytes == NULL)
-        return zeros_of(g->model, ebb_value_of(g, v)->name).i != 0;
+        return drawn_by(g->model, state) == NULL || zeros_of(g->model, state).i != 0;
     return t->bytes > 0 && bytes[0] == 0 && memcmp(bytes, bytes + 1, t->bytes - 1) == 0;
 }
 
-/* A skeleton's zeros are drawn. */
-static ebb_status draw_zeros(ebb_model *m, ebb_node n, const ebb_type *type)
+/* A skeleton's zeros are drawn, or there are none. */
+static ebb_status draw_zeros(ebb_model *m, ebb_str state, const ebb_type *type)
 {
+    const ebb_node n = zeros_of(m, state);
+    if (n.i == 0)
+        return NULL;
     ebb_build b = ebb_build_at(m->initialization, n, EBB_PHASE_NONE, NULL);
     const ebb_value shape = ebb_const_ints(&b, type->dims, (uint32_t)type->rank);
     EBB_TRY(b.status);
@@ -78,12 +82,6 @@ static ebb_status cut(ebb_graph *g, ebb_value v, int64_t ranks)
     return NULL;
 }
 
-bool ebb_has_start(const ebb_graph *g, ebb_value v)
-{
-    return ebb_value_of(g, v)->tensor->data != NULL ||
-           drawn_by(g->model, ebb_value_of(g, v)->name) != NULL;
-}
-
 ebb_status ebb_shard_start(ebb_graph *g, ebb_value v, const ebb_type *part, int64_t ranks)
 {
     ebb_tensor t = {.type = *part, .data = ebb_value_of(g, v)->tensor->data}; // rank 0's
@@ -91,7 +89,7 @@ ebb_status ebb_shard_start(ebb_graph *g, ebb_value v, const ebb_type *part, int6
     if (!ebb_starts_as_zeros(g, v))
         EBB_TRY(cut(g, v, ranks));
     else if (t.data == NULL)
-        EBB_TRY(draw_zeros(g->model, zeros_of(g->model, ebb_value_of(g, v)->name), part));
+        EBB_TRY(draw_zeros(g->model, ebb_value_of(g, v)->name, part));
     ebb_value_of(g, v)->origin = NULL;
     return ebb_value_set_tensor(g, v, &t);
 }
@@ -132,8 +130,8 @@ ebb_status ebb_whole_start(ebb_graph *g, ebb_value v, const ebb_type *whole)
     EBB_GOT(ebb_type_bytes(whole, &t.bytes));
     if (drawn != NULL && ebb_producer_op(m->initialization, drawn->value) == EBB_OP_SHARD)
         EBB_TRY(uncut(m, drawn, &t));
-    else if (zeros_of(m, state).i != 0)
-        EBB_TRY(draw_zeros(m, zeros_of(m, state), whole));
+    else if (ebb_value_of(g, v)->tensor->data == NULL)
+        EBB_TRY(draw_zeros(m, state, whole));
     else if ((t.data = ebb_arena_zeroed(&m->arena, t.bytes + 1, 1)) == NULL)
         return ebb_error_memory();
     EBB_TRY(ebb_part_mark(g, v, NULL));

@@ -146,7 +146,7 @@ def check_table(given, name, axis):
 
 
 def deep_skeleton(path, layers, width):
-    """Square layers whose weights have no bytes; the model's initialization graph would draw them."""
+    """Square layers whose weights have no bytes, and nothing says what they start as."""
     helper, places = onnx.helper, [f"w{i}" for i in range(layers)]
     nodes = [helper.make_node("MatMul", [f"x{i}", w], [f"x{i + 1}"], name=f"layer{i}") for i, w in enumerate(places)]
     graph = helper.make_graph(nodes, "deep", [helper.make_tensor_value_info("x0", 1, ["batch", width])],
@@ -155,12 +155,6 @@ def deep_skeleton(path, layers, width):
         t = graph.initializer.add(name=w, data_type=1, dims=[width, width], data_location=onnx.TensorProto.EXTERNAL)
         t.external_data.add(key="location", value="nowhere.bin")
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
-    drawn = [helper.make_node("RandomNormal", [], [f"{w}_drawn"], shape=[width, width], seed=1.0) for w in places]
-    training = model.training_info.add()
-    training.initialization.CopyFrom(helper.make_graph(drawn, "draw", [], [helper.make_tensor_value_info(f"{w}_drawn", 1, [width, width])
-                                                                           for w in places]))
-    for w in places:
-        training.initialization_binding.add(key=w, value=f"{w}_drawn")
     onnx.save(model, path)
 
 
