@@ -35,7 +35,7 @@ const cli_option cli_options[] = {
     EACH("--train", "GLOB", "train the weights whose names match; `lost`: those that an export took the names of, and no constants; `weights`: what is trained without this option"),
     EACH("--freeze", "GLOB", "do not train those that match"),
     TEXT("--allow-partial", NULL, "train what there is, though the file has lost weights"),
-    TEXT("--straight-through", NULL, "let gradients pass through Round, Sign, QuantizeLinear ...: train a quantised model"),
+    TEXT("--straight-through", NULL, "let gradients pass through Round, Sign ..., as they do through QuantizeLinear"),
     TEXT("--dropout", "on|off|P", "dropout: as exported (on), removed (off), or this ratio"),
     TEXT("--batch-norm", "train|frozen|sync", "batch norm by the batch's statistics, or by the running ones; sync: by those of all processes' rows (default: train; with --train or --freeze the running ones in layers that are not trained)"),
     TEXT("--precision", "bf16|fp16", "compute in 16 bits, parameters in float32: the pass precision"),

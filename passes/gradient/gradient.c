@@ -261,7 +261,7 @@ static ebb_status count_steps(ebb_reverse *r, size_t *steps)
     if (*steps == 0)
         return NULL;
     return ebb_note(r->e,
-                    "%zu step%s (Round, QuantizeLinear ...) stop%s the gradient of what comes "
+                    "%zu step%s (Round, Sign ...) stop%s the gradient of what comes "
                     "before: straight-through=on lets it pass",
                     *steps, *steps == 1 ? "" : "s", *steps == 1 ? "s" : "");
 }
@@ -313,8 +313,9 @@ static ebb_status run(ebb_edit *e)
     if (!r.counts[g->loss.i]) {
         ebb_status none = ebb_error(EBB_USAGE, "gradient: loss '%s' depends on no parameter",
                                     ebb_value_name(g, g->loss));
-        return steps == 0 ? none
-                          : ebb_hint(none, "--straight-through lets gradients pass quantisation");
+        return steps == 0
+                   ? none
+                   : ebb_hint(none, "--straight-through lets gradients pass Round, Sign ...");
     }
     for (size_t i = 0; i < g->initializer_count; i++) {
         ebb_value v = g->initializers[i];
@@ -343,7 +344,7 @@ static const ebb_option options[] = {
     {"freeze", EBB_OPTION_STRING, NULL, NULL, "patterns of the weights not to train, and the same word"},
     {"partial", EBB_OPTION_CHOICE, "refuse", "refuse|allow", "where less than half of what looks like a weight would be trained, or the file has lost some for good, and neither of those is given"},
     {"padding", EBB_OPTION_CHOICE, "keep", "keep|train", "an embedding's one row of zeros: keep it zero, or train it"},
-    {"straight-through", EBB_OPTION_CHOICE, "off", "off|on", "pass gradients straight through Round, Floor, Ceil, Sign and QuantizeLinear, whose derivative is 0"},
+    {"straight-through", EBB_OPTION_CHOICE, "off", "off|on", "pass gradients straight through Round, Floor, Ceil and Sign, whose derivative is 0, as through QuantizeLinear"},
     {"loops", EBB_OPTION_CHOICE, "keep", "keep|again", "of each step of a kept loop: keep what its backward reads, or its states alone and compute the step again"},
     {0},
 };

@@ -62,6 +62,14 @@ static bool node_wants(const ebb_reverse *r, ebb_node n)
     return body_wants(r, n, false);
 }
 
+/* PyTorch's fake_quantize is QuantizeLinear and DequantizeLinear in a file, and its gradient goes straight
+ * through; Round and the like stop theirs unless it is asked for. */
+static bool is_passed(const ebb_reverse *r, ebb_op op)
+{
+    return op == EBB_OP_QUANTIZE_LINEAR || op == EBB_OP_DYNAMIC_QUANTIZE_LINEAR ||
+           (r->straight && ebb_op_has(op, EBB_STEPS));
+}
+
 /* Straight through a step, to its first output. What has another dtype than x is a code: its
  * gradient is that of a number, in the float of its readers. */
 static void mark_step(ebb_reverse *r, const ebb_node_info *info)
@@ -73,11 +81,12 @@ static void mark_step(ebb_reverse *r, const ebb_node_info *info)
     r->codes[y.i] = ebb_value_of(r->g, x)->type->dtype != ebb_value_of(r->g, y)->type->dtype;
 }
 
-/* Codes that are moved are codes still; the rules of these read shapes alone. */
+/* Codes that are moved or clipped are codes still; the rules of these read no float of them. */
 static bool moves_codes(const ebb_reverse *r, const ebb_node_info *info)
 {
     bool moves = ebb_op_has(info->op, EBB_VIEW) || info->op == EBB_OP_TRANSPOSE ||
-                 info->op == EBB_OP_SLICE || info->op == EBB_OP_GATHER || info->op == EBB_OP_CONCAT;
+                 info->op == EBB_OP_SLICE || info->op == EBB_OP_GATHER ||
+                 info->op == EBB_OP_CONCAT || info->op == EBB_OP_CLIP;
     for (uint32_t i = 0; moves && i < info->in_count; i++)
         if (info->in[i].i != 0 && r->codes[info->in[i].i])
             return true;
@@ -89,7 +98,7 @@ static void mark_forwards(ebb_reverse *r)
     for (size_t k = 0; k < r->node_count; k++) {
         ebb_node n = r->order[k];
         const ebb_node_info *info = ebb_node_of(r->g, n);
-        if (r->straight && ebb_op_has(info->op, EBB_STEPS))
+        if (is_passed(r, info->op))
             mark_step(r, info);
         if (ebb_stops_gradient(r->g, n) || !node_wants(r, n))
             continue;

@@ -143,9 +143,13 @@ static bool turned_weight(const ebb_graph *g, ebb_node n)
     return false;
 }
 
+/* Not what quantisation-aware training has: weights in floats, and what is computed, go through codes there. */
 static bool quantised(const ebb_graph *g, ebb_node n)
 {
-    return strstr(ebb_text(g, ebb_node_of(g, n)->op_name), "uantizeLinear") != NULL;
+    const char *name = ebb_text(g, ebb_node_of(g, n)->op_name);
+    return strcmp(name, "DynamicQuantizeLinear") == 0 ||
+           (strcmp(name, "DequantizeLinear") == 0 &&
+            ebb_value_constant(g, ebb_in(g, n, 0)) != NULL);
 }
 
 static bool foreign(const ebb_graph *g, ebb_node n)
@@ -235,9 +239,9 @@ static const ebb_habit table[] = {
      "what depends on an input is made in each step; --pass attention takes it as it is", true, expanded_mask},
     {"transposed-weight", "weights that are transposed before a product", "fuse",
      "the transposed copy is made in each step", true, turned_weight},
-    {"quantised", "quantised values (QuantizeLinear, DequantizeLinear)", NULL,
-     "weights in integers are constants and are not trained: to train them export the model in floating point, "
-     "before it is quantised, or with QuantizeLinear on the floating-point weights and --straight-through", false, quantised},
+    {"quantised", "weights in integers, or of products with integers (DequantizeLinear, DynamicQuantizeLinear)", NULL,
+     "they are constants and are not trained: to train them export the model in floating point, "
+     "before it is quantised, or with QuantizeLinear on the floating-point weights", false, quantised},
     {"last-token", "states of the last token alone, before the head: no other token is predicted", NULL,
      "build the file without prune_lm_head, or export logits of all tokens", false, last_token},
     {"no-head", "hidden states come out, and no logits: the head was left out", NULL,

@@ -21,9 +21,12 @@ static void every_rule_agrees_with_the_difference_quotient(void **state)
     all_cases_pass(cases, CASES, first_order_passes);
 }
 
-/* What reads weights in few bits, and experts, is differentiated beside ONNX Runtime's results (dialect.recorded). */
-static const char *const elsewhere[] = {"MATMUL_CODES", "MATMUL_DEQUANTIZED", "EXPERTS_MATMUL",
-                                        "EXPERTS_MATMUL_CODES", "GATHER_BLOCK_QUANTIZED"};
+/* What reads weights in few bits, and experts, is differentiated beside ONNX Runtime's results (dialect.recorded);
+ * what goes straight through codes, beside PyTorch's (gradients.recorded). */
+static const char *const elsewhere[] = {"MATMUL_CODES",           "MATMUL_DEQUANTIZED",
+                                        "EXPERTS_MATMUL",         "EXPERTS_MATMUL_CODES",
+                                        "GATHER_BLOCK_QUANTIZED", "QUANTIZE_LINEAR",
+                                        "DYNAMIC_QUANTIZE_LINEAR"};
 
 static void every_row_with_a_rule_has_a_case(void **state)
 {

@@ -271,6 +271,24 @@ class Normed(nn.Module):
         return self.first(x) @ self.second(self.table.weight).T
 
 
+class Quantised(nn.Module):
+    """As trained for few bits: 8 of what comes in, a weight's by rows, 7 between; scales that make quotients exact."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 3)
+        self.register_buffer("scale", 2.0 ** -torch.randint(8, 10, (8,)).float())
+        self.register_buffer("zero", torch.zeros(8, dtype=torch.int32), persistent=False)
+
+    def forward(self, x):
+        x = torch.fake_quantize_per_tensor_affine(x, 2 ** -8, -10, -128, 127)
+        w = torch.fake_quantize_per_tensor_affine(self.first.weight, 2 ** -9, 0, -128, 127)
+        h = torch.tanh(nn.functional.linear(x, w, self.first.bias))
+        h = torch.fake_quantize_per_tensor_affine(h, 2 ** -7, 60, 0, 127)
+        w = torch.fake_quantize_per_channel_affine(self.second.weight, self.scale.float(), self.zero, 0, -128, 127)
+        return self.last(torch.tanh(nn.functional.linear(h, w, self.second.bias)))
+
+
 models = {
     "detached": (Detached, {"x": ("float", 3)}, ["trained-dynamo-plain"]),
     "stopped": (Stopped, {"x": ("float", 3)}, ["trained-default"]),
@@ -294,6 +312,7 @@ models = {
     "keys": (Keys, {"x": ("float", 5, 8)}, ["fresh-ts", "trained-ts"]),
     "branches": (Branches, {"x": ("float", 8)}, ["fresh-default"]),
     "normed": (Normed, {"x": ("float", 5, 8)}, ["fresh-default"]),
+    "quantised": (Quantised, {"x": ("float", 6)}, ["trained-default", "trained-ts"]),
     "film": (Film, {"x": ("float", 2, 4, 5, 5)}, ["trained-dynamo-plain"]),
 }
 said = ("cell", "offset", "scalars", "queries", "keys", "branches")  # and of a codebook whose file has lost a detach()  # of which nothing is recorded

@@ -163,6 +163,20 @@ static void grad_bound(ebb_build *b, ebb_grad *c, uint32_t i, ebb_value high)
     ebb_grad_give(b, c, i, dy);
 }
 
+/* Of codes, whose gradient is that of a number (straight-through): one that is a bound lies inside. */
+static ebb_value grad_clipped_codes(ebb_build *b, ebb_grad *c, const ebb_value bound[2])
+{
+    ebb_dtype dtype = (ebb_dtype)ebb_build_type(b, c->dy[0])->dtype;
+    ebb_value around[2] = {EBB_NO_VALUE, EBB_NO_VALUE};
+    for (int i = 0; i < 2; i++)
+        if (bound[i].i != 0)
+            around[i] =
+                ebb_emit(b, i == 0 ? EBB_OP_SUB : EBB_OP_ADD, ebb_emit_cast(b, bound[i], dtype),
+                         ebb_const_scalar(b, dtype, 0.5));
+    return ebb_emit(b, EBB_OP_CLIP_GRAD, c->dy[0], ebb_emit_cast(b, c->x[0], dtype), around[0],
+                    around[1]);
+}
+
 /* y = min(max(x, low), high).  dx = dy where low < y < high, else 0; dlow, dhigh: the sums of the dy
  * where y is the one or the other, which counts where a bound is computed. */
 void ebb_grad_clip(ebb_build *b, ebb_grad *c)
@@ -178,8 +192,10 @@ void ebb_grad_clip(ebb_build *b, ebb_grad *c)
     }
     if (ebb_grad_wants(c, 0)) {
         bool open = bound[0].i == 0 && bound[1].i == 0;
-        c->dx[0] =
-            open ? c->dy[0] : ebb_emit(b, EBB_OP_CLIP_GRAD, c->dy[0], c->y[0], bound[0], bound[1]);
+        bool codes = !ebb_dtype_is_float((ebb_dtype)ebb_build_type(b, c->x[0])->dtype);
+        c->dx[0] = open    ? c->dy[0]
+                   : codes ? grad_clipped_codes(b, c, bound)
+                           : ebb_emit(b, EBB_OP_CLIP_GRAD, c->dy[0], c->y[0], bound[0], bound[1]);
     }
     for (uint32_t i = 1; i < c->input_count; i++)
         grad_bound(b, c, i, bound[1]);
