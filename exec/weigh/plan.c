@@ -53,8 +53,10 @@ static ebb_status note_gap(gaps *all, ebb_arena *scratch, const ebb_graph *g, eb
         EBB_GOT(found->reason);
         all->count++;
     }
-    if (found->count < SHOWN_LABELS)
-        found->labels[found->count] = label;
+    if (found->count < SHOWN_LABELS) { // the operands of its call may go, and this with them
+        found->labels[found->count] = ebb_arena_strdup(scratch, label);
+        EBB_GOT(found->labels[found->count]);
+    }
     found->count++;
     all->nodes++;
     return NULL;

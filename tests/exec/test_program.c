@@ -208,6 +208,28 @@ static void every_node_without_kernel_is_named(void **state)
     ebb_model_free(m);
 }
 
+/* So many nodes stand behind it that what an estimate knows of it is let go meanwhile. */
+static void a_node_without_kernel_is_named_in_a_long_graph(void **state)
+{
+    enum { NODES = 20000, LINE = 32 };
+    (void)state;
+    char *text = malloc(1024 + (size_t)NODES * LINE);
+    assert_non_null(text);
+    int at = sprintf(text, "<ir_version: 10, opset_import: [\"\" : 20, \"acme\" : 1]>\n"
+                           "g (float[4] x) => (float[4] y) <float[4] v0> { v0 = acme.Spin(x) ");
+    for (int i = 0; i < NODES; i++)
+        at += snprintf(text + at, LINE, "v%d = Relu(v%d) ", i + 1, i);
+    (void)sprintf(text + at, "y = Relu(v%d) }", NODES);
+    ebb_model *m = model_of(text);
+    ebb_plan_facts *facts;
+    good(ebb_plan_facts_of(&facts, m, NULL));
+    assert_non_null(facts->missing);
+    assert_non_null(strstr(facts->missing, "Spin (1): Spin 'v0'"));
+    ebb_release(facts);
+    ebb_model_free(m);
+    free(text);
+}
+
 static void a_checkpoint_brings_states_and_steps_back(void **state)
 {
     (void)state;
@@ -374,6 +396,7 @@ int main(void)
         cmocka_unit_test(a_state_carried_to_another_is_the_old_one),
         cmocka_unit_test(states_that_change_places_are_refused),
         cmocka_unit_test(every_node_without_kernel_is_named),
+        cmocka_unit_test(a_node_without_kernel_is_named_in_a_long_graph),
         cmocka_unit_test(a_checkpoint_brings_states_and_steps_back),
         cmocka_unit_test(trained_weights_go_back_into_a_model),
         cmocka_unit_test(plan_and_diff_have_their_fields),
