@@ -220,6 +220,37 @@ static void mark_run(ebb_noted_losses *l, const ebb_graph *g)
     }
 }
 
+/* A module that reads "weight" of another one where its own would be: the two are tied, and torch.export notes the
+ * one by the other. */
+static void mark_tied(const ebb_noted_losses *l, bool *tied, const ebb_graph *g, ebb_noted *noted)
+{
+    EBB_EACH_NODE(g, n) {
+        const ebb_noted_loss *first = ebb_noted_loss_at(l, g, n);
+        noted->count = 0;
+        if (first != NULL)
+            ebb_noted_sources(noted, g, n, "p_");
+        for (int k = 0; k < noted->count; k++) {
+            const ebb_noted_loss *other = ebb_noted_parameter(l, noted->name[k]);
+            for (size_t i = 0; other != NULL && i < l->count; i++) {
+                const ebb_noted_loss *p = &l->list[i];
+                tied[i] |=
+                    p->module == first->module && strncmp(p->name, first->name, p->module) == 0 &&
+                    (other->module != p->module || strncmp(p->name, other->name, p->module) != 0) &&
+                    strcmp(p->name + p->module, other->name + other->module) == 0;
+            }
+        }
+    }
+}
+
+static void leave_out(ebb_noted_losses *l, const bool *out)
+{
+    size_t left = 0;
+    for (size_t i = 0; i < l->count; i++)
+        if (!out[i])
+            l->list[left++] = l->list[i];
+    l->count = left;
+}
+
 ebb_status ebb_noted_losses_find(ebb_noted_losses *losses, const ebb_graph *g, ebb_arena *scratch)
 {
     const char *text =
@@ -236,8 +267,9 @@ ebb_status ebb_noted_losses_find(ebb_noted_losses *losses, const ebb_graph *g, e
         return NULL;
     }
     bool *there = EBB_NEW(scratch, bool, losses->count);
+    bool *tied = EBB_NEW(scratch, bool, losses->count);
     ebb_noted *noted = EBB_NEW(scratch, ebb_noted, 1);
-    EBB_GOT(there && noted);
+    EBB_GOT(there && tied && noted);
     EBB_EACH_NODE(g, n) {
         ebb_noted_sources(noted, g, n, "p_");
         for (int i = 0; i < noted->count; i++)
@@ -249,11 +281,11 @@ ebb_status ebb_noted_losses_find(ebb_noted_losses *losses, const ebb_graph *g, e
         if (own != NULL)
             strike_out(losses, own, there);
     }
-    size_t left = 0;
     for (size_t i = 0; i < losses->count; i++)
-        if (!there[i] && ebb_value_find(g, losses->list[i].name).i == 0)
-            losses->list[left++] = losses->list[i];
-    losses->count = left;
+        there[i] |= ebb_value_find(g, losses->list[i].name).i != 0;
+    leave_out(losses, there);
+    mark_tied(losses, tied, g, noted);
+    leave_out(losses, tied);
     mark_run(losses, g);
     return NULL;
 }

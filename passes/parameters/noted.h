@@ -67,8 +67,8 @@ bool ebb_is_straight_through(const ebb_graph *g, ebb_node n);
 bool ebb_ends_in(const char *name, const char *end);
 
 /* A parameter of the module that was exported, by the list that the exporter leaves at the graph, of
- * which the file has no more than that: no initializer of its name, and no call that reads it. Folding
- * made something of it, or it is tied to another. Nothing is said of files without notes of calls. */
+ * which the file has no more than that: no initializer of its name, and no call that reads it, nor one of its
+ * module that reads what it is tied to. Folding made something of it. Nothing is said of files without notes of calls. */
 typedef struct ebb_noted_loss {
     const char *source, *name; /* "p_fc_weight", "fc.weight" */
     size_t module;             /* length of "fc" */

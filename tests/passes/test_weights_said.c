@@ -448,6 +448,39 @@ static double above_zero(int64_t i)
 
 /* One that was drawn above 0 is a bias where it is added, and what came of an exponential where it scales:
  * that is no parameter, and the rest is not trained without it. */
+/* A tied head and its embedding: torch.export lists both, and notes the one where either is read. */
+static void a_tied_parameter_is_not_missed(void **state)
+{
+    (void)state;
+    static const char lists[] = "# inputs\np_emb_weight: PARAMETER target='emb.weight'\n"
+                                "p_out_weight: PARAMETER target='out.weight'\n\n# outputs\n";
+    for (int tied = 0; tied < 2; tied++) {
+        ebb_lost *lost;
+        size_t count;
+        ebb_arena scratch = {0};
+        ebb_model *m =
+            model_of(HEAD "g (int64[3] x) => (float[3,4] y) <float[4,4] \"out.weight\" " SIXTEEN ">"
+                          "{ a = Gather (\"out.weight\", x) y = MatMul (a, \"out.weight\") }");
+        ebb_graph *g = m->graph;
+        const ebb_node first = ebb_first(g);
+        good(ebb_props_set(g, &ebb_value_of(g, ebb_value_find(g, "out.weight"))->props,
+                           "pkg.torch.export.graph_signature.InputSpec.kind", "PARAMETER"));
+        good(ebb_props_set(g, &ebb_node_of(g, first)->props, "pkg.torch.onnx.fx_node",
+                           "%a : call_function(args = (%p_out_weight, %x), kwargs = {})"));
+        good(ebb_props_set(g, &ebb_node_of(g, first)->props, "pkg.torch.onnx.name_scopes",
+                           tied ? "['', 'emb', 'a']" : "['', 'out', 'a']"));
+        good(ebb_props_set(g, &ebb_node_of(g, ebb_next(g, first))->props,
+                           "pkg.torch.onnx.name_scopes", "['', 'emb', 'y']"));
+        good(
+            ebb_props_set(g, &g->props, "pkg.torch.export.ExportedProgram.graph_signature", lists));
+        good(ebb_infer_graph(g));
+        good(ebb_lost_list(&lost, &count, g, &scratch));
+        assert_int_equal(count, tied ? 0 : 1);
+        ebb_arena_fini(&scratch);
+        ebb_model_free(m);
+    }
+}
+
 static void what_was_folded_above_zero_is_trained_or_refused(void **state)
 {
     (void)state;
@@ -617,6 +650,7 @@ int main(void)
         cmocka_unit_test(a_bias_with_something_beside_it_is_refused),
         cmocka_unit_test(a_fresh_scale_of_zeros_is_trained_where_folding_made_it),
         cmocka_unit_test(what_went_with_its_node_is_refused),
+        cmocka_unit_test(a_tied_parameter_is_not_missed),
         cmocka_unit_test(what_was_folded_above_zero_is_trained_or_refused),
         cmocka_unit_test(what_may_be_a_buffer_is_said_or_refused),
         cmocka_unit_test(what_no_loss_depends_on_is_named),
