@@ -170,11 +170,18 @@ static ebb_status find_parameters(ebb_doctor *d)
     ebb_finding *f = ebb_doctor_add(d, count > 0 ? EBB_REMARK : EBB_WARNING, "parameters");
     EBB_GOT(f);
     f->count = count;
+    ebb_value input = ebb_input_as_weight(g);
     f->what = count > 0 ? ebb_arena_printf(&d->arena, "%zu initializers would be trained, %s",
                                            count, ebb_trainable_words(source))
-                        : "nothing in the file looks like a weight that can be trained";
-    f->help = count > 0 ? "--train 'PATTERN' and --freeze 'PATTERN' choose others"
-                        : "name the weights with --train 'PATTERN'";
+              : input.i != 0
+                  ? ebb_arena_printf(&d->arena,
+                                     "nothing in the file looks like a weight that can be trained; "
+                                     "the input '%.200s' stands where a weight does",
+                                     ebb_value_name(g, input))
+                  : "nothing in the file looks like a weight that can be trained";
+    f->help = count > 0      ? "--train 'PATTERN' and --freeze 'PATTERN' choose others"
+              : input.i != 0 ? EBB_INPUT_AS_WEIGHT_HELP
+                             : "name the weights with --train 'PATTERN'";
     EBB_GOT(f->what);
     if (source == EBB_TRAINABLE_SLOTS) // else somebody has told
         EBB_TRY(ebb_doctor_buffers(d, g, trains));

@@ -501,10 +501,12 @@ static ebb_status find_slots(ebb_reader *r, ebb_graph *g, const Onnx__NodeProto 
             continue;
         EBB_TRY(find_value(r, g, &r->slots[i], name));
         if (r->slots[i].i == 0)
-            return ebb_error(EBB_REJECTED,
-                             "%s reads '%.100s', which is no input, no initializer and no node's "
-                             "output",
-                             label_of(r, node), name);
+            return ebb_hint(ebb_error(EBB_REJECTED,
+                                      "%s reads '%.100s', which is no input, no initializer and no "
+                                      "node's output",
+                                      label_of(r, node), name),
+                            "if it is a weight, export with the weights in the file (in PyTorch: "
+                            "export_params=True)");
     }
     return NULL;
 }

@@ -31,6 +31,19 @@ typedef struct choice { /* context of the reverse */
     ebb_chosen chosen;
 } choice;
 
+static ebb_status no_weights(const ebb_graph *g)
+{
+    ebb_value input = ebb_input_as_weight(g);
+    if (input.i != 0)
+        return ebb_hint(ebb_error(EBB_USAGE,
+                                  "gradient: the model has no weights to train: its input '%.200s' "
+                                  "stands where a weight does",
+                                  ebb_value_name(g, input)),
+                        EBB_INPUT_AS_WEIGHT_HELP);
+    return ebb_hint(ebb_error(EBB_USAGE, "gradient: the model has no weights to train"),
+                    "name them with --train 'PATTERN'");
+}
+
 static ebb_status choose_parameters(ebb_reverse *r, bool again)
 {
     const ebb_chosen *chosen = &((const choice *)r->context)->chosen;
@@ -42,8 +55,7 @@ static ebb_status choose_parameters(ebb_reverse *r, bool again)
         return ebb_error(EBB_USAGE, "gradient: freeze=%s leaves no weight to train",
                          chosen->freeze);
     if (count == 0)
-        return ebb_hint(ebb_error(EBB_USAGE, "gradient: the model has no weights to train"),
-                        "name them with --train 'PATTERN'");
+        return no_weights(r->g);
     if (again)
         return NULL;
     size_t lost = ebb_chosen_lost(chosen, r);

@@ -218,6 +218,15 @@ bool ebb_feeds_weight_slot(const ebb_graph *g, ebb_value v)
     return false;
 }
 
+ebb_value ebb_input_as_weight(const ebb_graph *g)
+{
+    for (size_t i = 0; i < g->input_count; i++)
+        if (strchr(ebb_value_name(g, g->inputs[i]), '.') != NULL &&
+            ebb_feeds_weight_slot(g, g->inputs[i]))
+            return g->inputs[i];
+    return EBB_NO_VALUE;
+}
+
 /* ---- all of them ---- */
 
 static ebb_trainable_source source_of(const ebb_graph *g)

@@ -77,6 +77,13 @@ bool ebb_is_folded_state(const ebb_graph *g, ebb_value v);
  * like; Add, Mul and other arithmetic do not count. */
 bool ebb_feeds_weight_slot(const ebb_graph *g, ebb_value v);
 
+/* The first graph input that has a parameter's name ("fc.weight") and stands where a weight does, or none:
+ * PyTorch's export_params=False leaves the weights themselves out of the file. */
+ebb_value ebb_input_as_weight(const ebb_graph *g);
+/* What to do then. */
+#define EBB_INPUT_AS_WEIGHT_HELP \
+    "export with the weights in the file (in PyTorch: export_params=True)"
+
 /* Whether v goes into scales and sizes alone (of Resize, Upsample, Range), directly or through
  * arithmetic: it is a constant then, whatever its name. */
 bool ebb_feeds_sizes_alone(const ebb_graph *g, ebb_value v);
