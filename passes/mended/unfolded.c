@@ -3,8 +3,8 @@
  *   before   y = Concat(expand: [4, 1, 48], x)         the batch of the export is in the file, and
  *            four times the same row in expand         training would give each row its own token
  *
- *   after    e = Expand(expand: [1, 1, 48], {4, 1, 48})
- *            y = Concat(e, x)
+ *   after    e = Expand(token: [1, 1, 48], {4, 1, 48})         by the name that the exporter notes
+ *            y = Concat(e, x)                                   where nothing else was done to it
  *
  * So are rows of an embedding that is read at a place known before the run (the kind of a token). A
  * constant that was repeated becomes one that is not, and what is left of it tells whether it is a
@@ -113,7 +113,19 @@ ebb_status ebb_initializer_give_way(ebb_graph *g, ebb_value v, ebb_value made, e
     return ebb_value_rename(g, made, name);
 }
 
-static ebb_status shrink(ebb_graph *g, ebb_value v, unsigned axes, ebb_arena *scratch)
+/* Of one parameter that nothing else was done to the exporter's note has the name. */
+static ebb_status take_name(ebb_graph *g, ebb_value small, const ebb_noted_losses *losses,
+                            ebb_arena *scratch)
+{
+    const char *name = ebb_noted_repeated(losses, g, small, scratch);
+    if (name == NULL || ebb_value_find(g, name).i != 0)
+        return NULL;
+    EBB_TRY(ebb_props_set(g, &ebb_value_of(g, small)->props, EBB_NOTED_KIND, "PARAMETER"));
+    return ebb_value_rename(g, small, name);
+}
+
+static ebb_status shrink(ebb_graph *g, ebb_value v, unsigned axes, const ebb_noted_losses *losses,
+                         ebb_arena *scratch)
 {
     const ebb_tensor *t = ebb_value_of(g, v)->tensor;
     ebb_type type = t->type, whole = t->type;
@@ -129,20 +141,24 @@ static ebb_status shrink(ebb_graph *g, ebb_value v, unsigned axes, ebb_arena *sc
     ebb_value expanded =
         ebb_emit(&b, EBB_OP_EXPAND, small, ebb_const_ints(&b, whole.dims, (uint32_t)whole.rank));
     EBB_TRY(b.status);
-    return ebb_initializer_give_way(g, v, small, expanded, scratch);
+    EBB_TRY(ebb_initializer_give_way(g, v, small, expanded, scratch));
+    return take_name(g, small, losses, scratch);
 }
 
 ebb_status ebb_repeated_shrink(ebb_graph *g)
 {
+    EBB_LOCAL_ARENA(kept);
+    ebb_noted_losses losses;
     if (!ebb_is_from_pytorch(g))
         return NULL;
+    EBB_TRY(ebb_noted_losses_find(&losses, g, kept));
     for (size_t i = 0, count = g->initializer_count; i < count; i++) {
         ebb_value v = g->initializers[i];
         unsigned axes = repeated_axes(g, v);
         if (axes == 0)
             continue;
         EBB_LOCAL_ARENA(scratch);
-        EBB_TRY(shrink(g, v, axes, scratch));
+        EBB_TRY(shrink(g, v, axes, &losses, scratch));
         i--, count--; // the list moved up by one, and the new one stands last
     }
     return NULL;

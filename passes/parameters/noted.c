@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "passes/parameters/trainable.h"
+
 ebb_noted_kind ebb_noted_kind_of(const ebb_graph *g, ebb_value v)
 {
     const char *kind = ebb_props_get(g, &ebb_value_of(g, v)->props, EBB_NOTED_KIND);
@@ -335,6 +337,45 @@ ebb_noted_fold ebb_noted_fold_of(const ebb_noted_losses *losses, const ebb_graph
     return count == 0   ? EBB_FOLD_OF_CONSTANTS
            : count == 1 ? EBB_FOLD_OF_PARAMETERS
                         : EBB_FOLD_OF_SEVERAL;
+}
+
+static bool is_resized(const char *name)
+{
+    return strncmp(name, "upsample_", 9) == 0 || strncmp(name, "_upsample_", 10) == 0;
+}
+
+bool ebb_noted_is_resized(const ebb_graph *g, ebb_value v)
+{
+    const char *at = ebb_props_get(g, &ebb_value_of(g, v)->props, EBB_NOTED_FOLDED);
+    bool is = at != NULL && is_resized(ebb_value_name(g, v));
+    for (; at != NULL && !is && (at = strchr(at, '\'')) != NULL; at++)
+        is = is_resized(at + 1);
+    return is;
+}
+
+static bool is_repeat(const char *name)
+{
+    return ebb_name_is_after(name, "expand") || ebb_name_is_after(name, "repeat") ||
+           ebb_name_is_after(name, "tile");
+}
+
+const char *ebb_noted_repeated(const ebb_noted_losses *losses, const ebb_graph *g, ebb_value v,
+                               ebb_arena *scratch)
+{
+    const char *at = ebb_props_get(g, &ebb_value_of(g, v)->props, EBB_NOTED_FOLDED), *end;
+    const char *found = NULL;
+    if (at == NULL || !is_repeat(ebb_value_name(g, v)))
+        return NULL;
+    for (; (at = strchr(at, '\'')) != NULL && (end = strchr(at + 1, '\'')) != NULL; at = end + 1) {
+        const char *name = ebb_arena_printf(scratch, "%.*s", (int)(end - at - 1), at + 1);
+        if (name == NULL)
+            return NULL;
+        const bool is = ebb_noted_is_parameter(losses, name);
+        if (is ? found != NULL : !ebb_name_is_after(name, "val_") && !is_repeat(name))
+            return NULL;
+        found = is ? name : found;
+    }
+    return found;
 }
 
 bool ebb_noted_is_within(const ebb_graph *g, const char *name)

@@ -101,6 +101,12 @@ typedef enum ebb_noted_fold {
     EBB_FOLD_OF_SEVERAL,
 } ebb_noted_fold;
 
+/* Whether it was interpolated on its way, as tables of positions are for another size of image. */
+bool ebb_noted_is_resized(const ebb_graph *g, ebb_value v);
+/* "tok" of ['tok', 'val_1', 'val_2'] where that was expanded and nothing else was done; NULL: it is not so. */
+const char *ebb_noted_repeated(const ebb_noted_losses *losses, const ebb_graph *g, ebb_value v,
+                               ebb_arena *scratch);
+
 ebb_noted_fold ebb_noted_fold_of(const ebb_noted_losses *losses, const ebb_graph *g, ebb_value v);
 /* Whether that note stands at one of the initializers, and has this name. */
 bool ebb_noted_is_within(const ebb_graph *g, const char *name);

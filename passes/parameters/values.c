@@ -340,3 +340,29 @@ ebb_status ebb_values_look(ebb_look *look, int64_t *different, const ebb_tensor 
         *look = look_of_numbers(t, &s);
     return NULL;
 }
+
+/* ---- two tensors ---- */
+
+bool ebb_is_affine(const ebb_tensor *x, const ebb_tensor *y)
+{
+    enum { FEW = 4 }; // elements say nothing
+    static const double NEAR = 1e-6;
+    int64_t count, other, least = 0, most = 0;
+    if (!ebb_type_elements(&x->type, &count) || !ebb_type_elements(&y->type, &other) ||
+        count != other || count < FEW || x->data == NULL || y->data == NULL)
+        return false;
+    double size = 0;
+    for (int64_t i = 0; i < count; i++) {
+        least = ebb_tensor_double(x, i) < ebb_tensor_double(x, least) ? i : least;
+        most = ebb_tensor_double(x, i) > ebb_tensor_double(x, most) ? i : most;
+        size = fmax(size, fabs(ebb_tensor_double(y, i)));
+    }
+    const double from = ebb_tensor_double(x, least), range = ebb_tensor_double(x, most) - from;
+    const double at = ebb_tensor_double(y, least);
+    const double slope = range > 0 ? (ebb_tensor_double(y, most) - at) / range : 0;
+    bool is = fabs(slope) > NEAR && (fabs(slope - 1) > NEAR || fabs(at - from) > NEAR * size);
+    for (int64_t i = 0; is && i < count; i++)
+        is = fabs(at + slope * (ebb_tensor_double(x, i) - from) - ebb_tensor_double(y, i)) <=
+             NEAR * (size + fabs(slope) * range);
+    return is;
+}

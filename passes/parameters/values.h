@@ -27,5 +27,8 @@ int ebb_long_axes(const ebb_type *type);
 /* Whether it is a table with sines of the place in its columns, to the last bits. A few lines are read. */
 bool ebb_is_table_of_sines(const ebb_tensor *t);
 
+/* Whether y is a x + b to the last bits, but not x itself, for numbers that are not all equal. */
+bool ebb_is_affine(const ebb_tensor *x, const ebb_tensor *y);
+
 /* "its values are those of a mask": a clause; "" for DRAWN. */
 const char *ebb_look_words(ebb_look look);

@@ -31,6 +31,10 @@ static const char in_their_place[] =
     "it was computed from weights, as weight norm and spectral norm do, and is trained in their "
     "place";
 static const char computed[] = "it was computed from weights before the run";
+static const char resized[] =
+    "it was interpolated before the run, as places are for another size of image";
+static const char beside_another[] =
+    "it was computed, before the run, from a weight that is trained as well";
 static const char of_module[] =
     "it was made, before the run, of a parameter of its module that the file no longer has";
 static const char scaled_by_zero[] =
@@ -340,6 +344,8 @@ ebb_status ebb_weight_judge(ebb_judge *j, ebb_value v, ebb_weight *weight)
               : r.arithmetic ? judge_operand(j, v, &r, look)
                              : judge_other(j, v, look, different);
     const bool of_weights = r.fold >= EBB_FOLD_OF_PARAMETERS;
+    if (of_weights && weight->kind == EBB_SURE_WEIGHT && ebb_noted_is_resized(g, v))
+        *weight = doubtful(resized);
     const bool lone = ebb_type_elements(ebb_value_of(g, v)->type, &elements) && elements == 1 &&
                       ebb_is_folded_state(j->g, v);
     if ((of_weights || lone) && weight->kind == EBB_NO_WEIGHT && ebb_value_is_read(g, v))
@@ -359,4 +365,25 @@ ebb_status ebb_weight_judge(ebb_judge *j, ebb_value v, ebb_weight *weight)
     weight->made |=
         weight->kind == EBB_DOUBTFUL_WEIGHT && !fixed && (r.owner || r.layer || of_weights || lone);
     return NULL;
+}
+
+void ebb_weights_judge_beside(const ebb_judge *j, ebb_weight *list)
+{
+    enum { MOST = 4096 }; // of initializers; the search is quadratic
+    const ebb_graph *g = j->g;
+    for (size_t i = 0; g->model->torchscript && i < g->initializer_count && i < MOST; i++) {
+        const ebb_value v = g->initializers[i];
+        if (list[v.i].kind != EBB_SURE_WEIGHT || !ebb_is_folded_state(g, v))
+            continue;
+        for (size_t k = 0; k < g->initializer_count && k < MOST; k++) {
+            const ebb_value other = g->initializers[k];
+            const bool before = k < i || !ebb_is_folded_state(g, other);
+            if (k == i || !before || list[other.i].kind != EBB_SURE_WEIGHT ||
+                !ebb_is_affine(ebb_value_of(g, other)->tensor, ebb_value_of(g, v)->tensor))
+                continue;
+            list[v.i] =
+                (ebb_weight){.kind = EBB_DOUBTFUL_WEIGHT, .made = true, .why = beside_another};
+            break;
+        }
+    }
 }

@@ -271,6 +271,40 @@ class Normed(nn.Module):
         return self.first(x) @ self.second(self.table.weight).T
 
 
+class Token(nn.Module):
+    """A token for each row of the batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.token, self.layer = nn.Parameter(torch.randn(1, 1, 16)), nn.Linear(16, 16)
+
+    def forward(self, x):
+        return self.layer(torch.cat([self.token.expand(x.shape[0], -1, -1), x], 1))
+
+
+class Places(nn.Module):
+    """A table of places, for another size of image."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last, self.table = nn.Linear(16, 16), nn.Linear(16, 16), nn.Parameter(torch.randn(1, 16, 2, 2))
+
+    def forward(self, x):
+        places = nn.functional.interpolate(self.table, size=(3, 3), mode="bilinear", align_corners=False)
+        return self.last(torch.tanh(self.first(x + places.flatten(2).transpose(1, 2))))
+
+
+class Shares(nn.Module):
+    """So much of one layer, and the rest of the other."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last, self.share = nn.Linear(8, 8), nn.Linear(8, 8), nn.Parameter(torch.rand(8))
+
+    def forward(self, x):
+        return self.share * self.first(x) + (1 - self.share) * self.last(x)
+
+
 class Quantised(nn.Module):
     """As trained for few bits: 8 of what comes in, a weight's by rows, 7 between; scales that make quotients exact."""
 
@@ -313,9 +347,12 @@ models = {
     "branches": (Branches, {"x": ("float", 8)}, ["fresh-default"]),
     "normed": (Normed, {"x": ("float", 5, 8)}, ["fresh-default"]),
     "quantised": (Quantised, {"x": ("float", 6)}, ["trained-default", "trained-ts"]),
+    "token": (Token, {"x": ("float", 3, 16)}, ["trained-default"]),
+    "places": (Places, {"x": ("float", 9, 16)}, ["trained-default"]),
+    "shares": (Shares, {"x": ("float", 8)}, ["trained-default", "trained-ts"]),
     "film": (Film, {"x": ("float", 2, 4, 5, 5)}, ["trained-dynamo-plain"]),
 }
-said = ("cell", "offset", "scalars", "queries", "keys", "branches")  # and of a codebook whose file has lost a detach()  # of which nothing is recorded
+said = ("cell", "offset", "scalars", "queries", "keys", "branches", "token", "places", "shares")  # and of a codebook whose file has lost a detach()  # of which nothing is recorded
 
 
 def bare(path, to):

@@ -100,6 +100,12 @@ static void a_bias_that_was_dropped_for_being_zero_is_trained(void **state)
     assert_true(is_trained("convolutions-fresh-default", "model.layers.3.bias"));
 }
 
+static void what_was_expanded_for_the_batch_has_its_own_name(void **state)
+{
+    (void)state;
+    assert_true(is_trained("token-trained-default", "model.token"));
+}
+
 /* ---- what the doctor says ---- */
 
 /* Whether `ebb check` warns of this kind. */
@@ -197,6 +203,19 @@ static void layers_that_were_computed_before_the_run_are_refused(void **state)
     assert_true(is_refused("queries-trained-default"));
 }
 
+static void a_table_that_was_interpolated_before_the_run_is_refused(void **state)
+{
+    (void)state;
+    assert_true(is_refused("places-trained-default"));
+}
+
+static void a_weight_that_the_rest_to_one_was_made_of_is_refused(void **state)
+{
+    (void)state;
+    assert_true(is_refused("shares-trained-default"));
+    assert_true(is_refused("shares-trained-ts"));
+}
+
 static void a_slope_of_two_calls_is_one_and_that_of_another_module_is_not(void **state)
 {
     (void)state;
@@ -269,6 +288,9 @@ int main(void)
         cmocka_unit_test(norms_of_two_modules_that_became_one_node_are_refused),
         cmocka_unit_test(a_parameter_that_did_nothing_and_was_dropped_is_told),
         cmocka_unit_test(layers_that_were_computed_before_the_run_are_refused),
+        cmocka_unit_test(what_was_expanded_for_the_batch_has_its_own_name),
+        cmocka_unit_test(a_table_that_was_interpolated_before_the_run_is_refused),
+        cmocka_unit_test(a_weight_that_the_rest_to_one_was_made_of_is_refused),
         cmocka_unit_test(a_slope_of_two_calls_is_one_and_that_of_another_module_is_not),
         cmocka_unit_test(norms_of_one_input_that_became_one_node_are_parted),
         cmocka_unit_test(the_norm_of_a_table_has_a_scale_of_its_own),
