@@ -26,7 +26,6 @@ EBB_GLOBAL(count_digits, pass_args)
             (void)ebb_atomic_add_u32(&count[a.key[i] >> a.shift & (DIGITS - 1)], 1);
         ebb_barrier();
         a.counts[EBB_THREAD * a.tiles + tile] = count[EBB_THREAD];
-        ebb_barrier();
     }
 }
 
@@ -75,7 +74,6 @@ EBB_GLOBAL(move_digits, pass_args)
             for (uint32_t w = 0; w < WARPS; w++)
                 next[EBB_THREAD] += count[w * DIGITS + EBB_THREAD];
         }
-        ebb_barrier();
     }
 }
 

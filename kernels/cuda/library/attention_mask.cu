@@ -175,7 +175,6 @@ EBB_GLOBAL(make_bias, masking_args)
         }
         if (EBB_THREAD == 0)
             a.alive[r] = (uint8_t)some[0];
-        ebb_barrier();
     }
 }
 
