@@ -144,6 +144,61 @@ static void other_dtypes_and_scalars_are_declined(void **state)
     end(&t);
 }
 
+#if !defined(EBB_TEST_ON_DEVICE) // a launcher by itself has no name there
+
+enum { SIDE = 3, APART = 64, WAYS = 3 };
+
+static void check_far(const uint16_t *y, int64_t line, bool has_c, const char *how)
+{
+    for (int i = 0; i < SIDE; i++)
+        for (int j = 0; j < SIDE; j++) {
+            int sum = has_c ? 3 + i + j : 0;
+            for (int k = 0; k < SIDE; k++)
+                sum += (1 + i + k) * (2 + k + j);
+            if (y[i * line + j] != ebb_float_to_bf16((float)sum))
+                fail_msg("%s: row %d, column %d is another", how, i, j);
+        }
+}
+
+/* Of a block of more than 2^32 elements some pages are touched; the others never take memory. */
+static void operands_may_lie_further_apart_than_32_bits_say(void **state)
+{
+    (void)state;
+    static const char *const ways[WAYS] = {"rows", "columns", "batches"};
+    const int64_t far = INT32_MAX + INT64_C(4096);
+    uint16_t *all = more_allocate((size_t)((SIDE - 1) * far + 4 * APART) * 2);
+    if (all == NULL)
+        skip();
+    for (int way = 0; way < WAYS; way++) {
+        ebb_cuda_product p;
+        ebb_cuda_product_plain(&p, way == 2 ? 1 : SIDE, SIDE, SIDE);
+        p.a_row = p.b_row = p.c_row = way == 1 ? 1 : far;
+        p.a_column = p.b_column = p.c_column = way == 1 ? far : 1;
+        p.y_row = far;
+        for (int i = 0; i < SIDE; i++)
+            for (int j = 0; j < SIDE; j++)
+                for (int k = 0; k < 3; k++)
+                    all[k * APART + i * p.a_row + j * p.a_column] =
+                        ebb_float_to_bf16((float)(1 + k + i + j));
+        p.a = all;
+        p.b = all + APART;
+        p.c = way == 2 ? NULL : all + 2 * APART;
+        p.y = all + 3 * APART;
+        if (way == 2) { // a row each
+            p.batches = SIDE;
+            p.a_matrix = far;
+            p.walk.rank = 1;
+            p.walk.stride[0][0] = 1;
+        }
+        ebb_call c = {.queue = more_queue};
+        check_status(ebb_cuda_product_run(&c, &p, EBB_BF16), ways[way]);
+        check_far(p.y, far, p.c != NULL, ways[way]);
+    }
+    more_free(all);
+}
+
+#endif
+
 /* ---- in columns ---- */
 
 static double in_columns(const ebb_lt_matrix *m, const double *data, int64_t batch, int64_t i,
@@ -224,6 +279,9 @@ int main(void)
         cmocka_unit_test(only_long_sums_take_workspace),
         cmocka_unit_test(products_in_columns_are_those_in_rows),
         cmocka_unit_test(other_dtypes_and_scalars_are_declined),
+#if !defined(EBB_TEST_ON_DEVICE)
+        cmocka_unit_test(operands_may_lie_further_apart_than_32_bits_say),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
