@@ -22,6 +22,7 @@
 #include "onnx/graph/build.h"
 #include "passes/mended/merged.h"
 #include "passes/parameters/noted.h"
+#include "passes/parameters/slots.h"
 #include "passes/parameters/weights.h"
 
 enum { PARTS = 2, LONGEST = EBB_NOTED_LONGEST };
@@ -33,6 +34,7 @@ typedef struct parting {
     bool *taken; /* of losses.list */
     ebb_noted_calls calls;
     ebb_noted noted; /* of the reader that was looked at last */
+    bool marks;      /* what could not be parted before */
 } parting;
 
 /* ---- which parameter the other norm had ---- */
@@ -63,6 +65,36 @@ static ebb_noted_loss *loss_beside(parting *p, const char *own, const ebb_noted_
     return NULL;
 }
 
+/* Length of the last part of the path name[0 .. module - 1]. */
+static size_t last_part_of(const char *name, size_t module)
+{
+    return module - outer_of(name, module);
+}
+
+/* Of a module of the same last name, "head_dist.bn" for "head.bn", within one that the reader is in, too: of
+ * "head_dist.linear". */
+static ebb_noted_loss *loss_around(parting *p, const char *own, ebb_node reader,
+                                   const ebb_noted_loss *like)
+{
+    const char *dot = strrchr(own, '.'),
+               *scopes = ebb_props_get(p->g, &ebb_node_of(p->g, reader)->props, EBB_NOTED_SCOPES);
+    const size_t module = dot != NULL ? (size_t)(dot - own) : 0, last = last_part_of(own, module);
+    for (size_t i = 0; scopes != NULL && module > 0 && i < p->losses.count; i++) {
+        ebb_noted_loss *l = &p->losses.list[i];
+        const size_t outer = outer_of(l->name, l->module);
+        if (p->taken[i] || l->run || outer < 2 || l->module - outer != last ||
+            strncmp(l->name + outer, own + module - last, last) != 0 ||
+            strcmp(l->name + l->module, dot) != 0 ||
+            (like != NULL &&
+             (like->module != l->module || strncmp(like->name, l->name, l->module) != 0)))
+            continue;
+        const char *around = ebb_arena_printf(p->scratch, "'%.*s'", (int)(outer - 1), l->name);
+        if (around != NULL && strstr(scopes, around) != NULL)
+            return l;
+    }
+    return NULL;
+}
+
 /* ---- parting ---- */
 
 /* One number over and over, as fresh scales and biases are, and one that the note at n names. */
@@ -82,7 +114,8 @@ static uint32_t parts_of(uint32_t slot[PARTS], const ebb_graph *g, ebb_node n)
         ebb_node_of(g, n)->op != EBB_OP_MUL) // the scale of a norm in steps
         return 0;
     for (uint32_t i = 0; i < ebb_node_of(g, n)->in_count; i++) {
-        if (!is_fresh_parameter(g, ebb_in(g, n, i)))
+        if (ebb_slot_of(ebb_node_of(g, n)->op, i) == EBB_SLOT_STATISTIC ||
+            !is_fresh_parameter(g, ebb_in(g, n, i)))
             continue;
         if (count == PARTS)
             return 0;
@@ -152,9 +185,10 @@ static ebb_status copy_parameter(parting *p, ebb_value *copy, ebb_value v, const
     return NULL;
 }
 
-/* *made: the node for that call; none: the file does not tell what it had. */
+/* *made: the node for that call; none: the file does not tell what it had. reader: around that; none: of a module
+ * beside n's own. */
 static ebb_status copy_node(parting *p, ebb_value *made, ebb_node n, const uint32_t *slot,
-                            uint32_t slots, const char *call)
+                            uint32_t slots, const char *call, ebb_node reader)
 {
     ebb_graph *g = p->g;
     const uint32_t count = ebb_node_of(g, n)->in_count;
@@ -164,9 +198,12 @@ static ebb_status copy_node(parting *p, ebb_value *made, ebb_node n, const uint3
     EBB_GOT(in);
     for (uint32_t i = 0; i < count; i++)
         in[i] = ebb_in(g, n, i);
-    for (uint32_t k = 0; k < slots; k++)
-        if ((of[k] = loss_beside(p, ebb_value_name(g, in[slot[k]]), of[0])) == NULL)
+    for (uint32_t k = 0; k < slots; k++) {
+        const char *own = ebb_value_name(g, in[slot[k]]);
+        of[k] = reader.i != 0 ? loss_around(p, own, reader, of[0]) : loss_beside(p, own, of[0]);
+        if (of[k] == NULL)
             return NULL;
+    }
     for (uint32_t k = 0; k < slots; k++)
         EBB_TRY(copy_parameter(p, &in[slot[k]], in[slot[k]], of[k]));
     ebb_build b = ebb_build_at(g, ebb_next(g, n), EBB_PHASE_NONE, NULL);
@@ -219,7 +256,7 @@ static ebb_status mark_norm(parting *p, ebb_node n, const char *call)
         const ebb_value v = ebb_in(g, n, i);
         bool twin = false;
         for (size_t k = 0; is_fresh_parameter(g, v) && k < p->losses.count && !twin; k++)
-            twin = !p->losses.list[k].run &&
+            twin = !p->taken[k] && !p->losses.list[k].run &&
                    strcmp(last_two(p->losses.list[k].name), last_two(ebb_value_name(g, v))) == 0;
         if (twin)
             EBB_TRY(ebb_props_set(g, &ebb_value_of(g, v)->props, EBB_MAYBE_TIED, call));
@@ -233,6 +270,15 @@ static bool reads_initializer(const ebb_graph *g, ebb_node n)
         if ((ebb_value_of(g, ebb_in(g, n, i))->flags & EBB_IS_INITIALIZER) != 0)
             return true;
     return false;
+}
+
+/* Where the reader's own module tells which norm it read. */
+static ebb_status part_around(parting *p, ebb_node n, const uint32_t *slot, uint32_t slots,
+                              ebb_use use, const char *call)
+{
+    ebb_value made;
+    EBB_TRY(copy_node(p, &made, n, slot, slots, call, use.node));
+    return made.i != 0 ? ebb_node_set_input(p->g, use.node, use.slot, made) : NULL;
 }
 
 /* Each reader that its note gives to another call reads that one's node. */
@@ -252,16 +298,18 @@ static ebb_status part(parting *p, ebb_node n)
                                 ? stranger(p, use, own)
                                 : NULL;
         uint32_t k = 0;
-        if (other != NULL)
+        if (other != NULL && p->marks)
             EBB_TRY(mark_norm(p, n, other));
+        else if (other != NULL && slots > 0)
+            EBB_TRY(part_around(p, n, slot, slots, use, other));
         while (call != NULL && k < count && strcmp(calls[k], call) != 0)
             k++;
-        if (call != NULL && slots == 0)
+        if (call != NULL && slots == 0 && p->marks)
             EBB_TRY(mark_parameters(p, n, call));
         if (call == NULL || slots == 0 || k == MOST)
             continue;
         if (k == count) {
-            EBB_TRY(copy_node(p, &made[k], n, slot, slots, call));
+            EBB_TRY(copy_node(p, &made[k], n, slot, slots, call, EBB_NO_NODE));
             calls[count++] = call;
         }
         if (made[k].i != 0)
@@ -279,9 +327,10 @@ ebb_status ebb_absorbed_part(ebb_graph *g, ebb_arena *scratch)
     EBB_TRY(ebb_noted_calls_find(&p.calls, g, scratch));
     p.taken = EBB_NEW(scratch, bool, p.losses.count);
     EBB_GOT(p.taken);
-    for (ebb_node n = ebb_first(g), next; n.i != 0; n = next) {
-        next = ebb_next(g, n);
-        EBB_TRY(part(&p, n));
-    }
+    for (int sweep = 0; sweep < 2; sweep++, p.marks = true)
+        for (ebb_node n = ebb_first(g), next; n.i != 0; n = next) {
+            next = ebb_next(g, n);
+            EBB_TRY(part(&p, n));
+        }
     return NULL;
 }

@@ -18,6 +18,7 @@ import pathlib
 import sys
 import tempfile
 import zlib
+from collections import OrderedDict
 
 import numpy
 import onnx
@@ -259,6 +260,19 @@ class Branches(nn.Module):
         return self.second(self.first(self.mixer["norm"](x)) - (0 + self.other["norm"](x)))
 
 
+class Heads(nn.Module):
+    """Two heads of one input, each behind a batch norm, as in LeViT: fresh, the norms are one node in the file."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.norm = nn.Linear(8, 8), nn.BatchNorm1d(8)
+        self.head, self.other = (nn.Sequential(OrderedDict(norm=nn.BatchNorm1d(8), layer=nn.Linear(8, 3))) for _ in range(2))
+
+    def forward(self, x):
+        x = torch.tanh(self.norm(torch.relu(self.body(x))))
+        return self.head(x) + 2 * self.other(x)
+
+
 class Normed(nn.Module):
     """A table that is normalised before it is looked at, as DeBERTa's of distances."""
 
@@ -345,6 +359,7 @@ models = {
     "codebook": (Codebook, {"x": ("float", 4)}, ["trained-dynamo-plain", "trained-default", "trained-ts"]),
     "keys": (Keys, {"x": ("float", 5, 8)}, ["fresh-ts", "trained-ts"]),
     "branches": (Branches, {"x": ("float", 8)}, ["fresh-default"]),
+    "heads": (Heads, {"x": ("float", 8)}, ["fresh-default"]),
     "normed": (Normed, {"x": ("float", 5, 8)}, ["fresh-default"]),
     "quantised": (Quantised, {"x": ("float", 6)}, ["trained-default", "trained-ts"]),
     "token": (Token, {"x": ("float", 3, 16)}, ["trained-default"]),
@@ -352,7 +367,7 @@ models = {
     "shares": (Shares, {"x": ("float", 8)}, ["trained-default", "trained-ts"]),
     "film": (Film, {"x": ("float", 2, 4, 5, 5)}, ["trained-dynamo-plain"]),
 }
-said = ("cell", "offset", "scalars", "queries", "keys", "branches", "token", "places", "shares")  # and of a codebook whose file has lost a detach()  # of which nothing is recorded
+said = ("cell", "offset", "scalars", "queries", "keys", "branches", "heads", "token", "places", "shares")  # and of a codebook whose file has lost a detach()  # of which nothing is recorded
 
 
 def bare(path, to):

@@ -234,6 +234,16 @@ static void norms_of_one_input_that_became_one_node_are_parted(void **state)
     assert_false(warns("parallel-fresh-default", "lost-weight"));
 }
 
+static void norms_of_two_heads_that_became_one_node_are_parted(void **state)
+{
+    (void)state;
+    const char *parameters[] = {"model.norm.weight", "model.head.norm.weight",
+                                "model.head.norm.bias", "model.other.norm.weight",
+                                "model.other.norm.bias"};
+    for (size_t i = 0; i < sizeof parameters / sizeof *parameters; i++)
+        assert_true(is_trained("heads-fresh-default", parameters[i]));
+}
+
 static void the_norm_of_a_table_has_a_scale_of_its_own(void **state)
 {
     (void)state;
@@ -293,6 +303,7 @@ int main(void)
         cmocka_unit_test(a_weight_that_the_rest_to_one_was_made_of_is_refused),
         cmocka_unit_test(a_slope_of_two_calls_is_one_and_that_of_another_module_is_not),
         cmocka_unit_test(norms_of_one_input_that_became_one_node_are_parted),
+        cmocka_unit_test(norms_of_two_heads_that_became_one_node_are_parted),
         cmocka_unit_test(the_norm_of_a_table_has_a_scale_of_its_own),
         cmocka_unit_test(equal_sums_that_became_one_are_parted),
         cmocka_unit_test(a_detach_that_the_exporter_dropped_is_put_back_or_told),
