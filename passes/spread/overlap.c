@@ -6,7 +6,8 @@
  * An exchange is started where it was made, and waited for where its sum is first read, or before that where
  * more than `depth` would be under way. The order in which exchanges are started is the order of nodes, as
  * before, so none can wait for another that is elsewhere; a Wait only says how long its own may take. The sum
- * needs memory of its own, and what it is made of stays until the Wait: depth bounds both.
+ * needs memory of its own, and what it is made of stays until the Wait: depth bounds both. Updates go behind what can be
+ * computed meanwhile (overlap_updates.c).
  *
  * A weight that is there in parts (pass shard) is begun to be put together behind the one before it, and waited for
  * where it stood: two of them are whole at once, then.
@@ -20,6 +21,7 @@
  * Declines what is read by the very next node.
  */
 #include "passes/common.h"
+#include "passes/spread/overlap_updates.h"
 #include "passes/spread/shard_parts.h"
 
 static ebb_op started(ebb_op op)
@@ -47,6 +49,12 @@ static ebb_status part(ebb_edit *e, ebb_node n, ebb_node begin, ebb_node end, eb
     return ebb_edit_swap(e, n, sum);
 }
 
+static bool is_begun(ebb_op op)
+{
+    return op == EBB_OP_START_ALL_REDUCE || op == EBB_OP_START_REDUCE_SCATTER ||
+           op == EBB_OP_START_UNSHARD;
+}
+
 static bool is_site(const ebb_graph *g, ebb_node n)
 {
     return started(ebb_node_of(g, n)->op) != EBB_OP_UNKNOWN && ebb_ranks_of(g, n) > 1 &&
@@ -71,14 +79,21 @@ static ebb_status run(ebb_edit *e)
 {
     ebb_graph *g = e->g;
     const size_t depth = (size_t)ebb_option_int(e, "depth");
-    const uint32_t *positions = ebb_graph_positions(g, e->scratch);
-    ebb_node *sites = EBB_SCRATCH(e, ebb_node, g->node_count);
-    size_t count = 0;
+    ebb_node *all = EBB_SCRATCH(e, ebb_node, g->node_count),
+             *sites = EBB_SCRATCH(e, ebb_node, g->node_count);
+    size_t count = 0, all_count = 0;
     ebb_node last = EBB_NO_NODE, wait;
-    EBB_GOT(positions && sites);
-    EBB_EACH_NODE(g, n)
+    EBB_GOT(all && sites);
+    EBB_EACH_NODE(g, n) {
         if (is_site(g, n))
-            sites[count++] = n;
+            all[all_count++] = sites[count++] = n;
+        else if (is_begun(ebb_node_of(g, n)->op))
+            all[all_count++] = n;
+    }
+    if (count > 0)
+        EBB_TRY(ebb_overlap_updates(e, all, all_count, depth));
+    const uint32_t *positions = ebb_graph_positions(g, e->scratch);
+    EBB_GOT(positions);
     for (size_t i = 0; i < count; i++) {
         const ebb_node n = sites[i], reader = ebb_first_reader(g, ebb_out(g, n, 0), positions);
         ebb_found(e);

@@ -66,8 +66,9 @@ static void exchanges_together_and_beside_the_step_have_the_same_bits(void **sta
         " --pass bucket:bytes=700 --pass overlap",
         " --pass bucket",
         " --pass overlap:depth=1 --pass release",
-        " --pass shard --pass bucket:bytes=1048576 --pass overlap",
+        " --pass shard --pass release --pass bucket:bytes=1048576 --pass overlap",
         " --pass shard:least=1 --pass overlap:depth=100",
+        " --pass release --pass bucket --pass overlap",
     };
     for (size_t i = 0; i < sizeof passes / sizeof *passes; i += share(3)) {
         const int ranks = i < 3 ? 2 : 4;
