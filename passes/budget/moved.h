@@ -22,7 +22,6 @@ typedef struct ebb_moved {
     ebb_memory memory;
     uint32_t align; /* of a tensor in the arena */
     ebb_away_problem problem;
-    ebb_value *shown; /* by value id: what shows it after it came back */
 } ebb_moved;
 
 /* A plan: how it is looked for, and what is said of it in numbers. */

@@ -68,13 +68,17 @@ static ebb_status take_all(ebb_moved *o, bool named)
     const ebb_away_place *place = &p->places[p->place_count - 1];
     uint64_t room = place->room;
     ebb_away_weight weight;
-    for (ebb_away_site *s = p->sites; s != p->sites + p->site_count; s++)
-        if ((named || o->starts[s->next] - o->starts[s->last + 1] >
-                          (place->way[0].beside + place->way[1].beside) * (double)s->bytes) &&
-            ebb_away_bytes(place, s) <= room) {
-            s->place = (uint32_t)p->place_count;
-            room -= ebb_away_bytes(place, s);
-        }
+    for (uint32_t i = 0; i < p->site_count; i++) {
+        ebb_away_site *s = &p->sites[i];
+        const bool there = ebb_away_elsewhere(p->sites, i) != 0;
+        const double beside = place->way[1].beside + (there ? 0 : place->way[0].beside);
+        const uint64_t bytes = there ? 0 : ebb_away_bytes(place, s);
+        if (bytes > room ||
+            (!named && o->starts[s->next] - o->starts[s->last + 1] <= beside * (double)s->bytes))
+            continue;
+        s->place = (uint32_t)p->place_count;
+        room -= bytes;
+    }
     return ebb_away_weigh(&weight, p, 0, o->e->scratch);
 }
 

@@ -17,7 +17,7 @@
 #include "passes/budget/trial.h"
 #include "tests/status.h"
 
-enum { GRAPHS = 50, MOST_VALUES = 12, MOST_POSITIONS = 2 * MOST_VALUES + 1 };
+enum { GRAPHS = 50, MOST_VALUES = 12, MOST_SITES = 9, MOST_POSITIONS = 2 * MOST_VALUES + 1 };
 
 static uint64_t draw(uint64_t *state)
 {
@@ -35,8 +35,26 @@ typedef struct drawn {
     uint64_t most;
 } drawn;
 
-/* A forward of `count` operators and a backward that reads what they made, in the other order or any; one or
- * two places, of little room or much, of all mixtures of fast and slow, busy and free. */
+/* By `next`, each in a ring of its tensor's. */
+static void sort_sites(drawn *d)
+{
+    for (size_t i = 1; i < d->p.site_count; i++)
+        for (ebb_away_site *to = &d->sites[i]; to > d->sites && to[-1].next > to->next; to--) {
+            const ebb_away_site swap = *to;
+            *to = to[-1];
+            to[-1] = swap;
+        }
+    for (uint32_t i = 0; i < d->p.site_count; i++) {
+        uint32_t k = i;
+        do
+            k = (k + 1) % (uint32_t)d->p.site_count;
+        while (d->sites[k].tensor != d->sites[i].tensor);
+        d->sites[i].ring = k;
+    }
+}
+
+/* A forward of `count` operators and a backward that reads what they made, in the other order or any, some of it
+ * in between, too; one or two places, of little room or much, of all mixtures of fast and slow, busy and free. */
 static void draw_problem(drawn *d, uint64_t seed)
 {
     uint64_t s = seed * 7919 + 1;
@@ -54,17 +72,17 @@ static void draw_problem(drawn *d, uint64_t seed)
         const uint64_t bytes = 1 + draw(&s) % 200;
         for (uint32_t q = made; q <= next; q++)
             d->live[q] += bytes;
-        if (next > last + 2) {
-            ebb_away_site *to = &d->sites[d->p.site_count++];
-            *to = (ebb_away_site){
-                .tensor = i, .bytes = bytes, .made = made, .last = last, .next = next};
-            for (; to > d->sites && (to[-1].next > to->next); to--) {
-                const ebb_away_site swap = *to;
-                *to = to[-1];
-                to[-1] = swap;
-            }
+        const uint32_t gaps = count <= MOST_VALUES / 2 ? 1 + (uint32_t)draw(&s) % 3 : 1;
+        for (uint32_t k = 0, from = last; k < gaps && (gaps == 1 || d->p.site_count < MOST_SITES);
+             k++) {
+            const uint32_t to = from + (next - from) / (gaps - k);
+            if (to > from + 2)
+                d->sites[d->p.site_count++] = (ebb_away_site){
+                    .tensor = i, .bytes = bytes, .made = made, .last = from, .next = to};
+            from = to;
         }
     }
+    sort_sites(d);
     d->p.place_count = 1 + draw(&s) % 2;
     for (size_t k = 0; k < d->p.place_count; k++) {
         ebb_away_place *place = &d->p.places[k];
@@ -91,12 +109,20 @@ static void draw_problem(drawn *d, uint64_t seed)
     d->most = least + (peak - least) * (draw(&s) % 100) / 100;
 }
 
+/* A tensor is in one place, and there once. */
 static bool has_room(const drawn *d)
 {
     uint64_t taken[EBB_AWAY_PLACES] = {0};
     for (size_t i = 0; i < d->p.site_count; i++) {
         const ebb_away_site *s = &d->sites[i];
-        if (s->place == 0)
+        bool written = false;
+        for (size_t k = 0; k < i && s->place != 0; k++)
+            if (d->sites[k].tensor == s->tensor && d->sites[k].place != 0) {
+                written = true;
+                if (d->sites[k].place != s->place)
+                    return false;
+            }
+        if (s->place == 0 || written)
             continue;
         const uint64_t align = d->p.places[s->place - 1].align;
         taken[s->place - 1] += (s->bytes + align - 1) / align * align;
@@ -186,7 +212,7 @@ static void what_a_placement_takes_is_what_happens(void **state)
 
 /* ---- real graphs ---- */
 
-/* Layers of two widths, read again in the other order. */
+/* Layers of two widths, read again in the other order, and some of them once before that. */
 static ebb_model *draw_graph(uint64_t seed, int layers)
 {
     static const char *const names[] = {"Sin", "Exp", "Relu", "Tanh"};
@@ -195,13 +221,23 @@ static ebb_model *draw_graph(uint64_t seed, int layers)
     size_t at = (size_t)snprintf(
         text, sizeof text,
         "<ir_version: 10, opset_import: [\"\" : 20]> g (float[64] v0, float[128,64] w0, "
-        "float[512,64] w1) => (float[64] y) <int64[1] axis = {0}> { ");
+        "float[512,64] w1) => (float[64] y, float[64] z) <int64[1] axis = {0}> { ");
     for (int i = 0; i < layers; i++)
         at += (size_t)snprintf(text + at, sizeof text - at,
                                "h%d = Mul(w%d, v%d) a%d = %s(h%d) "
                                "v%d = ReduceMax<keepdims = 0>(a%d, axis) ",
                                i, (int)(draw(&s) % 2), i, i, names[draw(&s) % 4], i, i + 1, i);
-    at += (size_t)snprintf(text + at, sizeof text - at, "b%d = Neg(v%d) ", layers, layers);
+    at += (size_t)snprintf(text + at, sizeof text - at, "b%d = Neg(v%d) m0 = Neg(v%d) ", layers,
+                           layers, layers);
+    for (int i = 0; i < layers; i++) { // some are read in between, too
+        if (draw(&s) % 2 == 0)
+            at += (size_t)snprintf(text + at, sizeof text - at,
+                                   "n%d = Mul(a%d, m%d) m%d = ReduceMax<keepdims = 0>(n%d, axis) ",
+                                   i, i, i, i + 1, i);
+        else
+            at += (size_t)snprintf(text + at, sizeof text - at, "m%d = Neg(m%d) ", i + 1, i);
+    }
+    at += (size_t)snprintf(text + at, sizeof text - at, "z = Neg(m%d) ", layers);
     for (int i = layers; i-- > 0;)
         at += (size_t)snprintf(text + at, sizeof text - at,
                                "g%d = Mul(a%d, b%d) b%d = ReduceMin<keepdims = 0>(g%d, axis) ", i,

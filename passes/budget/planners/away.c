@@ -32,6 +32,22 @@ typedef struct search {
 
 /* ---- a placement ---- */
 
+uint32_t ebb_away_elsewhere(const ebb_away_site *sites, uint32_t site)
+{
+    for (uint32_t k = sites[site].ring; k != site; k = sites[k].ring)
+        if (sites[k].place != 0)
+            return sites[k].place;
+    return 0;
+}
+
+bool ebb_away_writes(const ebb_away_site *sites, uint32_t site)
+{
+    for (uint32_t k = sites[site].ring; k != site; k = sites[k].ring)
+        if (k < site && sites[k].place != 0)
+            return false;
+    return sites[site].place != 0;
+}
+
 uint64_t ebb_away_bytes(const ebb_away_place *place, const ebb_away_site *site)
 {
     return (site->bytes + place->align - 1) / place->align * place->align;
@@ -88,7 +104,7 @@ static void place_waits(search *w, uint64_t most)
     double idle = 0;
     for (size_t i = 0; i < p->site_count; i++) {
         ebb_away_site *s = &p->sites[w->by_made[i]];
-        if (s->place == 0)
+        if (!ebb_away_writes(p->sites, w->by_made[i]))
             continue;
         const double begins = p->starts[s->made + 1];
         idle = (idle > begins ? idle : begins) + way_of(p, s, false)->beside * (double)s->bytes;
@@ -136,7 +152,8 @@ static double clock_moves(search *w)
     for (uint32_t i = 0; i < p->site_count; i++) {
         const ebb_away_site *s = &p->sites[i];
         const uint32_t at[STAGES] = {s->made + 1, s->gone, s->back, s->next};
-        for (uint32_t k = 0; s->place != 0 && k < STAGES; k++)
+        for (uint32_t k = ebb_away_writes(p->sites, i) ? STORE : FETCH; s->place != 0 && k < STAGES;
+             k++)
             w->events[count++] = (event){at[k], k, i};
     }
     if (count > 1)
@@ -194,8 +211,16 @@ static void consider(search *w)
         w->best[i] = w->p->sites[i].place;
 }
 
+static uint32_t other_place(const search *w, const ebb_away_site *s)
+{
+    return ebb_away_elsewhere(w->p->sites, (uint32_t)(s - w->p->sites));
+}
+
 static uint32_t nearest(const search *w, const ebb_away_site *s)
 {
+    const uint32_t other = other_place(w, s);
+    if (other != 0)
+        return other;
     for (uint32_t k = 0; k < w->p->place_count; k++)
         if (ebb_away_bytes(&w->p->places[k], s) <= w->room[k])
             return k + 1;
@@ -205,12 +230,14 @@ static uint32_t nearest(const search *w, const ebb_away_site *s)
 static void put(search *w, ebb_away_site *s, uint32_t place)
 {
     s->place = place;
-    w->room[place - 1] -= ebb_away_bytes(&w->p->places[place - 1], s);
+    if (other_place(w, s) == 0)
+        w->room[place - 1] -= ebb_away_bytes(&w->p->places[place - 1], s);
 }
 
 static void put_back(search *w, ebb_away_site *s)
 {
-    w->room[s->place - 1] += ebb_away_bytes(&w->p->places[s->place - 1], s);
+    if (other_place(w, s) == 0)
+        w->room[s->place - 1] += ebb_away_bytes(&w->p->places[s->place - 1], s);
     s->place = 0;
 }
 
@@ -281,14 +308,15 @@ static void branch(search *w, size_t depth, double ns)
         branch(w, depth + 1, ns);
         free_bytes(w->rest, s);
     }
+    const uint32_t other = other_place(w, s);
     for (uint32_t k = 1; k <= p->place_count; k++) {
         const ebb_away_place *place = &p->places[k - 1];
-        if (ebb_away_bytes(place, s) > w->room[k - 1])
+        if (other != 0 ? other != k : ebb_away_bytes(place, s) > w->room[k - 1])
             continue;
         put(w, s, k);
-        branch(w, depth + 1,
-               ns + STAGES * p->node_ns +
-                   (double)s->bytes * (place->way[0].taken + place->way[1].taken));
+        const double there =
+            other != 0 ? 0 : 2 * p->node_ns + (double)s->bytes * place->way[0].taken;
+        branch(w, depth + 1, ns + there + 2 * p->node_ns + (double)s->bytes * place->way[1].taken);
         put_back(w, s);
     }
 }

@@ -1,13 +1,16 @@
 /* away.h: which tensors wait in another place, in which, and from when until when.
  *
- * Numbers in, a plan out. A site is a tensor and the longest time between two of its readers; while it is
- * away, from before operator `gone` until before operator `back`, it takes no memory. It is written from when
- * it was made and read back before `next`, each way one move after the other (exec/weigh/move_time.h):
+ * Numbers in, a plan out. A site is a tensor and a time between two of its readers; while it is away, from before
+ * operator `gone` until before operator `back`, it takes no memory. It is written from when it was made and read
+ * back before `next`, each way one move after the other (exec/weigh/move_time.h):
  *
  *     position     made     last      gone              back       next
  *     operators     a        r         .    .    .   .   .    .     r'
  *     moves            [store.......]                    [fetch...]
  *     memory       |==================|                  |==========...
+ *
+ * A tensor has a site for each of its longest times, EBB_AWAY_GAPS at most. It is written once, for the first of those
+ * sites that are away; there it stays, so all of them are away in one place, and for the others it is only read back.
  *
  * A placement is the place of every site. Moments follow from it: a write is waited for as late, and a read
  * begins as early, as it takes beside the step, unless the peak would rise for it. Of all placements that keep
@@ -18,13 +21,18 @@
 
 #include "exec/weigh/estimate.h"
 
-enum { EBB_AWAY_PLACES = 2, EBB_AWAY_FEW = 12 }; /* the best is looked for among so many sites */
+enum {
+    EBB_AWAY_PLACES = 2,
+    EBB_AWAY_GAPS = 3, /* sites of a tensor */
+    EBB_AWAY_FEW = 12, /* the best is looked for among so many sites */
+};
 
 typedef struct
     ebb_away_site {  /* by `next`, then by `made`: so moves at one position follow each other */
     uint32_t tensor; /* the caller's */
     uint64_t bytes;
     uint32_t made, last, next;
+    uint32_t ring;  /* the tensor's site behind this one; of the last its first */
     uint32_t place; /* found. 0: it stays; else index + 1 */
     uint32_t gone, back;
 } ebb_away_site;
@@ -61,6 +69,10 @@ typedef struct ebb_away_weight {
     bool proven;     /* ebb_away_find: no placement adds less, or no placement keeps to the bytes */
 } ebb_away_weight;
 
+/* Where another site of the tensor is: 0, if all of them stay. */
+uint32_t ebb_away_elsewhere(const ebb_away_site *sites, uint32_t site);
+/* Whether the site is away, and the first of its tensor that is: for it the tensor is written. */
+bool ebb_away_writes(const ebb_away_site *sites, uint32_t site);
 /* What the tensor takes there. */
 uint64_t ebb_away_bytes(const ebb_away_place *place, const ebb_away_site *site);
 /* For who looks for many placements of p. All sites must stay. */
