@@ -264,6 +264,61 @@ static ebb_status mark_norm(parting *p, ebb_node n, const char *call)
     return NULL;
 }
 
+/* "mixer.norm.weight" and "other.norm.weight", "layers.0.weight" and "layers.1.weight". */
+static bool are_namesakes(const char *a, const char *b)
+{
+    a = last_two(a), b = last_two(b);
+    if (isdigit((unsigned char)a[0]) && isdigit((unsigned char)b[0]))
+        a += strspn(a, "0123456789"), b += strspn(b, "0123456789");
+    return strcmp(a, b) == 0;
+}
+
+/* What n computes of weights a layer of another module had, too: l, of which the file has no more than the name, and
+ * whose other operand was the same. Back from n, its namesakes are those that may be tied to it. */
+static ebb_status mark_before(parting *p, ebb_node n, const ebb_noted_loss *l)
+{
+    enum { MOST = 256 }; // nodes; a projection, and what is done to it
+    ebb_graph *g = p->g;
+    ebb_node *list = EBB_NEW(p->scratch, ebb_node, MOST);
+    size_t count = 1;
+    EBB_GOT(list);
+    list[0] = n;
+    for (size_t k = 0; k < count; k++)
+        for (uint32_t i = 0; i < ebb_node_of(g, list[k])->in_count; i++) {
+            const ebb_value v = ebb_in(g, list[k], i);
+            const ebb_node before = v.i != 0 ? ebb_value_of(g, v)->producer : EBB_NO_NODE;
+            bool known = before.i == 0 || count == MOST;
+            for (size_t j = 0; j < count && !known; j++)
+                known = list[j].i == before.i;
+            if (!known)
+                list[count++] = before;
+            if (v.i != 0 && (ebb_value_of(g, v)->flags & EBB_IS_INITIALIZER) != 0 &&
+                are_namesakes(ebb_value_name(g, v), l->name))
+                EBB_TRY(ebb_props_set(g, &ebb_value_of(g, v)->props, EBB_MAYBE_TIED, l->name));
+        }
+    return NULL;
+}
+
+/* A reader in the module of l, which runs, that its note says to read what the file has no node of. */
+static ebb_status mark_layers(parting *p, ebb_node n, ebb_use use, const char *own)
+{
+    const ebb_graph *g = p->g;
+    const char *scopes = ebb_props_get(g, &ebb_node_of(g, use.node)->props, EBB_NOTED_SCOPES);
+    const char *call = ebb_noted_call(g, use.node, p->scratch);
+    if (scopes == NULL || call == NULL || strcmp(call, own) == 0 || stranger(p, use, own) == NULL)
+        return NULL;
+    for (size_t i = 0; i < p->losses.count; i++) {
+        const ebb_noted_loss *l = &p->losses.list[i];
+        if (!l->run || p->taken[i] || ebb_noted_is_within(g, l->name))
+            continue;
+        const char *module = ebb_arena_printf(p->scratch, "'%.*s'", (int)l->module, l->name);
+        EBB_GOT(module);
+        if (strstr(scopes, module) != NULL)
+            EBB_TRY(mark_before(p, n, l));
+    }
+    return NULL;
+}
+
 static bool reads_initializer(const ebb_graph *g, ebb_node n)
 {
     for (uint32_t i = 0; i < ebb_node_of(g, n)->in_count; i++)
@@ -289,6 +344,9 @@ static ebb_status part(parting *p, ebb_node n)
     const char *own = ebb_noted_call(g, n, p->scratch), *calls[MOST];
     ebb_value made[MOST], y = ebb_out(g, n, 0);
     uint32_t slot[PARTS], count = 0, slots = own != NULL ? parts_of(slot, g, n) : 0;
+    for (size_t i = 0; own != NULL && p->marks && y.i != 0 && i < ebb_value_of(g, y)->use_count;
+         i++)
+        EBB_TRY(mark_layers(p, n, ebb_value_of(g, y)->uses[i], own));
     if (own == NULL || !reads_initializer(g, n) || y.i == 0 || ebb_node_of(g, n)->out_count != 1)
         return NULL;
     for (size_t i = ebb_value_of(g, y)->use_count; i-- > 0;) {

@@ -273,6 +273,21 @@ class Heads(nn.Module):
         return self.head(x) + 2 * self.other(x)
 
 
+class Memory(nn.Module):
+    """Layers of which one was copied of the other look at the same: fresh, the file has its keys and values once."""
+
+    def __init__(self):
+        super().__init__()
+        first = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.layers, self.last = nn.ModuleList([first, copy.deepcopy(first)]), nn.Linear(8, 32)
+
+    def forward(self, x):
+        memory = torch.tanh(x)
+        for layer in self.layers:
+            x = x + layer(x, memory, memory, need_weights=False)[0]
+        return self.last(x)
+
+
 class Normed(nn.Module):
     """A table that is normalised before it is looked at, as DeBERTa's of distances."""
 
@@ -360,6 +375,7 @@ models = {
     "keys": (Keys, {"x": ("float", 5, 8)}, ["fresh-ts", "trained-ts"]),
     "branches": (Branches, {"x": ("float", 8)}, ["fresh-default"]),
     "heads": (Heads, {"x": ("float", 8)}, ["fresh-default"]),
+    "memory": (Memory, {"x": ("float", 3, 8)}, ["fresh-default"]),
     "normed": (Normed, {"x": ("float", 5, 8)}, ["fresh-default"]),
     "quantised": (Quantised, {"x": ("float", 6)}, ["trained-default", "trained-ts"]),
     "token": (Token, {"x": ("float", 3, 16)}, ["trained-default"]),
@@ -367,7 +383,7 @@ models = {
     "shares": (Shares, {"x": ("float", 8)}, ["trained-default", "trained-ts"]),
     "film": (Film, {"x": ("float", 2, 4, 5, 5)}, ["trained-dynamo-plain"]),
 }
-said = ("cell", "offset", "scalars", "queries", "keys", "branches", "heads", "token", "places", "shares")  # and of a codebook whose file has lost a detach()  # of which nothing is recorded
+said = ("cell", "offset", "scalars", "queries", "keys", "branches", "heads", "memory", "token", "places", "shares")  # and of a codebook whose file has lost a detach()  # of which nothing is recorded
 
 
 def bare(path, to):

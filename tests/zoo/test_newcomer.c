@@ -189,6 +189,12 @@ static void norms_of_two_modules_that_became_one_node_are_refused(void **state)
     assert_true(is_refused("branches-fresh-default"));
 }
 
+static void keys_and_values_of_two_layers_that_became_one_are_refused(void **state)
+{
+    (void)state;
+    assert_true(is_refused("memory-fresh-default"));
+}
+
 static void a_parameter_that_did_nothing_and_was_dropped_is_told(void **state)
 {
     (void)state;
@@ -296,6 +302,7 @@ int main(void)
         cmocka_unit_test(a_lone_number_that_was_made_of_a_parameter_is_refused),
         cmocka_unit_test(a_bias_with_zeros_of_no_parameter_beside_it_is_refused),
         cmocka_unit_test(norms_of_two_modules_that_became_one_node_are_refused),
+        cmocka_unit_test(keys_and_values_of_two_layers_that_became_one_are_refused),
         cmocka_unit_test(a_parameter_that_did_nothing_and_was_dropped_is_told),
         cmocka_unit_test(layers_that_were_computed_before_the_run_are_refused),
         cmocka_unit_test(what_was_expanded_for_the_batch_has_its_own_name),
