@@ -53,6 +53,14 @@ bool ebb_is_copy(const ebb_graph *g, ebb_value a, ebb_value b, bool *turned)
     return *turned;
 }
 
+/* The same numbers in another shape, as spectral norm takes a convolution's weight for a matrix. */
+static bool is_reshaped(const ebb_graph *g, ebb_value a, ebb_value b)
+{
+    const ebb_tensor *x = ebb_value_of(g, a)->tensor, *y = ebb_value_of(g, b)->tensor;
+    return x->type.dtype == y->type.dtype && x->bytes == y->bytes && has_content(x) &&
+           has_content(y) && memcmp(x->data, y->data, x->bytes) == 0;
+}
+
 static bool is_matrix(const ebb_graph *g, ebb_value v)
 {
     const ebb_value_info *info = ebb_value_of(g, v);
@@ -69,6 +77,12 @@ static ebb_status join(ebb_graph *g, ebb_value copy, ebb_value parameter, bool t
         ebb_build b = ebb_build_at(g, ebb_first(g), EBB_PHASE_NONE, NULL);
         ebb_with_ints(&b, "perm", swapped, 2);
         parameter = ebb_emit(&b, EBB_OP_TRANSPOSE, parameter);
+        EBB_TRY(b.status);
+    } else if (!ebb_type_same_shape(ebb_value_of(g, copy)->type,
+                                    ebb_value_of(g, parameter)->type)) {
+        const ebb_type type = *ebb_value_of(g, copy)->type;
+        ebb_build b = ebb_build_at(g, ebb_first(g), EBB_PHASE_NONE, NULL);
+        parameter = ebb_emit_reshape(&b, parameter, type.dims, type.rank);
         EBB_TRY(b.status);
     }
     EBB_TRY(ebb_value_replace(g, copy, parameter));
@@ -102,7 +116,7 @@ static ebb_value parameter_of(const ebb_graph *g, ebb_value copy, const ebb_valu
         const bool noted = is_noted(g, copy, named[k], sources);
         bool turns;
         if ((!noted && (found.i != 0 || is_parted(g, named[k]))) ||
-            !ebb_is_copy(g, copy, named[k], &turns))
+            (!ebb_is_copy(g, copy, named[k], &turns) && !is_reshaped(g, copy, named[k])))
             continue;
         found = named[k];
         *turned = turns;

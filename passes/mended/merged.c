@@ -25,6 +25,7 @@
 #include "passes/mended/detached.h"
 #include "passes/mended/dropped.h"
 #include "passes/parameters/slots.h"
+#include "passes/mended/iterated.h"
 #include "passes/mended/looked_up.h"
 #include "passes/mended/merged_names.h"
 #include "passes/mended/unfolded.h"
@@ -427,6 +428,7 @@ ebb_status ebb_merged_part(ebb_graph *g, ebb_arena *scratch)
         return NULL; // a step: what its states are was decided before
     EBB_TRY(ebb_zeros_drop(g));
     EBB_TRY(ebb_detached_restore(g, scratch));
+    EBB_TRY(ebb_iterated_detach(g));
     EBB_TRY(ebb_merged_names_part(g));
     mark_unit_scales(g);
     EBB_TRY(find_gone(&m));

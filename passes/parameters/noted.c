@@ -127,8 +127,9 @@ bool ebb_is_straight_through(const ebb_graph *g, ebb_node n)
     if (ebb_node_of(g, n)->op != EBB_OP_SUB || ebb_value_of(g, y)->use_count != 1)
         return false;
     const ebb_use use = ebb_value_of(g, y)->uses[0];
+    const bool trained = ebb_value_constant(g, x) == NULL || ebb_trainable_candidate(g, x);
     return ebb_node_of(g, use.node)->op == EBB_OP_ADD && use.slot < 2 &&
-           ebb_in(g, use.node, 1 - use.slot).i == x.i && ebb_value_constant(g, x) == NULL &&
+           ebb_in(g, use.node, 1 - use.slot).i == x.i && trained &&
            may_have_lost_detach(g, use.node);
 }
 

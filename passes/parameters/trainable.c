@@ -1,6 +1,7 @@
 /* trainable.c: which initializers are parameters. ONNX has no flag for it; four sources in order.
  */
 #include <ctype.h>
+#include <stdio.h>
 
 #include "passes/parameters/trainable.h"
 
@@ -121,6 +122,23 @@ bool ebb_name_is_of_buffer(const char *part)
         if (strcmp(part, names[i]) == 0)
             return true;
     return ebb_name_is_of_statistic(part);
+}
+
+bool ebb_is_of_spectral_norm(const ebb_graph *g, ebb_value v)
+{
+    static const char *const ends[][2] = {
+        {".0._u", ".original"}, {".0._v", ".original"}, {"_u", "_orig"}, {"_v", "_orig"}};
+    const char *name = ebb_value_name(g, v);
+    char beside[512];
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        const size_t stem = strlen(name) - strlen(ends[i][0]);
+        if (!ebb_ends_in(name, ends[i][0]) || stem >= sizeof beside / 2)
+            continue;
+        (void)snprintf(beside, sizeof beside, "%.*s%s", (int)stem, name, ends[i][1]);
+        if (ebb_value_find(g, beside).i != 0)
+            return true;
+    }
+    return false;
 }
 
 /* ---- use ---- */

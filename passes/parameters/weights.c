@@ -81,6 +81,7 @@ static const char scale_and_shift[] =
     "a scale and a shift without names, as a frozen batch norm has them, which holds no parameters";
 static const char maybe_tied[] =
     "two layers had equal ones, and the file does not tell whether they are tied";
+static const char subtracted[] = "it is subtracted or divided by, as means and deviations are";
 static const char taken[] =
     "taken for parameters, as TorchScript files do not tell: --freeze what is a buffer";
 
@@ -225,7 +226,7 @@ static ebb_weight judge_operand(const ebb_judge *j, ebb_value v, const ebb_reade
     if (r->layer && !one_axis)
         return doubtful("a layer was computed before the run, and this is what came of it");
     if (r->less)
-        return doubtful("it is subtracted or divided by, as means and deviations are");
+        return ebb_is_folded_state(j->g, v) ? untold(subtracted) : doubtful(subtracted);
     return sure(ebb_is_folded_state(j->g, v) ? taken : NULL);
 }
 
@@ -292,7 +293,8 @@ static ebb_weight judge_name(const ebb_judge *j, ebb_value v, const ebb_readers 
     enum { ENOUGH = 32 }; // elements, to say something against a name
     bool buffer = ebb_name_is_of_buffer(ebb_last_part(ebb_value_name(j->g, v)));
     bool known = ebb_type_elements(info->type, &elements);
-    if (ebb_name_is_of_statistic(ebb_last_part(ebb_value_name(j->g, v))))
+    if (ebb_name_is_of_statistic(ebb_last_part(ebb_value_name(j->g, v))) ||
+        ebb_is_of_spectral_norm(j->g, v))
         return no_weight();
     if (buffer && look == EBB_LOOK_EQUAL && !r->weight)
         return no_weight();

@@ -288,6 +288,41 @@ class Memory(nn.Module):
         return self.last(x)
 
 
+class Spectral(nn.Module):
+    """Norms that are iterated in each step of training, of a matrix and of a filter."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.utils.spectral_norm(nn.Conv1d(3, 4, 3)), nn.utils.spectral_norm(nn.Linear(6, 5))
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.first(x)))
+
+
+class Signs(nn.Module):
+    """Weights of one bit, and a step of their own for each of them: straight through."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        w = self.first.weight
+        w = w + (w.sign() * w.abs().mean() - w).detach()
+        return self.last(torch.sigmoid(nn.functional.linear(x, w, self.first.bias)))
+
+
+class Centers(nn.Module):
+    """Distances to what is learned; a TorchScript file has that without its name, and it may be a mean."""
+
+    def __init__(self):
+        super().__init__()
+        self.centers, self.last = nn.Parameter(torch.randn(10, 4)), nn.Linear(10, 8)
+
+    def forward(self, x):
+        return self.last(torch.exp(-(x.unsqueeze(1) - self.centers.unsqueeze(0)).pow(2).sum(-1)))
+
+
 class Normed(nn.Module):
     """A table that is normalised before it is looked at, as DeBERTa's of distances."""
 
@@ -376,6 +411,9 @@ models = {
     "branches": (Branches, {"x": ("float", 8)}, ["fresh-default"]),
     "heads": (Heads, {"x": ("float", 8)}, ["fresh-default"]),
     "memory": (Memory, {"x": ("float", 3, 8)}, ["fresh-default"]),
+    "spectral": (Spectral, {"x": ("float", 3, 8)}, ["trained-dynamo-advised", "trained-ts"]),
+    "signs": (Signs, {"x": ("float", 6)}, ["trained-ts"]),
+    "centers": (Centers, {"x": ("float", 4)}, ["trained-ts"]),
     "normed": (Normed, {"x": ("float", 5, 8)}, ["fresh-default"]),
     "quantised": (Quantised, {"x": ("float", 6)}, ["trained-default", "trained-ts"]),
     "token": (Token, {"x": ("float", 3, 16)}, ["trained-default"]),
@@ -383,7 +421,9 @@ models = {
     "shares": (Shares, {"x": ("float", 8)}, ["trained-default", "trained-ts"]),
     "film": (Film, {"x": ("float", 2, 4, 5, 5)}, ["trained-dynamo-plain"]),
 }
-said = ("cell", "offset", "scalars", "queries", "keys", "branches", "heads", "memory", "token", "places", "shares")  # and of a codebook whose file has lost a detach()  # of which nothing is recorded
+said = ("cell", "offset", "scalars", "queries", "keys", "branches", "heads", "memory", "centers", "token", "places", "shares")  # of which nothing is recorded
+# and of a codebook whose file has lost a detach(), and of norms that only training iterates
+untold = [("codebook", "trained-default"), ("codebook", "trained-ts"), ("spectral", "trained-ts")]
 
 
 def bare(path, to):
@@ -493,7 +533,7 @@ def main():
         for name in names:
             for form in models[name][-1]:
                 recorded = one(name, form, pathlib.Path(folder))
-                lines += [] if name in said or (name == "codebook" and "plain" not in form) else recorded
+                lines += [] if name in said or (name, form) in untold else recorded
     (there / "recorded.txt").write_text("\n".join(lines) + "\n")
 
 

@@ -222,6 +222,21 @@ static void a_weight_that_the_rest_to_one_was_made_of_is_refused(void **state)
     assert_true(is_refused("shares-trained-ts"));
 }
 
+static void vectors_of_a_spectral_norm_are_no_parameters(void **state)
+{
+    (void)state;
+    assert_true(is_trained("spectral-trained-ts", "model.first.weight_orig"));
+    assert_true(is_trained("spectral-trained-ts", "model.last.weight_orig"));
+    assert_false(is_trained("spectral-trained-ts", "model.first.weight_u"));
+    assert_false(is_trained("spectral-trained-ts", "model.last.weight_v"));
+}
+
+static void what_is_subtracted_and_may_be_a_parameter_is_refused(void **state)
+{
+    (void)state;
+    assert_true(is_refused("centers-trained-ts"));
+}
+
 static void a_slope_of_two_calls_is_one_and_that_of_another_module_is_not(void **state)
 {
     (void)state;
@@ -308,6 +323,8 @@ int main(void)
         cmocka_unit_test(what_was_expanded_for_the_batch_has_its_own_name),
         cmocka_unit_test(a_table_that_was_interpolated_before_the_run_is_refused),
         cmocka_unit_test(a_weight_that_the_rest_to_one_was_made_of_is_refused),
+        cmocka_unit_test(vectors_of_a_spectral_norm_are_no_parameters),
+        cmocka_unit_test(what_is_subtracted_and_may_be_a_parameter_is_refused),
         cmocka_unit_test(a_slope_of_two_calls_is_one_and_that_of_another_module_is_not),
         cmocka_unit_test(norms_of_one_input_that_became_one_node_are_parted),
         cmocka_unit_test(norms_of_two_heads_that_became_one_node_are_parted),
