@@ -403,8 +403,8 @@ export call that helps. It ties parameters of {count['tied']}, parts one paramet
   where the note at the node that read it tells which operand it was, and `ebb check` warns where not, or where the
   exporter made one of two values that it told apart. The TorchScript exporter leaves nothing: the difference in
   `x + (q - x)` is taken to have been detached, with a warning, and gradients pass everywhere else.
-- `no_grad()` leaves nothing in any file. Spectral norm exported in training mode iterates under it, and gradients that
-  PyTorch does not have pass there (1 % in `critic`); in eval mode its vectors stay as they are.
+- `no_grad()` leaves nothing in any file. Spectral norm exported in training mode iterates under it: its vectors are known by
+  their names, and no gradient passes them. In eval mode they stay as they are.
 - A drawn tensor of a file of the TorchScript exporter that neither name nor place tells a parameter from a buffer: as a matrix that
   something is multiplied by (the frequencies of `waves_of_place`, a buffer; the vectors of attention in `graph_dense`, parameters) it is
   refused, with what to say. Otherwise it is a token, a table of places, a scale: trained, and named.
