@@ -7,21 +7,12 @@
 
 enum { DATA_ALIGNMENT = 4096 };
 
-/* Whether external bytes are the file's: weights that were drawn or loaded since are not. */
-static bool still_external(const ebb_writer *w, const ebb_tensor *t)
-{
-    for (const ebb_mapping *m = w->model->mappings; m != NULL; m = m->older)
-        if (m->name != NULL && strcmp(m->name, t->location) == 0)
-            return !m->absent && (m->data == NULL || t->data == m->data + t->offset);
-    return true; // a copy of a model: its mappings are the original's
-}
-
 static bool unchanged(ebb_writer *w, const ebb_tensor *t, const Onnx__TensorProto *proto)
 {
     if (t->data == NULL || t->data == proto->raw_data.data)
         return true;
     if (t->external)
-        return still_external(w, t);
+        return !t->given;
     EBB_LOCAL_ARENA(scratch);
     ebb_mapping *none = NULL;
     const ebb_proto_files nowhere = {&none, NULL};
@@ -87,6 +78,15 @@ static void set_bytes(ebb_writer *w, Onnx__TensorProto *t, const ebb_tensor *ten
     t->raw_data.data = ebb_writer_loan(tensor->data != NULL ? tensor->data : "");
 }
 
+/* Where there is an outside. */
+static void put_outside(ebb_writer *w, Onnx__TensorProto *t, const ebb_tensor *tensor, bool movable)
+{
+    if (movable && w->data_name != NULL)
+        move_out(w, t, tensor);
+    else
+        set_bytes(w, t, tensor);
+}
+
 Onnx__TensorProto *ebb_writer_tensor(ebb_writer *w, const ebb_tensor *tensor, bool movable)
 {
     Onnx__TensorProto *t =
@@ -102,12 +102,12 @@ Onnx__TensorProto *ebb_writer_tensor(ebb_writer *w, const ebb_tensor *tensor, bo
             t->dims[i] = tensor->type.dims[i];
         t->has_data_type = true;
         t->data_type = tensor->type.dtype;
-        set_bytes(w, t, tensor);
-    } else if (tensor->external && has_bytes && !w->keeps_external) {
-        if (movable && w->data_name != NULL)
-            move_out(w, t, tensor);
+        if (tensor->external && has_bytes)
+            put_outside(w, t, tensor, movable);
         else
             set_bytes(w, t, tensor);
+    } else if (tensor->external && has_bytes && !w->keeps_external) {
+        put_outside(w, t, tensor, movable);
         return t;
     }
     bool inside =

@@ -92,6 +92,7 @@ ebb_status ebb_value_point(ebb_graph *g, ebb_value v, const void *data)
     ebb_tensor t = {.type = ebb_type_unknown};
     if (info->tensor != NULL)
         t = *info->tensor;
+    t.given |= data != NULL && data != t.data;
     t.type = *info->type;
     t.data = data;
     if (!ebb_type_bytes(&t.type, &t.bytes))

@@ -94,6 +94,7 @@ typedef struct ebb_tensor {
     const void *data;        /* NULL: the bytes are missing (a skeleton's weights) or strings */
     size_t bytes;            /* by type, also when data is NULL */
     bool external;           /* the file keeps it in an external file */
+    bool given;              /* its bytes came since: they are not those of the file */
     const char *location;    /* external: file name relative to the model's folder */
     uint64_t offset, length; /* external: where in that file; length 0 = to its end */
     const void *origin;      /* the bytes of its TensorProto, for the writer; NULL when made here */

@@ -61,6 +61,35 @@ static void external_weights_stay_in_their_folder_and_are_copied_to_another(void
     unlink(path_of("weights.bin"));
 }
 
+/* Be it to the folder, or the file, where others lie that the model had before. */
+static void external_weights_that_changed_are_written_anew(void **state)
+{
+    (void)state;
+    static const float before[] = {0, 1, 2, 3, 4}, after[] = {5, 6, 7, 8};
+    bytes b = {.count = 0};
+    external_model(&b);
+    put_file(path_of("model.onnx"), b.data, b.count);
+    put_file(path_of("weights.bin"), before, sizeof before);
+    ebb_model *model, *copied, *back;
+    OK(ebb_model_read(&model, path_of("model.onnx")));
+    OK(ebb_model_copy(&copied, model));
+    ebb_model *of[] = {model, copied};
+    const char *to[] = {"same.onnx", "model.onnx", "other/same.onnx", "other/copied.onnx"};
+    for (size_t i = 0; i < 4; i++) {
+        ebb_graph *g = of[i % 2]->graph;
+        OK(ebb_value_point(g, ebb_value_find(g, "w"), after));
+        OK(ebb_model_write(of[i % 2], path_of(to[i]), NULL));
+        OK(ebb_model_read(&back, path_of(to[i])));
+        assert_memory_equal(tensor_of(back, "w")->data, after, sizeof after);
+        assert_true(tensor_of(back, "w")->external);
+        ebb_model_free(back);
+    }
+    assert_file(path_of("weights.bin"), before, sizeof before);
+    ebb_model_free(copied);
+    ebb_model_free(model);
+    unlink(path_of("weights.bin"));
+}
+
 static void large_weights_go_outside_when_asked(void **state)
 {
     (void)state;
@@ -114,6 +143,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_skeleton_stays_a_skeleton),
         cmocka_unit_test(external_weights_stay_in_their_folder_and_are_copied_to_another),
+        cmocka_unit_test(external_weights_that_changed_are_written_anew),
         cmocka_unit_test(large_weights_go_outside_when_asked),
         cmocka_unit_test(weights_that_nobody_has_are_written_as_absent),
     };
