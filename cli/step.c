@@ -264,12 +264,16 @@ static bool names_places(const char *budget)
 {
     static const char *const places[] = {"disk=", "host="};
     int given[] = {0, 0};
-    if (strncmp(budget, places[0], 5) == 0 || strncmp(budget, places[1], 5) == 0)
-        return false;
-    for (const char *part = strchr(budget, ','); part != NULL; part = strchr(part + 1, ','))
-        for (int k = 0; k < 2; k++)
-            given[k] += strncmp(part + 1, places[k], 5) == 0;
-    return given[0] < 2 && given[1] < 2;
+    for (const char *part = budget;; part += strcspn(part, ",") + 1) {
+        const size_t length = strcspn(part, ","), name = strcspn(part, "=") + 1;
+        int place = 0;
+        while (place < 2 && strncmp(part, places[place], 5) != 0)
+            place++;
+        if (name <= length && (part == budget || place == 2 || ++given[place] > 1))
+            return false;
+        if (part[length] == '\0')
+            return true;
+    }
 }
 
 int cli_check_planning(const cli *c)
@@ -284,7 +288,7 @@ int cli_check_planning(const cli *c)
     ebb_status status = budget != NULL ? cli_budget(&amount, budget) : NULL;
     if (status != NULL) {
         int code = cli_fail(status);
-        cli_note("  for --budget; `--budget none` asks for no plan");
+        cli_note("  for --budget %s; `--budget none` asks for no plan", budget);
         return code;
     }
     return EBB_OK;
