@@ -293,24 +293,10 @@ ebb_status ebb_noted_losses_find(ebb_noted_losses *losses, const ebb_graph *g, e
     return NULL;
 }
 
-/* Whether one of all parameters has this name; name: length letters. */
-static bool is_parameter(const ebb_noted_losses *l, const char *name, size_t length)
-{
-    size_t low = 0, high = l->all_count;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        const char *other = l->names[middle];
-        const int order = strncmp(other, name, length);
-        if (order == 0 && other[length] == '\0')
-            return true;
-        *(order < 0 ? &low : &high) = order < 0 ? middle + 1 : middle;
-    }
-    return false;
-}
-
 bool ebb_noted_is_parameter(const ebb_noted_losses *losses, const char *name)
 {
-    return is_parameter(losses, name, strlen(name));
+    return losses->all_count > 0 &&
+           bsearch(&name, losses->names, losses->all_count, sizeof *losses->names, by_name) != NULL;
 }
 
 bool ebb_noted_lists(const ebb_noted_losses *losses, const char *module)
@@ -320,79 +306,6 @@ bool ebb_noted_lists(const ebb_noted_losses *losses, const char *module)
         if (losses->all[i].module == length && strncmp(losses->all[i].name, module, length) == 0)
             return true;
     return losses->all_count == 0;
-}
-
-bool ebb_noted_is_folded(const ebb_graph *g, ebb_value v)
-{
-    return ebb_props_get(g, &ebb_value_of(g, v)->props, EBB_NOTED_FOLDED) != NULL;
-}
-
-ebb_noted_fold ebb_noted_fold_of(const ebb_noted_losses *losses, const ebb_graph *g, ebb_value v)
-{
-    const char *at = ebb_props_get(g, &ebb_value_of(g, v)->props, EBB_NOTED_FOLDED), *end;
-    size_t count = 0;
-    if (at == NULL || losses->all_count == 0)
-        return EBB_FOLD_UNTOLD;
-    for (; (at = strchr(at, '\'')) != NULL && (end = strchr(at + 1, '\'')) != NULL; at = end + 1)
-        count += is_parameter(losses, at + 1, (size_t)(end - at - 1));
-    return count == 0   ? EBB_FOLD_OF_CONSTANTS
-           : count == 1 ? EBB_FOLD_OF_PARAMETERS
-                        : EBB_FOLD_OF_SEVERAL;
-}
-
-static bool is_resized(const char *name)
-{
-    return strncmp(name, "upsample_", 9) == 0 || strncmp(name, "_upsample_", 10) == 0;
-}
-
-bool ebb_noted_is_resized(const ebb_graph *g, ebb_value v)
-{
-    const char *at = ebb_props_get(g, &ebb_value_of(g, v)->props, EBB_NOTED_FOLDED);
-    bool is = at != NULL && is_resized(ebb_value_name(g, v));
-    for (; at != NULL && !is && (at = strchr(at, '\'')) != NULL; at++)
-        is = is_resized(at + 1);
-    return is;
-}
-
-static bool is_repeat(const char *name)
-{
-    return ebb_name_is_after(name, "expand") || ebb_name_is_after(name, "repeat") ||
-           ebb_name_is_after(name, "tile");
-}
-
-const char *ebb_noted_repeated(const ebb_noted_losses *losses, const ebb_graph *g, ebb_value v,
-                               ebb_arena *scratch)
-{
-    const char *at = ebb_props_get(g, &ebb_value_of(g, v)->props, EBB_NOTED_FOLDED), *end;
-    const char *found = NULL;
-    if (at == NULL || !is_repeat(ebb_value_name(g, v)))
-        return NULL;
-    for (; (at = strchr(at, '\'')) != NULL && (end = strchr(at + 1, '\'')) != NULL; at = end + 1) {
-        const char *name = ebb_arena_printf(scratch, "%.*s", (int)(end - at - 1), at + 1);
-        if (name == NULL)
-            return NULL;
-        const bool is = ebb_noted_is_parameter(losses, name);
-        if (is ? found != NULL : !ebb_name_is_after(name, "val_") && !is_repeat(name))
-            return NULL;
-        found = is ? name : found;
-    }
-    return found;
-}
-
-bool ebb_noted_is_within(const ebb_graph *g, const char *name)
-{
-    const size_t length = strlen(name);
-    for (size_t i = 0; i < g->initializer_count; i++) {
-        const char *text = ebb_props_get(g, &ebb_value_of(g, g->initializers[i])->props,
-                                         EBB_NOTED_FOLDED),
-                   *at = text;
-        while (at != NULL && (at = strstr(at, name)) != NULL) {
-            if (at > text && at[-1] == '\'' && at[length] == '\'')
-                return true;
-            at += length;
-        }
-    }
-    return false;
 }
 
 const ebb_noted_loss *ebb_noted_parameter(const ebb_noted_losses *losses, const char *source)

@@ -103,6 +103,8 @@ typedef enum ebb_noted_fold {
 
 /* Whether it was interpolated on its way, as tables of positions are for another size of image. */
 bool ebb_noted_is_resized(const ebb_graph *g, ebb_value v);
+/* Whether it was expanded or repeated on its way. */
+bool ebb_noted_is_expanded(const ebb_graph *g, ebb_value v);
 /* "tok" of ['tok', 'val_1', 'val_2'] where that was expanded and nothing else was done; NULL: it is not so. */
 const char *ebb_noted_repeated(const ebb_noted_losses *losses, const ebb_graph *g, ebb_value v,
                                ebb_arena *scratch);

@@ -107,10 +107,7 @@ static bool joins_activations(const ebb_graph *g, ebb_node n)
     if (ebb_node_of(g, n)->op != EBB_OP_CONCAT)
         return false;
     for (uint32_t i = 0; i < ebb_node_of(g, n)->in_count; i++) {
-        ebb_value v = ebb_in(g, n, i);
-        for (int steps = 0; steps < 8 && ebb_value_of(g, v)->producer.i != 0; steps++)
-            v = ebb_in(g, ebb_value_of(g, v)->producer, 0);
-        if ((ebb_value_of(g, v)->flags & EBB_IS_INITIALIZER) == 0)
+        if ((moved(g, ebb_in(g, n, i))->flags & EBB_IS_INITIALIZER) == 0)
             return true;
     }
     return false;

@@ -348,6 +348,9 @@ ebb_status ebb_weight_judge(ebb_judge *j, ebb_value v, ebb_weight *weight)
     const bool of_weights = r.fold >= EBB_FOLD_OF_PARAMETERS;
     if (of_weights && weight->kind == EBB_SURE_WEIGHT && ebb_noted_is_resized(g, v))
         *weight = doubtful(resized);
+    if (of_weights && weight->kind == EBB_SURE_WEIGHT && look == EBB_LOOK_EQUAL &&
+        ebb_noted_is_expanded(g, v))
+        *weight = doubtful(ebb_look_words(EBB_LOOK_EXPANDED)); // of how many is not to be seen
     const bool lone = ebb_type_elements(ebb_value_of(g, v)->type, &elements) && elements == 1 &&
                       ebb_is_folded_state(j->g, v);
     if ((of_weights || lone) && weight->kind == EBB_NO_WEIGHT && ebb_value_is_read(g, v))

@@ -323,6 +323,21 @@ class Centers(nn.Module):
         return self.last(torch.exp(-(x.unsqueeze(1) - self.centers.unsqueeze(0)).pow(2).sum(-1)))
 
 
+class Sinks(nn.Module):
+    """Scores that nothing is looked at, one a head, which start at zero: of how many they were made is not to be seen."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last, self.sinks = nn.Linear(8, 8), nn.Linear(8, 8), nn.Parameter(torch.zeros(2))
+
+    def forward(self, x):
+        h = self.first(x).unflatten(-1, (2, 4)).transpose(1, 2)
+        later = torch.ones(h.shape[2], h.shape[2]).triu(1).bool()
+        scores = (h @ h.transpose(2, 3)).masked_fill(later, float("-inf"))
+        scores = torch.cat([scores, self.sinks[None, :, None, None].expand(*h.shape[:3], 1)], -1)
+        return self.last((scores.softmax(-1)[..., :-1] @ h).transpose(1, 2).flatten(2))
+
+
 class Normed(nn.Module):
     """A table that is normalised before it is looked at, as DeBERTa's of distances."""
 
@@ -414,6 +429,7 @@ models = {
     "spectral": (Spectral, {"x": ("float", 3, 8)}, ["trained-dynamo-advised", "trained-ts"]),
     "signs": (Signs, {"x": ("float", 6)}, ["trained-ts"]),
     "centers": (Centers, {"x": ("float", 4)}, ["trained-ts"]),
+    "sinks": (Sinks, {"x": ("float", 3, 8)}, ["fresh-default"]),
     "normed": (Normed, {"x": ("float", 5, 8)}, ["fresh-default"]),
     "quantised": (Quantised, {"x": ("float", 6)}, ["trained-default", "trained-ts"]),
     "token": (Token, {"x": ("float", 3, 16)}, ["trained-default"]),
@@ -421,7 +437,7 @@ models = {
     "shares": (Shares, {"x": ("float", 8)}, ["trained-default", "trained-ts"]),
     "film": (Film, {"x": ("float", 2, 4, 5, 5)}, ["trained-dynamo-plain"]),
 }
-said = ("cell", "offset", "scalars", "queries", "keys", "branches", "heads", "memory", "centers", "token", "places", "shares")  # of which nothing is recorded
+said = ("cell", "offset", "scalars", "queries", "keys", "branches", "heads", "memory", "centers", "sinks", "token", "places", "shares")  # of which nothing is recorded
 # and of a codebook whose file has lost a detach(), and of norms that only training iterates
 untold = [("codebook", "trained-default"), ("codebook", "trained-ts"), ("spectral", "trained-ts")]
 

@@ -1,0 +1,106 @@
+/* noted_folded.c: what the dynamo exporter's optimiser notes at an initializer that it made. */
+#include <stdio.h>
+#include <string.h>
+
+#include "passes/parameters/noted.h"
+#include "passes/parameters/trainable.h"
+
+static const char *note_of(const ebb_graph *g, ebb_value v)
+{
+    return ebb_props_get(g, &ebb_value_of(g, v)->props, EBB_NOTED_FOLDED);
+}
+
+/* The next of "['tok', 'val_1']" from *at on. */
+static bool next_name(char name[EBB_NOTED_LONGEST], const char **at)
+{
+    const char *begin = *at != NULL ? strchr(*at, '\'') : NULL;
+    const char *end = begin != NULL ? strchr(begin + 1, '\'') : NULL;
+    if (end == NULL)
+        return false;
+    (void)snprintf(name, EBB_NOTED_LONGEST, "%.*s", (int)(end - begin - 1), begin + 1);
+    *at = end + 1;
+    return true;
+}
+
+bool ebb_noted_is_folded(const ebb_graph *g, ebb_value v)
+{
+    return note_of(g, v) != NULL;
+}
+
+ebb_noted_fold ebb_noted_fold_of(const ebb_noted_losses *losses, const ebb_graph *g, ebb_value v)
+{
+    const char *at = note_of(g, v);
+    char name[EBB_NOTED_LONGEST];
+    size_t count = 0;
+    if (at == NULL || losses->all_count == 0)
+        return EBB_FOLD_UNTOLD;
+    while (next_name(name, &at))
+        count += ebb_noted_is_parameter(losses, name);
+    return count == 0   ? EBB_FOLD_OF_CONSTANTS
+           : count == 1 ? EBB_FOLD_OF_PARAMETERS
+                        : EBB_FOLD_OF_SEVERAL;
+}
+
+/* ---- calls on its way ---- */
+
+static bool is_resized(const char *name)
+{
+    return strncmp(name, "upsample_", 9) == 0 || strncmp(name, "_upsample_", 10) == 0;
+}
+
+static bool is_repeat(const char *name)
+{
+    return ebb_name_is_after(name, "expand") || ebb_name_is_after(name, "repeat") ||
+           ebb_name_is_after(name, "tile");
+}
+
+/* Whether one of them, or the last, which it is named after, is such a one. */
+static bool has_call(const ebb_graph *g, ebb_value v, bool (*is)(const char *))
+{
+    const char *at = note_of(g, v);
+    char name[EBB_NOTED_LONGEST];
+    bool has = at != NULL && is(ebb_value_name(g, v));
+    while (!has && next_name(name, &at))
+        has = is(name);
+    return has;
+}
+
+bool ebb_noted_is_resized(const ebb_graph *g, ebb_value v)
+{
+    return has_call(g, v, is_resized);
+}
+
+bool ebb_noted_is_expanded(const ebb_graph *g, ebb_value v)
+{
+    return has_call(g, v, is_repeat);
+}
+
+const char *ebb_noted_repeated(const ebb_noted_losses *losses, const ebb_graph *g, ebb_value v,
+                               ebb_arena *scratch)
+{
+    const char *at = note_of(g, v), *found = NULL;
+    char name[EBB_NOTED_LONGEST];
+    if (at == NULL || !is_repeat(ebb_value_name(g, v)))
+        return NULL;
+    while (next_name(name, &at)) {
+        const bool is = ebb_noted_is_parameter(losses, name);
+        if (is ? found != NULL : !ebb_name_is_after(name, "val_") && !is_repeat(name))
+            return NULL;
+        found = is ? ebb_arena_strdup(scratch, name) : found;
+    }
+    return found;
+}
+
+bool ebb_noted_is_within(const ebb_graph *g, const char *name)
+{
+    const size_t length = strlen(name);
+    for (size_t i = 0; i < g->initializer_count; i++) {
+        const char *text = note_of(g, g->initializers[i]), *at = text;
+        while (at != NULL && (at = strstr(at, name)) != NULL) {
+            if (at > text && at[-1] == '\'' && at[length] == '\'')
+                return true;
+            at += length;
+        }
+    }
+    return false;
+}
