@@ -62,8 +62,6 @@ ebb_move_time ebb_move_time_by(const ebb_rates *rates, const ebb_graph *g, ebb_n
     const bool back = ebb_node_of(g, n)->op == EBB_OP_FETCH;
     const ebb_value away = back ? ebb_in(g, n, 0) : ebb_out(g, n, 0);
     size_t bytes = 0;
-    if (ebb_op_has(ebb_node_of(g, n)->op, EBB_TOGETHER)) // by the link, beside the step
-        return (ebb_move_time){0};
     if (!ebb_type_bytes(ebb_value_of(g, away)->type, &bytes))
         bytes = 0;
     return times((double)bytes, way_of(rates, g, ebb_value_place(g, away), back));
@@ -109,10 +107,12 @@ static void exchange_now(ebb_move_clock *clock, ebb_waits *waits, double ns)
     clock->link = clock->now + ns;
 }
 
-static double exchange_beside(ebb_move_clock *clock, ebb_waits *waits, double ns)
+/* The sums are made between, and take `ns` from the step. */
+static double exchange_beside(ebb_move_clock *clock, ebb_waits *waits, double link_ns, double ns)
 {
-    waits->exchange += ns;
-    clock->link = (clock->link > clock->now ? clock->link : clock->now) + ns;
+    waits->exchange += link_ns;
+    clock->link = (clock->link > clock->now ? clock->link : clock->now) + link_ns + ns;
+    clock->now += ns;
     return clock->link;
 }
 
@@ -120,9 +120,9 @@ static double start(ebb_move_clock *clock, ebb_waits *waits, const ebb_rates *ra
                     const ebb_graph *g, ebb_node n)
 {
     const ebb_op op = ebb_node_of(g, n)->op;
-    clock->now += rates->node_ns;
     if (ebb_op_has(op, EBB_TOGETHER))
-        return exchange_beside(clock, waits, ebb_exchange_ns(g, n));
+        return exchange_beside(clock, waits, ebb_exchange_ns(g, n), ebb_node_ns_by(rates, g, n));
+    clock->now += rates->node_ns;
     const ebb_move_time t = ebb_move_time_by(rates, g, n);
     return ebb_move_clock_start(clock, &t, op == EBB_OP_FETCH);
 }

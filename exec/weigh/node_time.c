@@ -86,10 +86,11 @@ double ebb_node_ns_by(const ebb_rates *rates, const ebb_graph *g, ebb_node n)
 {
     const ebb_node_info *node = ebb_node_of(g, n);
     if (node->op == EBB_OP_WAIT)
-        return rates->node_ns;            // for how long it stands still its neighbours tell
-    if (ebb_op_has(node->op, EBB_STARTS)) // the move goes on beside the step
+        return rates->node_ns; // for how long it stands still its neighbours tell
+    const bool starts = ebb_op_has(node->op, EBB_STARTS);
+    if (starts && !ebb_op_has(node->op, EBB_TOGETHER)) // the move goes on beside the step
         return rates->node_ns + ebb_move_time_by(rates, g, n).taken;
-    const double exchange = ebb_exchange_ns(g, n);
+    const double exchange = starts ? 0 : ebb_exchange_ns(g, n); // the sum does not
     const char *measured = ebb_props_get(g, &node->props, "ebb.cost_ns");
     if (measured != NULL) {
         double ns = strtod(measured, NULL);

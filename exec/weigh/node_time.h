@@ -5,7 +5,8 @@
  * by the rates (kernels/device.h) of the machine that the model is planned for. Where a node bears
  * the metadata "ebb.cost_ns" (the `cost` pass writes it from measurements), that is its time. What starts a
  * move takes what the move takes from the step (move_time.h). What exchanges with other processes takes what the link
- * needs besides (link.h).
+ * needs besides (link.h), unless it only begins to: then the link is beside the step, but who lays out the bytes and adds
+ * them up takes that time from it.
  */
 #pragma once
 
