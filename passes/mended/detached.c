@@ -4,7 +4,8 @@
  *   after    d = Identity(t)   y = Mul(h, d)     no gradient passes d
  *
  * The call at the node still says that it read what detach() gave, and which of its operands that was: the only
- * one that is computed, or the one in the same place. Where that does not tell, `ebb check` warns.
+ * one that is computed, or the one in the same place. Where that does not tell, `ebb check` warns. In files of the
+ * TorchScript exporter, which has no notes, the second x of q + x - x was detached: else nobody would write it.
  */
 #include "passes/mended/detached.h"
 
@@ -99,6 +100,8 @@ ebb_status ebb_detached_restore(ebb_graph *g, ebb_arena *scratch)
         const char *note = ebb_props_get(g, &ebb_node_of(g, n)->props, EBB_NOTED_CALL);
         if (note != NULL && strstr(note, "%detach") != NULL && !ebb_is_detach(g, n))
             EBB_TRY(restore_at(g, n, c, scratch));
+        if (ebb_is_taken_off(g, n, false))
+            EBB_TRY(detach(g, n, 1, "detach", scratch));
     }
     return NULL;
 }

@@ -1,6 +1,6 @@
 /* detached_lost.c: what of detach() is lost and can only be told.
  *
- *   straight through   x + (q - x), in files that may have lost one: taken to have been detached
+ *   straight through   x + (q - x), or q + x - x, in files that may have lost one: taken to have been detached
  *   joined             the exporter's optimiser made one of two values that a detach() told apart
  *   dropped            a call reads what detach() gave, and detached.c does not know which operand it was
  */
@@ -125,7 +125,7 @@ static size_t count_straight_through(const ebb_graph *g, ebb_node *first, bool *
     size_t count = 0;
     *again = false;
     EBB_EACH_NODE(g, n)
-        if (ebb_is_straight_through(g, n)) {
+        if (ebb_is_straight_through(g, n) || ebb_is_taken_off(g, n, true)) {
             *first = count++ == 0 ? n : *first;
             *again |= is_taken_again(g, n);
         }

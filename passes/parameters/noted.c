@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "passes/common.h"
 #include "passes/parameters/trainable.h"
 
 ebb_noted_kind ebb_noted_kind_of(const ebb_graph *g, ebb_value v)
@@ -131,6 +132,21 @@ bool ebb_is_straight_through(const ebb_graph *g, ebb_node n)
     return ebb_node_of(g, use.node)->op == EBB_OP_ADD && use.slot < 2 &&
            ebb_in(g, use.node, 1 - use.slot).i == x.i && trained &&
            may_have_lost_detach(g, use.node);
+}
+
+bool ebb_is_taken_off(const ebb_graph *g, ebb_node n, bool held)
+{
+    ebb_value sum = ebb_in(g, n, 0), x = ebb_in(g, n, 1);
+    if (ebb_node_of(g, n)->op != EBB_OP_SUB || !g->model->torchscript)
+        return false;
+    const ebb_node off = ebb_value_of(g, x)->producer, on = ebb_value_of(g, sum)->producer;
+    if (held) {
+        if (off.i == 0 || !ebb_is_detach(g, off))
+            return false;
+        x = ebb_in(g, off, 0);
+    }
+    return on.i != 0 && ebb_node_of(g, on)->op == EBB_OP_ADD && ebb_value_constant(g, x) == NULL &&
+           (ebb_in(g, on, 0).i == x.i || ebb_in(g, on, 1).i == x.i);
 }
 
 /* ---- what is lost ---- */

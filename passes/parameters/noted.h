@@ -64,6 +64,8 @@ ebb_status ebb_noted_keep(ebb_graph *g, ebb_node made, ebb_node of);
 /* Whether n is the q - x of x + (q - x), in a file that may have lost a detach() there: without one nobody
  * would write it, and with one the gradient goes to x as though it had not been rounded, or looked up. */
 bool ebb_is_straight_through(const ebb_graph *g, ebb_node n);
+/* Whether n is the - x of q + x - x, in such a file: q with the gradient of x. held: whether that x is detached. */
+bool ebb_is_taken_off(const ebb_graph *g, ebb_node n, bool held);
 bool ebb_ends_in(const char *name, const char *end);
 
 /* A parameter of the module that was exported, by the list that the exporter leaves at the graph, of

@@ -312,6 +312,19 @@ class Signs(nn.Module):
         return self.last(torch.sigmoid(nn.functional.linear(x, w, self.first.bias)))
 
 
+class Choices(nn.Module):
+    """The likeliest of four, with the gradient of how likely it was."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        p = self.first(x).unflatten(-1, (2, 4)).softmax(-1)
+        chosen = nn.functional.one_hot(p.argmax(-1), 4) + p - p.detach()
+        return self.last(chosen.flatten(1))
+
+
 class Centers(nn.Module):
     """Distances to what is learned; a TorchScript file has that without its name, and it may be a mean."""
 
@@ -428,6 +441,7 @@ models = {
     "memory": (Memory, {"x": ("float", 3, 8)}, ["fresh-default"]),
     "spectral": (Spectral, {"x": ("float", 3, 8)}, ["trained-dynamo-advised", "trained-ts"]),
     "signs": (Signs, {"x": ("float", 6)}, ["trained-ts"]),
+    "choices": (Choices, {"x": ("float", 6)}, ["trained-ts"]),
     "centers": (Centers, {"x": ("float", 4)}, ["trained-ts"]),
     "sinks": (Sinks, {"x": ("float", 3, 8)}, ["fresh-default"]),
     "normed": (Normed, {"x": ("float", 5, 8)}, ["fresh-default"]),

@@ -294,6 +294,7 @@ static void a_detach_that_the_exporter_dropped_is_put_back_or_told(void **state)
     assert_false(warns("detached-trained-dynamo-plain", "lost-detach"));
     assert_true(warns("codebook-trained-default", "lost-detach"));
     assert_true(warns("codebook-trained-ts", "lost-detach"));
+    assert_true(warns("choices-trained-ts", "lost-detach"));
     assert_false(warns("codebook-trained-dynamo-plain", "lost-detach"));
     assert_false(warns("attention-trained-default", "lost-detach"));
 }

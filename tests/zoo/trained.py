@@ -402,7 +402,7 @@ export call that helps. It ties parameters of {count['tied']}, parts one paramet
 - `detach()`: files made with `optimize=False` hold it. The default call of the dynamo exporter drops it; it is put back
   where the note at the node that read it tells which operand it was, and `ebb check` warns where not, or where the
   exporter made one of two values that it told apart. The TorchScript exporter leaves nothing: the difference in
-  `x + (q - x)` is taken to have been detached, with a warning, and gradients pass everywhere else.
+  `x + (q - x)`, and the second `x` of `q + x - x`, is taken to have been detached, with a warning, and gradients pass everywhere else.
 - `no_grad()` leaves nothing in any file. Spectral norm exported in training mode iterates under it: its vectors are known by
   their names, and no gradient passes them. In eval mode they stay as they are.
 - A drawn tensor of a file of the TorchScript exporter that neither name nor place tells a parameter from a buffer: as a matrix that
