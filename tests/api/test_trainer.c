@@ -15,7 +15,9 @@
 #include <cmocka.h>
 
 #include "ebb.h"
+#include "onnx/file/file.h"
 #include "onnx/words/arena.h"
+#include "tests/folder.h"
 #include "tests/status.h"
 
 #define DIGITS EBB_SOURCE_DIR "/samples/digits/"
@@ -46,14 +48,14 @@ static void tell(void *context, ebb_trainer *trainer, ebb_trainer_event event)
         ebb_trainer_stop(trainer);
 }
 
-static void open_scene(scene *s)
+static void open_scene_of(scene *s, const char *model)
 {
     int64_t rows = 0;
     char *pipeline;
     const ebb_step_options options = {.losses = losses, .optimizer = "sgd:lr=0.1"};
     *s = (scene){0};
-    good(ebb_open(&s->exported, DIGITS "mlp.onnx"));
-    good(ebb_open(&s->step, DIGITS "mlp.onnx"));
+    good(ebb_open(&s->exported, model));
+    good(ebb_open(&s->step, model));
     good(ebb_data_open(&s->data, DIGITS "digits.npz", s->step));
     good(ebb_data_open(&s->eval_data, DIGITS "digits.npz", s->step));
     good(ebb_data_shape(s->data, s->step, map, 32, &rows));
@@ -64,6 +66,11 @@ static void open_scene(scene *s)
     good(ebb_program_compile(&s->program, s->step, &(ebb_compile_options){.threads = 1}));
     s->options = (ebb_trainer_options){
         .row_count = rows, .batch = 32, .epochs = 2, .seed = 7, .tell = tell, .context = s};
+}
+
+static void open_scene(scene *s)
+{
+    open_scene_of(s, DIGITS "mlp.onnx");
 }
 
 static const ebb_evaluator_options of_test = {
@@ -171,6 +178,47 @@ static void rows_are_held_out_once_and_for_all(void **state)
 }
 
 /* An evaluation makes its programs anew: what comes then comes in its midst. */
+static void trained_of(const char *model, const char *saved)
+{
+    scene s;
+    ebb_trainer *t;
+    open_scene_of(&s, model);
+    s.options.exported = s.exported;
+    s.options.save_model = saved;
+    good(ebb_trainer_new(&t, s.program, s.data, &s.options));
+    good(ebb_trainer_run(t));
+    ebb_trainer_free(t);
+    close_scene(&s);
+}
+
+/* As PyTorch's dynamo exporter writes them: the trained model goes beside it, or over it. */
+static void a_model_with_its_weights_beside_it_is_trained_as_any_other(void **state)
+{
+    (void)state;
+    const char *path[] = {path_of("inside.onnx"), path_of("beside.onnx"), path_of("trained.onnx")};
+    ebb_model *inside, *outside;
+    good(ebb_open(&inside, DIGITS "mlp.onnx"));
+    good(ebb_model_write(inside, path[1], &(ebb_write_options){.external_above_bytes = 1}));
+    ebb_close(inside);
+    trained_of(DIGITS "mlp.onnx", path[0]);
+    good(ebb_open(&inside, path[0]));
+    for (int i = 2; i > 0; i--) {
+        trained_of(path[1], path[i]);
+        good(ebb_open(&outside, path[i]));
+        const ebb_graph *g = inside->graph;
+        for (size_t k = 0; k < g->initializer_count; k++) {
+            const ebb_tensor *a = ebb_value_of(g, g->initializers[k])->tensor;
+            const ebb_tensor *b =
+                ebb_value_of(outside->graph, outside->graph->initializers[k])->tensor;
+            assert_int_equal(a->bytes, b->bytes);
+            assert_true(b->external);
+            assert_memory_equal(a->data, b->data, a->bytes);
+        }
+        ebb_close(outside);
+    }
+    ebb_close(inside);
+}
+
 static void stop_in_the_last_evaluation(void *context, ebb_model *model)
 {
     scene *s = context;
@@ -232,10 +280,7 @@ static bool same_bytes(const char *a, const char *b)
 static void a_last_evaluation_that_was_stopped_is_made_up_and_saved(void **state)
 {
     (void)state;
-    char folder[] = "/tmp/ebb-trainer-XXXXXX", whole[64], stopped[64];
-    assert_non_null(mkdtemp(folder));
-    (void)snprintf(whole, sizeof whole, "%s/whole.safetensors", folder);
-    (void)snprintf(stopped, sizeof stopped, "%s/stopped.safetensors", folder);
+    const char *whole = path_of("whole.safetensors"), *stopped = path_of("stopped.safetensors");
     ebb_trainer_facts f = train_and_save(whole, NULL, false);
     assert_int_equal(f.evaluated_at, 88);
     f = train_and_save(stopped, NULL, true);
@@ -246,19 +291,13 @@ static void a_last_evaluation_that_was_stopped_is_made_up_and_saved(void **state
     assert_int_equal(f.evaluated_at, 88);
     assert_true(f.was_over);
     assert_true(same_bytes(whole, stopped));
-    (void)unlink(whole);
-    (void)unlink(stopped);
-    (void)rmdir(folder);
 }
 
 static void where_memory_ends_nothing_is_lost_or_leaks(void **state)
 {
     (void)state;
-    char folder[] = "/tmp/ebb-trainer-XXXXXX", checkpoint[64], log[64], command[96];
-    assert_non_null(mkdtemp(folder));
-    (void)snprintf(checkpoint, sizeof checkpoint, "%s/c.st", folder);
-    (void)snprintf(log, sizeof log, "%s/l.csv", folder);
-    const char *const logs[] = {log, NULL};
+    const char *checkpoint = path_of("c.st");
+    const char *const logs[] = {path_of("l.csv"), NULL};
     scene s;
     open_scene(&s);
     s.options.checkpoint = checkpoint;
@@ -291,8 +330,6 @@ static void where_memory_ends_nothing_is_lost_or_leaks(void **state)
     }
     assert_true(done);
     close_scene(&s);
-    (void)snprintf(command, sizeof command, "rm -rf %s", folder);
-    assert_int_equal(system(command), 0);
 }
 
 int main(void)
@@ -302,8 +339,9 @@ int main(void)
         cmocka_unit_test(data_may_be_trained_and_evaluated_on),
         cmocka_unit_test(a_training_is_stopped_after_a_step),
         cmocka_unit_test(rows_are_held_out_once_and_for_all),
+        cmocka_unit_test(a_model_with_its_weights_beside_it_is_trained_as_any_other),
         cmocka_unit_test(a_last_evaluation_that_was_stopped_is_made_up_and_saved),
         cmocka_unit_test(where_memory_ends_nothing_is_lost_or_leaks),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

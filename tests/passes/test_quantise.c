@@ -213,6 +213,17 @@ static void what_is_no_file_of_sensitivities_is_rejected(void **state)
     says(STEP "quantise:bits=mixed,measured=/nowhere/to/be/found.json", EBB_IO, "/nowhere/to/be");
 }
 
+/* 4 x 5 numbers: their codes and ranges take more, of however few bits. */
+static void what_is_too_small_for_codes_gets_no_share_of_the_bits(void **state)
+{
+    (void)state;
+    ebb_model *model =
+        parsed("<ir_version: 10, opset_import: [\"\" : 20]> g (float[4,5] x) => (float[4,5] y) "
+               "<float[5,5] w> { a = MatMul (x, w) y = Sigmoid (a) }");
+    assert_null(run(model, STEP "quantise:bits=mixed"));
+    ebb_model_free(model);
+}
+
 /* ---- bytes ---- */
 
 static void codes_take_the_bytes_that_their_bits_say(void **state)
@@ -297,6 +308,7 @@ int main(void)
         cmocka_unit_test(bits_that_are_asked_for_are_left),
         cmocka_unit_test(measurements_multiply_costs),
         cmocka_unit_test(what_is_no_file_of_sensitivities_is_rejected),
+        cmocka_unit_test(what_is_too_small_for_codes_gets_no_share_of_the_bits),
         cmocka_unit_test(codes_take_the_bytes_that_their_bits_say),
         cmocka_unit_test(full_models_meet_the_published_figures),
     };

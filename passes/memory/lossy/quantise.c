@@ -216,6 +216,7 @@ static ebb_status share_bits(state *s)
     EBB_GOT(items);
     for (size_t i = 0; i < s->sites.count; i++) {
         const ebb_code_site *p = &s->sites.list[i];
+        s->bits[i].bits = 8; // of what is too small to have a share: any code of it is larger
         if (p->refused != NULL || coded_bytes(s, p, 1) >= p->bytes)
             continue;
         s->bits[i] = (ebb_bits_item){.name = ebb_value_name(s->e->g, p->root),
