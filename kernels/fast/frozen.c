@@ -8,10 +8,11 @@
  *     Y[rows, tile] += A[rows, DEPTH] tile
  *
  * Sums are in an order that hangs on neither threads nor jobs. Rows of zeros cost no product. Where each row
- * has an expert, neighbours of one expert are a product of their own; experts in float32 are copied into panels.
+ * has an expert, neighbours of one expert are a product of their own; a matrix in float32 is copied into panels.
  */
 #include "kernels/fast/fast.h"
 #include "kernels/fast/frozen_tile.h"
+#include "kernels/fast/rows.h"
 #include "kernels/spared.h"
 
 enum {
@@ -251,11 +252,59 @@ static ebb_status run_experts(const ebb_call *c)
         .a = c->in[0].data,
         .y = c->out[0].data,
         .whole = c->in[1].data,
+        .alpha = 1,
         .rows = e.rows,
         .inner = e.turned ? e.k : e.n,
         .columns = e.turned ? e.n : e.k,
         .m.of = {.n = e.n, .k = e.k, .matrices = e.experts, .turned = e.turned}};
     return multiply_experts(&p, c, e.of);
+}
+
+/* ---- a matrix in float32, where rows are zeros ---- */
+
+bool ebb_rows_may_be_zero(const ebb_call *c)
+{
+    return c->op == EBB_OP_FUSED_MATMUL && dtypes(c) == NULL && c->in[1].constant != NULL &&
+           c->in[0].type.rank >= 2 && c->in[1].type.rank == 2 &&
+           ebb_attr_int(&c->attrs, "transA", 0) == 0;
+}
+
+static ebb_frozen_product product_of(const ebb_call *c)
+{
+    const int64_t *of_b = c->in[1].type.dims, inner = c->in[0].type.dims[c->in[0].type.rank - 1];
+    const bool turned = ebb_attr_int(&c->attrs, "transB", 0) != 0;
+    return (ebb_frozen_product){
+        .a = c->in[0].data,
+        .y = c->out[0].data,
+        .whole = c->in[1].data,
+        .alpha = (float)ebb_attr_float(&c->attrs, "alpha", 1.0),
+        .rows = ebb_elements(&c->in[0].type) / inner,
+        .inner = inner,
+        .columns = of_b[turned ? 0 : 1],
+        .m.of = {.n = of_b[0], .k = of_b[1], .matrices = 1, .turned = turned}};
+}
+
+ebb_status ebb_rows_workspace(const ebb_call *c, size_t *bytes)
+{
+    return workspace(c, bytes);
+}
+
+bool ebb_rows_have_zeros(const ebb_call *c)
+{
+    const ebb_frozen_product p = product_of(c);
+    for (int64_t r = 0, i; r < p.rows; r++) {
+        for (i = 0; i < p.inner && p.a[r * p.inner + i] == 0; i++)
+            ;
+        if (i == p.inner)
+            return true;
+    }
+    return false;
+}
+
+void ebb_rows_multiply(const ebb_call *c)
+{
+    ebb_frozen_product p = product_of(c);
+    multiply_all(&p, c);
 }
 
 // clang-format off

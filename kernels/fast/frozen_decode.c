@@ -473,18 +473,19 @@ bool ebb_frozen_lanes_can(const ebb_frozen_product *p)
 
 #endif
 
-/* Numbers as they are. */
+/* Numbers, times alpha. */
 static void copy_panels(ebb_frozen_tile *t)
 {
     const ebb_frozen *f = &t->p->m.of;
     const int64_t apart = f->turned ? f->k : 1, step = f->turned ? 1 : f->k;
+    const float alpha = t->p->alpha;
     for (int64_t first = 0; first < t->columns; first += PANEL) {
         float *to = t->panels + first * t->depth;
         const float *from = t->p->whole + (t->column + first) * apart + t->from * step;
         const int64_t n = t->columns - first < PANEL ? t->columns - first : PANEL;
         for (int64_t i = 0; i < t->depth; i++, to += PANEL)
             for (int64_t j = 0; j < PANEL; j++)
-                to[j] = j < n ? from[j * apart + i * step] : 0.0f;
+                to[j] = j < n ? alpha * from[j * apart + i * step] : 0.0f;
     }
 }
 

@@ -15,7 +15,8 @@ enum {
 
 typedef struct ebb_frozen_product {
     ebb_frozen_matrix m;
-    const float *whole; /* numbers instead of codes: what experts have that are not in few bits */
+    const float *whole; /* numbers instead of codes, times alpha: of what is not in few bits */
+    float alpha;
     float level[256];
     const float *a;
     float *y;

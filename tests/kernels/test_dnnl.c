@@ -307,6 +307,38 @@ static void fused(const int64_t *a, int ra, const int64_t *b, int rb, const int6
     end(&t);
 }
 
+/* Where the matrix is known, rows of zeros are passed by; one that ends in a number is none. */
+static void beside_rows_of_zeros(int64_t rows, int64_t inner, int64_t columns, bool right, bool all,
+                                 double alpha)
+{
+    static const ebb_tensor known;
+    testing t;
+    begin(&t, EBB_OP_FUSED_MATMUL);
+    put_int(&t, "transB", right);
+    put_float(&t, "alpha", alpha);
+    put_in(&t, EBB_F32, 2, D(rows, inner));
+    put_in(&t, EBB_F32, 2, right ? D(columns, inner) : D(inner, columns));
+    put_out(&t, EBB_F32, 2, D(rows, columns));
+    t.in[1].constant = &known;
+    float *a = t.in[0].data;
+    for (int64_t r = 0; r < rows; r++)
+        if (all || r % 3 == 1)
+            memset(a + r * inner, 0, (size_t)(inner - (!all && r % 6 == 1)) * sizeof *a);
+    check_agree(&t, "dnnl.fused_matmul", "plain.fused_matmul", TOLERANCE);
+    end(&t);
+}
+
+static void products_pass_rows_of_zeros_by(void **state)
+{
+    (void)state;
+    for (int turned = 0; turned < 2; turned++) {
+        beside_rows_of_zeros(5, 7, 9, turned, false, 1);
+        beside_rows_of_zeros(40, 33, 65, turned, false, 0.5);
+        beside_rows_of_zeros(40, 33, 65, turned, true, 0.5);
+        beside_rows_of_zeros(70, 1100, 530, turned, false, -2);
+    }
+}
+
 static void fused_matmul_agrees_with_the_plain_one(void **state)
 {
     (void)state;
@@ -572,6 +604,7 @@ static void in_pieces_they_agree_as_well(void **state)
         pools_by_rows_agree_with_the_plain_ones,
         pools_take_channels_last,
         fused_matmul_agrees_with_the_plain_one,
+        products_pass_rows_of_zeros_by,
         matmul_takes_vectors_and_batches,
         gemm_agrees_with_the_plain_one,
         large_batches_go_through_in_parts,
@@ -597,6 +630,7 @@ int main(void)
         cmocka_unit_test(ties_and_nans_go_the_same_way),
         cmocka_unit_test(pools_take_channels_last),
         cmocka_unit_test(fused_matmul_agrees_with_the_plain_one),
+        cmocka_unit_test(products_pass_rows_of_zeros_by),
         cmocka_unit_test(matmul_takes_vectors_and_batches),
         cmocka_unit_test(batches_of_too_many_rows_are_not_folded),
         cmocka_unit_test(gemm_agrees_with_the_plain_one),

@@ -38,6 +38,7 @@ static const struct head {
     {"adapters below a layer of floats", FLOATS, "lora:rank=2,target=v", 2},
     {"adapters below a layer of codes", CODES, "lora:rank=2,target=v", 2},
     {"adapters beside a layer of codes, too", CODES, "lora:rank=2", 2},
+    {"adapters beside a layer of floats, too", FLOATS, "lora:rank=2", 2},
 };
 
 static ebb_model *open_head(const struct head *h)

@@ -1,6 +1,9 @@
-/* matmul.c: MatMul, Gemm and FusedMatMul: one oneDNN primitive, with transposition as strides. */
+/* matmul.c: MatMul, Gemm and FusedMatMul: one oneDNN primitive, with transposition as strides. Where a FusedMatMul meets rows
+ * of zeros, another loop multiplies the others (rows.h).
+ */
 #include "kernels/fast/onednn/onednn.h"
 #include "kernels/fast/product.h"
+#include "kernels/fast/rows.h"
 
 enum { ROWS = 8 }; /* or columns: fewer are not worth a piece */
 
@@ -68,11 +71,29 @@ static const char *make(ebb_dnnl_plan *plan, const ebb_call *call)
 
 EBB_DNNL_PHASES(make)
 
+static ebb_status workspace_of_rows(const ebb_call *call, size_t *bytes)
+{
+    size_t of_rows = 0;
+    EBB_TRY(workspace(call, bytes));
+    if (ebb_rows_may_be_zero(call))
+        EBB_TRY(ebb_rows_workspace(call, &of_rows));
+    *bytes = *bytes > of_rows ? *bytes : of_rows;
+    return NULL;
+}
+
+static ebb_status run_rows(const ebb_call *call)
+{
+    if (!ebb_rows_may_be_zero(call) || !ebb_rows_have_zeros(call))
+        return ebb_dnnl_run(call);
+    ebb_rows_multiply(call);
+    return NULL;
+}
+
 // clang-format off
 const ebb_kernel ebb_dnnl_matmul[] = {
     {.name = "dnnl.matmul",       .op = EBB_OP_MATMUL,       .fits = declines, .workspace = workspace, .prepare = prepare, .run = ebb_dnnl_run, .release = ebb_dnnl_release},
     {.name = "dnnl.gemm",         .op = EBB_OP_GEMM,         .fits = declines, .workspace = workspace, .prepare = prepare, .run = ebb_dnnl_run, .release = ebb_dnnl_release},
-    {.name = "dnnl.fused_matmul", .op = EBB_OP_FUSED_MATMUL, .fits = declines, .workspace = workspace, .prepare = prepare, .run = ebb_dnnl_run, .release = ebb_dnnl_release},
+    {.name = "dnnl.fused_matmul", .op = EBB_OP_FUSED_MATMUL, .fits = declines, .workspace = workspace_of_rows, .prepare = prepare, .run = run_rows, .release = ebb_dnnl_release},
 };
 // clang-format on
 EBB_DNNL_COUNT(matmul)

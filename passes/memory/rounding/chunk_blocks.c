@@ -8,7 +8,7 @@
  *     x1 = Slice (x)   ...                                                 dup = dup + ds' low1
  *     loss = (l0 + l1 ...) / labels that count   dx = Concat (dx0, dx1 ...)
  *
- * Rows of zeros cost no product there (kernels/fast/frozen.c), so that rows without a label cost none.
+ * Rows of zeros cost no product with the layer's matrix (kernels/fast/frozen.c), so that rows without a label cost none.
  * Scores, log-probabilities and their gradient lie one over the other, of one block at a time.
  */
 #include "passes/memory/rounding/chunk_sites.h"
@@ -111,12 +111,12 @@ static ebb_value rows_of(const blocks *k, ebb_value v, int64_t from, int64_t to)
                     ebb_const_ints(k->b, &to, 1), ebb_const_ints(k->b, axis, 1));
 }
 
-/* Rows of x, those that are ignored as zeros: a matrix in few bits is not multiplied with these. Its
+/* Rows of x, those that are ignored as zeros: the layer's matrix is not multiplied with these. Its
  * gradients of such rows are zeros by themselves. */
 static ebb_value rows_that_count(const blocks *k, int64_t from, int64_t to)
 {
     const ebb_value rows = rows_of(k, k->x, from, to);
-    if (!k->s->frozen || k->ignored.i == 0)
+    if (k->ignored.i == 0)
         return rows;
     return ebb_emit(k->b, EBB_OP_WHERE, rows_of(k, k->ignored, from, to),
                     ebb_const_scalar(k->b, (ebb_dtype)ebb_build_type(k->b, rows)->dtype, 0), rows);

@@ -21,9 +21,9 @@
  * Where the layer's matrix is one in few bits, or an adapter stands beside it, the blocks are nodes, one behind
  * the other (chunk_blocks.c): then nothing of the matrix is trained.
  *
- * Rows whose label is ignored cost no product: the operator passes them by, and the blocks of a matrix in
- * few bits have zeros there, which its kernel does not multiply. So nothing need be known of how many
- * there are: no operator more, and no bound on them. A float matrix beside an adapter multiplies all rows.
+ * Rows whose label is ignored cost no product: the operator passes them by, and the blocks of nodes have zeros
+ * there, which the kernels of the layer's product do not multiply. So nothing need be known of how many there are:
+ * no operator more, and no bound on them.
  *
  * Rounding: sums over rows are made block by block.
  *
