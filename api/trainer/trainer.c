@@ -13,8 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "exec/data/adapters.h"
 #include "exec/data/data.h"
-#include "exec/run/program.h"
 #include "onnx/file/sink.h"
 #include "onnx/words/options.h"
 
@@ -428,6 +428,8 @@ static ebb_status set_up(ebb_trainer *t)
     t->per_epoch = f->per_epoch = o->row_count / t->batch;
     f->left_out = o->row_count % t->batch;
     EBB_TRY(find_best_by(t));
+    if (o->save_adapter != NULL)
+        EBB_TRY(ebb_adapters_exist(t->program, o->save_adapter));
     EBB_TRY(ebb_trainer_resume(t));
     EBB_TRY(make_room(t));
     f->epoch = (f->steps + t->per_epoch - 1) / t->per_epoch;

@@ -288,17 +288,26 @@ static ebb_status save(saving *s, const char *path)
     return ebb_tensors_save(file, s->list, s->count, metadata);
 }
 
+ebb_status ebb_adapters_exist(const ebb_program *program, const char *path)
+{
+    const ebb_graph *g = program->plan.g;
+    ebb_adapter adapter;
+    for (size_t i = 0; i < g->initializer_count; i++)
+        if (ebb_adapter_of(g, g->initializers[i], &adapter))
+            return NULL;
+    return ebb_hint(ebb_error(EBB_USAGE, "%s: the program has no adapters to save", path),
+                    "pass lora adds them");
+}
+
 EBB_API ebb_status ebb_adapters_save(ebb_program *program, const char *path)
 {
     EBB_NEED(program);
     EBB_NEED(path);
+    EBB_TRY(ebb_adapters_exist(program, path));
     if (ebb_adapters_is_ort(path))
         return ebb_adapters_save_ort(program, path);
     EBB_LOCAL_ARENA(arena);
     saving s = {.program = program, .folder = ebb_adapters_is_folder(path), .arena = arena};
     EBB_TRY(collect(&s));
-    if (s.adapter_count == 0)
-        return ebb_hint(ebb_error(EBB_USAGE, "%s: the program has no adapters to save", path),
-                        "pass lora adds them");
     return save(&s, path);
 }

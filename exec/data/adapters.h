@@ -21,6 +21,9 @@ typedef struct ebb_adapter {
 /* The adapter whose B this initializer is; false: it is none. */
 bool ebb_adapter_of(const ebb_graph *g, ebb_value b, ebb_adapter *adapter);
 
+/* An error where the program has none that could be saved to `path`. */
+ebb_status ebb_adapters_exist(const ebb_program *program, const char *path);
+
 /* W + s A' B', its rows stretched, for all adapters of its weight, of the program's values, as `to` gets them (average.h), in new memory (free) of W's type,
  * float32 or float64. */
 ebb_status ebb_adapter_merge(ebb_program *program, const ebb_adapter *adapter, const ebb_graph *to,

@@ -88,8 +88,5 @@ ebb_status ebb_adapters_save_ort(ebb_program *program, const char *path)
     EBB_LOCAL_ARENA(arena);
     saving s = {.program = program, .arena = arena};
     EBB_TRY(collect(&s));
-    if (s.count == 0)
-        return ebb_hint(ebb_error(EBB_USAGE, "%s: the program has no adapters to save", path),
-                        "pass lora adds them");
     return ebb_ort_adapter_write(path, s.list, s.count);
 }

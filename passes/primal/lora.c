@@ -428,8 +428,11 @@ static ebb_status run_with(ebb_adapters *l)
                              "lora: the graph has a backward already; adapters go in before it");
     for (size_t i = 0; i < g->initializer_count; i++)
         if (ebb_props_get(g, &ebb_value_of(g, g->initializers[i])->props, "ebb.adapter.a") != NULL)
-            return ebb_error(EBB_USAGE, "lora: adapters were added before: '%s'",
-                             ebb_value_name(g, g->initializers[i]));
+            return ebb_hint(
+                ebb_error(EBB_USAGE, "lora: adapters were added before: '%s'",
+                          ebb_value_name(g, g->initializers[i])),
+                "name the pass once: --adapter PATH is pass lora:file=PATH, which takes "
+                "the other options, too");
     clear_places(g);
     EBB_TRY(find_scale(l));
     EBB_TRY(ebb_trainable_find(trains, &source, g));

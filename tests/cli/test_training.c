@@ -374,6 +374,8 @@ static void what_cannot_be_written_is_known_before_the_first_step(void **state)
     assert_null(strstr(output, "step 1:"));
     says(TRAIN "--epochs 1 --repeat-batch --eval " DATA " --eval-map test_imgae=image", 2, "imgae");
     assert_null(strstr(output, "step 1:"));
+    says(TRAIN "--epochs 1 --repeat-batch --save-adapter none", 2, "has no adapters to save");
+    assert_null(strstr(output, "step 1:"));
     says(TRAIN "--steps 1 --checkpoint one --save-model one", 2, "would both be written to one");
     static const char *const reads[] = {"--checkpoint", "--save-model", "--log"};
     for (size_t i = 0; i < sizeof reads / sizeof *reads; i++) {

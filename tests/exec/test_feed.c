@@ -192,6 +192,18 @@ static void one_hot_becomes_class_numbers_and_back(void **state)
     assert_memory_equal(only()->data, planes, sizeof planes);
 }
 
+static void tokens_of_another_tokenizer_are_told(void **state)
+{
+    (void)state;
+    static const int64_t tokens[3] = {2, 0, 7};
+    static const char looked_up[] = "w = Constant <value = float[4,1] {1, 2, 3, 4}> () "
+                                    "y = Gather (w, input_ids)";
+    write_npz(path_of("a.npz"), (const member[]){MEMBER("input_ids", "<i8", "3,", tokens)}, 1,
+              false);
+    refused(take(path_of("a.npz"), "int64[3] input_ids", looked_up, NULL, 3), EBB_RUNTIME,
+            "the model has 4 tokens");
+}
+
 static void bytes_are_scaled_as_pytorch_does(void **state)
 {
     (void)state;
@@ -357,6 +369,7 @@ int main(void)
         cmocka_unit_test(dims_of_one_come_and_go),
         cmocka_unit_test(lines_of_a_picture_come_behind_each_other_or_below),
         cmocka_unit_test(one_hot_becomes_class_numbers_and_back),
+        cmocka_unit_test(tokens_of_another_tokenizer_are_told),
         cmocka_unit_test(bytes_are_scaled_as_pytorch_does),
         cmocka_unit_test(bad_rows_are_named_by_row_and_file),
         cmocka_unit_test(files_are_joined_by_rows_and_stand_side_by_side),

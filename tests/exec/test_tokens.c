@@ -101,6 +101,24 @@ static void rows_have_labels_and_a_mask(void **state)
     ebb_data_close(d);
 }
 
+static void texts_that_are_longer_than_a_row_are_told(void **state)
+{
+    (void)state;
+    static const int64_t ids[] = {5, 6, 7, 8, 9, 10, 11}, dims[] = {7}, two[] = {2},
+                         lengths[] = {2, 5};
+    const ebb_named arrays[] = {{"input_ids", 7, 1, dims, ids}, {"lengths", 7, 1, two, lengths}};
+    for (int sequence = 4; sequence <= 5; sequence++) {
+        ebb_data *d;
+        bool told = false;
+        good(open_rows(&d, arrays, 2, sequence, false));
+        const char *note;
+        for (size_t i = 0; (note = ebb_data_note(d, i)) != NULL; i++)
+            told = told || strstr(note, "1 of 2 texts are longer than a row") != NULL;
+        assert_int_equal(told, sequence == 4);
+        ebb_data_close(d);
+    }
+}
+
 static void what_is_wrong_with_texts_is_said(void **state)
 {
     (void)state;
@@ -113,7 +131,8 @@ static void what_is_wrong_with_texts_is_said(void **state)
     } cases[] = {
         {{{"a", 7, 1, four, ids}, {"b", 7, 1, four, ids}}, "which array holds tokens"},
         {{{"input_ids", 1, 1, four, reals}, {"b", 7, 1, four, ids}}, "whole numbers"},
-        {{{"input_ids", 7, 1, four, minus}, {"b", 7, 1, four, ids}}, "is no token"},
+        {{{"input_ids", 7, 1, four, minus}, {"b", 7, 1, four, ids}},
+         "array 'input_ids' has -1 at 1"},
         {{{"input_ids", 7, 1, four, ids}, {"labels", 7, 2, square, ids}},
          "a number for each token"},
         {{{"input_ids", 7, 1, four, ids}, {"lengths", 7, 1, one, five}},
@@ -142,6 +161,7 @@ int main(void)
         cmocka_unit_test(texts_are_filled_up_on_the_right),
         cmocka_unit_test(texts_are_packed_with_numbers_of_their_own),
         cmocka_unit_test(rows_have_labels_and_a_mask),
+        cmocka_unit_test(texts_that_are_longer_than_a_row_are_told),
         cmocka_unit_test(what_is_wrong_with_texts_is_said),
     };
     const int failed = cmocka_run_group_tests_name("tokens", tests, NULL, NULL);

@@ -69,9 +69,14 @@ static ebb_status check_row(const ebb_feed *feed, const ebb_data *data, int64_t 
     if (at == feed->count)
         return NULL;
     print_element(number, feed->to, out, at);
-    return ebb_error(EBB_RUNTIME, "%s: %s %s is outside %lld..%lld",
-                     ebb_data_place(place, data, feed->array, row), feed->span.what, number,
-                     (long long)feed->span.low, (long long)feed->span.high);
+    ebb_status status = ebb_error(EBB_RUNTIME, "%s: %s %s is outside %lld..%lld",
+                                  ebb_data_place(place, data, feed->array, row), feed->span.what,
+                                  number, (long long)feed->span.low, (long long)feed->span.high);
+    return strcmp(feed->array->name, "input_ids") != 0
+               ? status
+               : ebb_hint(status,
+                          "the model has %lld tokens: these are of another tokenizer than its own",
+                          (long long)feed->span.high + 1);
 }
 
 /* ---- moves ---- */

@@ -154,7 +154,9 @@ static ebb_status read_message(const ebb_chat_form *f, const json_t *o, message 
     *m = (message){ebb_said_text(o, "role", NULL), json_string_value(content),
                    json_string_length(content)};
     if (m->role == NULL || m->text == NULL)
-        return ebb_error(EBB_REJECTED, "a message has no role or no content that is text");
+        return ebb_hint(
+            ebb_error(EBB_REJECTED, "a message has no role or no content that is text"),
+            "each is {\"role\": \"user\", \"content\": \"...\"}, or of system or assistant");
     if (f->trims)
         trim(m);
     return NULL;

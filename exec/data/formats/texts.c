@@ -141,6 +141,21 @@ static ebb_status put_messages(texts *t, const json_t *list)
     return put_written(t, &chat);
 }
 
+/* Fields of rows as others have them, and what makes ours of these. */
+static const struct habit {
+    const char *field, *filter;
+} habits[] = {
+    {"conversations",
+     "{messages: [.conversations[] | {role: ({human: \"user\", gpt: \"assistant\"}[.from] // "
+     ".from), content: .value}]}"},
+    {"conversation", "{messages: .conversation}"},
+    {"instruction", "{prompt: (.instruction + \"\\n\" + (.input // \"\") + \"\\n\"), "
+                    "completion: (.output // .response)}"},
+    {"question", "{prompt: .question, completion: .answer}"},
+    {"completion", "{text: .completion}"},
+    {"content", "{text: .content}"},
+};
+
 /* What a row has instead of what is read, by name. */
 static ebb_status not_read(json_t *o)
 {
@@ -160,10 +175,13 @@ static ebb_status not_read(json_t *o)
          at = json_object_iter_next(o, at))
         used += (size_t)snprintf(has + used, sizeof has - used, "%s'%s'", used > 0 ? ", " : "",
                                  json_object_iter_key(at));
-    return ebb_hint(
-        ebb_error(EBB_REJECTED,
-                  "it has neither text, nor prompt and completion, nor messages, but %s", has),
-        "give its fields these names: jq -c '{prompt: .question, completion: .answer}'");
+    ebb_status status = ebb_error(
+        EBB_REJECTED, "it has neither text, nor prompt and completion, nor messages, but %s", has);
+    for (size_t i = 0; i < sizeof habits / sizeof *habits; i++)
+        if (json_object_get(o, habits[i].field) != NULL)
+            return ebb_hint(status, "jq -c '%s' makes rows of it that are read", habits[i].filter);
+    return ebb_hint(status, "give its fields these names, as jq -c '{prompt: .FIELD, completion: "
+                            ".OTHER}' or jq -c '{text: .FIELD}' does");
 }
 
 static ebb_status put_row(texts *t, json_t *o)

@@ -123,7 +123,8 @@ static ebb_status read_tokens(corpus *c)
     EBB_GOT(c->ids);
     for (int64_t i = 0; i < c->count; i++) {
         if (list[i] < 0 || list[i] > INT32_MAX)
-            return wrong(c, t, "has a number that is no token");
+            return ebb_error(EBB_USAGE, "%s: array '%s' has %lld at %lld, which is no token",
+                             c->data->path, t->name, (long long)list[i], (long long)i);
         c->ids[i] = (int32_t)list[i];
     }
     return read_labels(c, t);
@@ -250,6 +251,25 @@ static ebb_status fill(const corpus *c, int32_t *const array[ARRAYS])
     return NULL;
 }
 
+/* Of several texts: one stream is cut because it is one. */
+static ebb_status tell_longer(ebb_data *to, const corpus *c)
+{
+    int64_t longest = 0;
+    size_t longer = 0;
+    for (size_t i = 0; i < c->text_count && c->text_count > 1; i++) {
+        const int64_t length = c->texts[i].length;
+        longer += length > c->sequence;
+        longest = length > longest ? length : longest;
+    }
+    if (longer == 0)
+        return NULL;
+    return ebb_data_add_note(
+        to,
+        "%s: %zu of %zu texts are longer than a row and go on in another, where "
+        "what is before is not seen; --sequence %lld takes the longest",
+        to->path, longer, c->text_count, (long long)longest);
+}
+
 static ebb_status put(ebb_data *to, const corpus *c, bool pack)
 {
     static const char *const names[ARRAYS] = {"input_ids", "target", "attention_mask",
@@ -266,6 +286,7 @@ static ebb_status put(ebb_data *to, const corpus *c, bool pack)
         if (array[k] != NULL)
             EBB_TRY(
                 ebb_data_add(to, names[k], strlen(names[k]), EBB_I32, 2, dims, array[k], bytes));
+    EBB_TRY(tell_longer(to, c));
     int64_t used = 0, learned = 0;
     for (size_t i = 0; i < count; i++) {
         used += array[MASK][i];
@@ -284,7 +305,11 @@ static ebb_status make(ebb_data *to, corpus *c, bool pack)
     EBB_TRY(find_texts(c));
     EBB_TRY(cut(c));
     if (c->piece_count == 0)
-        return ebb_error(EBB_USAGE, "%s: no token of it is to be predicted", c->data->path);
+        return ebb_hint(
+            ebb_error(EBB_USAGE, "%s: no token of it is to be predicted", c->data->path),
+            "completions, what assistants say, and tokens whose label is not -100 are; and no "
+            "text's "
+            "first one");
     EBB_TRY(place(c, pack));
     return put(to, c, pack);
 }

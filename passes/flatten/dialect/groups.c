@@ -165,6 +165,22 @@ static bool is_known_form(const ebb_foreign *f, const ebb_heads *h, const ebb_ty
            (f->x[14].i == 0) == (f->x[15].i == 0);
 }
 
+/* Positions that are counted here must be in the tables. */
+static void check_length(ebb_build *b, const ebb_foreign *f, int64_t length)
+{
+    if (b->status != NULL || f->x[9].i != 0)
+        return;
+    const ebb_type *table = ebb_build_type(b, f->x[7]);
+    const int64_t most = table->rank == 2 ? table->dims[0] : -1;
+    if (most >= 0 && most < length)
+        b->status =
+            ebb_hint(ebb_error(EBB_REJECTED,
+                               "%s: sequences have %lld tokens, and its tables of sines and "
+                               "cosines %lld positions",
+                               ebb_node_label(b->g, f->node), (long long)length, (long long)most),
+                     "the model takes no longer ones: --sequence %lld", (long long)most);
+}
+
 /* GroupQueryAttention(Q, K?, V?, past K?, past V?, lengths - 1, total length, cos?, sin?, positions?,
  * attention bias?, sinks?, scales of codes?, norms of Q and K?) -> Y, K, V. Causal, so that without a
  * past the lengths, of rows filled up at their end, change nothing in the part that counts. */
@@ -193,6 +209,8 @@ void ebb_dialect_group_query_attention(ebb_build *b, ebb_foreign *f)
         f->declines = "the shapes of its tables of sines and cosines are not known";
         return;
     }
+    if (rotary)
+        check_length(b, f, x.dims[1]);
     split_groups(b, f, &h, x.dims[2]);
     h.q = normed(b, f, h.q, f->x[14]);
     h.k = normed(b, f, h.k, f->x[15]);
