@@ -206,7 +206,8 @@ static ebb_status find_ranks(const ebb_adapters *l, const ebb_lora_layer *layer,
         if (layer->part_count > 0 && !part_is_targeted(l, layer, k))
             ranks[k] = 0;
         *there = *there || ranks[k] > 0;
-        if (ranks[k] > layer->in || ranks[k] > out)
+        if ((l->file.data == NULL || l->form == EBB_LORA_PACA) &&
+            (ranks[k] > layer->in || ranks[k] > out))
             *why = "the rank is larger than a side of its weight";
     }
     if (!*there && ebb_option_given(l->e, "target"))

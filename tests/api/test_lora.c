@@ -162,7 +162,7 @@ static void what_matches_nothing_or_fits_nowhere_is_said(void **state)
         {"lora:alpha=-1", "alpha takes a number above 0"},
         {"lora:rank=2,also=nothing", "no weight's name matches also=nothing"},
         {"lora:rank=4,target=down", "none of the 1 layers"},
-        {"lora:rank=2,lora:rank=2", "adapters were added before"},
+        {"lora:rank=2,lora:rank=2", "--adapter PATH is pass lora:file=PATH"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         ebb_model *m = source();
@@ -237,6 +237,35 @@ static void modules_are_named_by_what_the_file_still_tells(void **state)
         ebb_release(report);
         ebb_close(m);
     }
+}
+
+/* PEFT gives a layer of one output (a gate) the rank of all; what was saved so is read, though we would add none. */
+static void a_file_may_have_more_rank_than_a_weight_has_rows(void **state)
+{
+    (void)state;
+    enum { MORE = OUT + 1 };
+    char path[] = "/tmp/ebb_lora_XXXXXX.safetensors", passes[128];
+    float a[MORE * MID] = {0}, b[OUT * MORE] = {0}, few_b[OUT * RANK];
+    const int fd = mkstemps(path, 12);
+    assert_true(fd >= 0);
+    draw(a, RANK * MID, 5);
+    draw(few_b, OUT * RANK, 6);
+    for (int o = 0; o < OUT; o++)
+        memcpy(b + o * MORE, few_b + o * RANK, RANK * sizeof *b);
+    const int64_t of_a[2] = {MORE, MID}, of_b[2] = {OUT, MORE};
+    const int64_t of_few_a[2] = {RANK, MID}, of_few_b[2] = {OUT, RANK};
+    const ebb_named more[] = {{"base_model.model.down.lora_A.weight", EBB_F32, 2, of_a, a},
+                              {"base_model.model.down.lora_B.weight", EBB_F32, 2, of_b, b}},
+                    few[] = {{"base_model.model.down.lora_A.weight", EBB_F32, 2, of_few_a, a},
+                             {"base_model.model.down.lora_B.weight", EBB_F32, 2, of_few_b, few_b}};
+    good(ebb_tensors_save(path, few, 2, NULL));
+    (void)snprintf(passes, sizeof passes, "lora:file=%s,alpha=%d,", path, RANK);
+    const double same = loss_with(source(), passes);
+    good(ebb_tensors_save(path, more, 2, NULL));
+    (void)snprintf(passes, sizeof passes, "lora:file=%s,alpha=%d,", path, MORE);
+    close_to(loss_with(source(), passes), same, 1e-6, "the loss with rows of zeros more");
+    assert_true(fabs(same - loss_with(source(), "")) > 1e-3);
+    (void)remove(path);
 }
 
 /* A folder as PEFT has it is written and read again; its alpha and its scaling come along. */
@@ -410,6 +439,7 @@ int main(void)
         cmocka_unit_test(frozen_weights_have_no_gradient_and_what_is_named_is_trained_whole),
         cmocka_unit_test(trained_adapters_are_saved_loaded_and_merged),
         cmocka_unit_test(modules_are_named_by_what_the_file_still_tells),
+        cmocka_unit_test(a_file_may_have_more_rank_than_a_weight_has_rows),
         cmocka_unit_test(a_folder_of_adapters_goes_out_and_in),
         cmocka_unit_test(packed_rows_have_adapters_of_their_own),
         cmocka_unit_test(parts_end_where_the_rows_do),

@@ -36,7 +36,8 @@ try:
     import transformers
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
     from onnxruntime.quantization.matmul_bnb4_quantizer import MatMulBnb4Quantizer
-    from onnxruntime.quantization.matmul_nbits_quantizer import DefaultWeightOnlyQuantConfig, MatMulNBitsQuantizer
+    from onnxruntime.quantization.matmul_nbits_quantizer import (DefaultWeightOnlyQuantConfig, HQQWeightOnlyQuantConfig,
+                                                                   KQuantWeightOnlyQuantConfig, MatMulNBitsQuantizer)
     from safetensors.numpy import load_file, save_file
 except ImportError as error:
     print(f"SKIP: {error}: give a Python that has torch, transformers, onnx, onnxruntime and safetensors")
@@ -85,10 +86,39 @@ ARCHITECTURES = {
     "qwen3_moe": ("Qwen3Moe", GROUPED | dict(head_dim=16, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=48)),
     "gpt_oss": ("GptOss", GROUPED | dict(head_dim=16, num_local_experts=4, num_experts_per_tok=2, sliding_window=6)),
     "bloom": ("Bloom", dict(vocab_size=VOCABULARY, hidden_size=64, n_layer=2, n_head=4)),
+    "gpt_bigcode": ("GPTBigCode", GPT),
+    "gptj": ("GPTJ", GPT | dict(rotary_dim=8)),
+    "gpt_neo": ("GPTNeo", SMALL | dict(num_layers=2, num_heads=4, attention_types=[[["global", "local"], 1]], window_size=6)),
+    "codegen": ("CodeGen", GPT | dict(rotary_dim=8)),
+    "mpt": ("Mpt", dict(vocab_size=VOCABULARY, d_model=64, n_layers=2, n_heads=4, expansion_ratio=2, max_seq_len=64)),
+    "starcoder2": ("Starcoder2", GROUPED | dict(sliding_window=6)),
+    "glm": ("Glm", GROUPED | dict(head_dim=16)),
+    "glm4": ("Glm4", GROUPED | dict(head_dim=16)),
+    "cohere2": ("Cohere2", GROUPED | dict(head_dim=16, sliding_window=6, logit_scale=0.25)),
+    "olmo3": ("Olmo3", GROUPED | dict(sliding_window=6)),
+    "helium": ("Helium", GROUPED | dict(head_dim=16)),
+    "arcee": ("Arcee", GROUPED),
+    "apertus": ("Apertus", GROUPED),
+    "exaone4": ("Exaone4", GROUPED | dict(sliding_window=6, sliding_window_pattern=2)),
+    "seed_oss": ("SeedOss", GROUPED | dict(head_dim=16)),
+    "bitnet": ("BitNet", GROUPED),
+    "persimmon": ("Persimmon", SMALL),
+    "ministral": ("Ministral", GROUPED | dict(head_dim=16, sliding_window=6)),
+    "nanochat": ("NanoChat", GROUPED),
+    "doge": ("Doge", GROUPED),
+    "xglm": ("XGLM", dict(vocab_size=VOCABULARY, d_model=64, ffn_dim=112, num_layers=2, attention_heads=4, max_position_embeddings=64)),
+    "biogpt": ("BioGpt", SMALL),
+    "diffllama": ("DiffLlama", GROUPED),
+    "vaultgemma": ("VaultGemma", GROUPED | dict(head_dim=16, sliding_window=6, query_pre_attn_scalar=16)),
+    "olmoe": ("Olmoe", GROUPED | dict(num_experts=4, num_experts_per_tok=2)),
+    "qwen2_moe": ("Qwen2Moe", GROUPED | dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=48, shared_expert_intermediate_size=48)),
+    "granite_moe": ("GraniteMoe", GROUPED | dict(num_local_experts=4, num_experts_per_tok=2)),
+    "dots1": ("Dots1", GROUPED | dict(head_dim=16, n_routed_experts=4, n_shared_experts=1, num_experts_per_tok=2, moe_intermediate_size=48, n_group=1, topk_group=1,
+                                      first_k_dense_replace=1)),
 }
 
-# A rotary stack along the wrong axis, which ONNX Runtime refuses as well; an operator that is not exported.
-NO_TORCHSCRIPT = ("cohere", "ernie", "phi3_long")
+# A rotary stack along the wrong axis, which ONNX Runtime refuses as well; operators that are not exported.
+NO_TORCHSCRIPT = ("cohere", "ernie", "phi3_long", "glm", "glm4", "cohere2", "helium", "apertus", "diffllama")
 
 
 def by_bits(bits, block, symmetric, **more):
@@ -165,7 +195,15 @@ def float_zero_points(quantise_packed):
     return quantise
 
 
-NBITS = by_bits(4, 32, True)
+def by_config(make):
+    """By another of the quantiser's ways."""
+    def quantise(model, folder, batch):
+        made = MatMulNBitsQuantizer(model, algo_config=make(model))
+        made.process()
+        return made.model.model
+    return quantise
+
+
 FORMATS = {
     "float": lambda model, folder, batch: model,
     **{f"q{bits}_{block}{'' if symmetric else '_zp'}": by_bits(bits, block, symmetric)
@@ -175,6 +213,11 @@ FORMATS = {
     "q4_gather_zp": by_bits(4, 16, False, op_types_to_quantize=("MatMul", "Gather"), quant_axes=(("MatMul", 0), ("Gather", 1))),
     "q4_qdq": by_bits(4, 32, True, quant_format=QuantFormat.QDQ),
     "q4_qdq_zp": by_bits(4, 16, False, quant_format=QuantFormat.QDQ),
+    "q4_hqq": by_config(lambda model: HQQWeightOnlyQuantConfig(block_size=32, bits=4)),
+    "q4_k": by_config(lambda model: KQuantWeightOnlyQuantConfig(
+        customized_weight_config={n: {"bits": 4, "group_size": 32} for n in torch_graph.layers_of(model)})),
+    "q8_k": by_config(lambda model: KQuantWeightOnlyQuantConfig(
+        customized_weight_config={n: {"bits": 8, "group_size": 32} for n in torch_graph.layers_of(model)})),
     "nf4": by_bnb4(1, 64), "fp4": by_bnb4(0, 32),
     "int8": dynamic(weight_type=QuantType.QInt8), "uint8": dynamic(weight_type=QuantType.QUInt8),
     "int8_channel": dynamic(weight_type=QuantType.QInt8, per_channel=True),
@@ -201,6 +244,9 @@ CASES = [*(f"llama/{f}" for f in FORMATS), *(f"qwen2/{f}" for f in ("q4_32", "q4
          *(f"{a}{s}/{f}" for s in ("+past", "+left", "+past_left", "+sdpa", "+dynamo", "+fused")
            for a in ("llama", "qwen3", "gemma2", "phi3", "gpt2", "opt", "mistral", "gpt_neox") for f in ("q4_32",)
            if s != "+sdpa" or a not in NO_SDPA),
+         *(f"{a}{s}/{f}" for s in ("+past", "+left", "+past_left") for a in ("starcoder2", "olmo3", "exaone4", "gptj", "gpt_bigcode", "gpt_neo",
+                                                                             "ministral", "vaultgemma", "seed_oss", "olmoe") for f in ("q4_hqq",)),
+         *(f"{a}/{f}" for a in ("qwen3", "gemma3", "gpt2", "starcoder2", "mpt") for f in ("q4_hqq", "q4_k", "q8_k", "q2_32_zp")),
          *(f"{a}{s}/{f}" for s in ("+past", "+dynamo") for a in ("llama",) for f in ("int8", "qdq", "nf4", "q4_qdq")),
          *(f"{a}/genai" for a in ("qwen2", "gemma", "gemma2", "gemma3", "phi", "phi3", "phi3_long", "mistral", "granite", "olmo", "nemotron",
                                   "smollm3", "ernie", "hunyuan", "lfm2", "lfm2_moe")),
