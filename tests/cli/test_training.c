@@ -11,6 +11,8 @@
 #include <sys/ioctl.h>
 #include <time.h>
 
+#include "ebb.h"
+
 #define MODEL DIGITS "cnn.onnx"
 #define DATA DIGITS "digits.npz"
 #define TRAIN                                                                             \
@@ -485,6 +487,49 @@ static void a_model_in_training_mode_still_takes_a_loss(void **state)
     }
 }
 
+/* Adapters beside the small chat model, on one stream of tokens. */
+#define CHAT EBB_SOURCE_DIR "/samples/chat/model_q4.onnx"
+#define ADAPT                                                                                 \
+    "train " CHAT " --data ids.safetensors --threads 2 --pass lora:rank=8,target=all-linear " \
+    "--optimizer adamw --loss cross-entropy:output=logits,axis=-1 --json "
+
+static void put_ids(void)
+{
+    enum { COUNT = 24 * 256 + 1 };
+    static int32_t ids[COUNT];
+    static const int64_t dims[] = {COUNT};
+    for (int i = 0; i < COUNT; i++)
+        ids[i] = i * 7919 % 500;
+    assert_null(ebb_tensors_save(path_of("ids.safetensors"),
+                                 &(ebb_named){"input_ids", EBB_I32, 1, dims, ids}, 1, NULL));
+}
+
+/* Beside the arena and what is mapped of the model's file there are programs, the graph and what libraries have: no copy
+ * of anything, whatever the step's size. */
+static void what_is_resident_is_what_was_planned_and_little_more(void **state)
+{
+    (void)state;
+    enum { BEYOND = 60 << 20 };
+    struct stat file;
+    put_ids();
+    assert_int_equal(stat(CHAT, &file), 0);
+    json_t *o = json_of(ADAPT "--sequence 256 --batch 24 --steps 2");
+    const double arena = real_of(o, "arena_bytes"), resident = real_of(o, "resident_bytes");
+    assert_true(arena == real_of(o, "measured_arena_bytes"));
+    json_decref(o);
+    print_message("arena %.1f MiB, resident %.1f MiB\n", arena / 1048576, resident / 1048576);
+    assert_true(arena > 100e6);
+    assert_true(resident <= arena + (double)file.st_size + BEYOND);
+}
+
+static void a_sequence_that_is_longer_than_the_models_tables_is_told(void **state)
+{
+    (void)state;
+    put_ids();
+    says(ADAPT "--sequence 257 --batch 1 --steps 1", 6, "sines and cosines 256 positions");
+    assert_non_null(strstr(output, "--sequence 256"));
+}
+
 /* Not what the program held that started it. */
 static void what_was_resident_is_that_of_the_training(void **state)
 {
@@ -507,6 +552,8 @@ static void what_was_resident_is_that_of_the_training(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_resident_is_what_was_planned_and_little_more),
+        cmocka_unit_test(a_sequence_that_is_longer_than_the_models_tables_is_told),
         cmocka_unit_test(what_was_resident_is_that_of_the_training),
         cmocka_unit_test(each_epoch_is_evaluated_and_the_best_is_kept),
         cmocka_unit_test(the_best_is_by_the_metric_that_is_named),
