@@ -6,7 +6,8 @@
  * An exchange is started where it was made, and waited for where its sum is first read, or before that where
  * more than `depth` would be under way. The order in which exchanges are started is the order of nodes, as
  * before, so none can wait for another that is elsewhere; a Wait only says how long its own may take. The sum
- * needs memory of its own, and what it is made of stays until the Wait: depth bounds both. Updates go behind what can be
+ * needs memory of its own, and what it is made of stays until the Wait: depth bounds both, and small ones are
+ * not counted: else the biases and norms behind a large weight would end its exchange. Updates go behind what can be
  * computed meanwhile (overlap_updates.c).
  *
  * A weight that is there in parts (pass shard) is begun to be put together behind the one before it, and waited for
@@ -23,6 +24,10 @@
 #include "passes/common.h"
 #include "passes/spread/overlap_updates.h"
 #include "passes/spread/shard_parts.h"
+
+enum {
+    LARGE = 65536
+}; /* bytes: less is not counted against the depth, as it takes no memory to speak of */
 
 static ebb_op started(ebb_op op)
 {
@@ -75,27 +80,55 @@ static ebb_status fetch(ebb_edit *e, ebb_node n, ebb_node *last)
     return part(e, n, ebb_next(e->g, before), n, last);
 }
 
+static bool is_large(const ebb_graph *g, ebb_node n)
+{
+    size_t in = 0, out = 0;
+    return (ebb_type_bytes(ebb_value_of(g, ebb_in(g, n, 0))->type, &in) && in >= LARGE) ||
+           (ebb_type_bytes(ebb_value_of(g, ebb_out(g, n, 0))->type, &out) && out >= LARGE);
+}
+
+/* Exchanges in their order, begun or not, and of each the number of that before which it is over: none where that is
+ * their count. */
+static ebb_status look(ebb_edit *e, ebb_node **exchanges, size_t **until, size_t *count)
+{
+    const ebb_graph *g = e->g;
+    const size_t depth = (size_t)ebb_option_int(e, "depth");
+    size_t *large = EBB_SCRATCH(e, size_t, g->node_count), large_count = 0, before = 0;
+    *exchanges = EBB_SCRATCH(e, ebb_node, g->node_count);
+    *until = EBB_SCRATCH(e, size_t, g->node_count);
+    *count = 0;
+    EBB_GOT(large && *exchanges && *until);
+    EBB_EACH_NODE(g, n) {
+        if (!is_site(g, n) && !is_begun(ebb_node_of(g, n)->op))
+            continue;
+        if (is_large(g, n))
+            large[large_count++] = *count;
+        (*exchanges)[(*count)++] = n;
+    }
+    for (size_t i = 0; i < *count; i++) {
+        before += before < large_count && large[before] == i;
+        (*until)[i] = depth <= large_count - before ? large[before + depth - 1] : *count;
+    }
+    return NULL;
+}
+
 static ebb_status run(ebb_edit *e)
 {
     ebb_graph *g = e->g;
-    const size_t depth = (size_t)ebb_option_int(e, "depth");
-    ebb_node *all = EBB_SCRATCH(e, ebb_node, g->node_count),
-             *sites = EBB_SCRATCH(e, ebb_node, g->node_count);
-    size_t count = 0, all_count = 0;
-    ebb_node last = EBB_NO_NODE, wait;
-    EBB_GOT(all && sites);
-    EBB_EACH_NODE(g, n) {
-        if (is_site(g, n))
-            all[all_count++] = sites[count++] = n;
-        else if (is_begun(ebb_node_of(g, n)->op))
-            all[all_count++] = n;
-    }
-    if (count > 0)
-        EBB_TRY(ebb_overlap_updates(e, all, all_count, depth));
+    ebb_node *exchanges, last = EBB_NO_NODE, wait;
+    size_t *until, count, sites = 0;
+    EBB_TRY(look(e, &exchanges, &until, &count));
+    for (size_t i = 0; i < count; i++)
+        sites += is_site(g, exchanges[i]);
+    if (sites > 0)
+        EBB_TRY(ebb_overlap_updates(e, exchanges, until, count));
     const uint32_t *positions = ebb_graph_positions(g, e->scratch);
     EBB_GOT(positions);
     for (size_t i = 0; i < count; i++) {
-        const ebb_node n = sites[i], reader = ebb_first_reader(g, ebb_out(g, n, 0), positions);
+        const ebb_node n = exchanges[i];
+        if (!is_site(g, n))
+            continue;
+        const ebb_node reader = ebb_first_reader(g, ebb_out(g, n, 0), positions);
         ebb_found(e);
         if (ebb_node_of(g, n)->op == EBB_OP_UNSHARD) {
             EBB_TRY(fetch(e, n, &last));
@@ -105,14 +138,15 @@ static ebb_status run(ebb_edit *e)
             EBB_TRY(ebb_skipped(e, n, "the next node reads it"));
             continue;
         }
-        const ebb_node most = i + depth < count ? sites[i + depth] : EBB_NO_NODE;
+        const ebb_node most = until[i] < count ? exchanges[until[i]] : EBB_NO_NODE;
         EBB_TRY(part(e, n, n, ebb_earlier(reader, most, positions), &wait));
     }
     return NULL;
 }
 
 static const ebb_option options[] = {
-    {"depth", EBB_OPTION_INT, "2", "[1, inf)", "how many exchanges are under way at once, at most"},
+    {"depth", EBB_OPTION_INT, "2", "[1, inf)",
+     "how many exchanges are under way at once, at most, besides those of less than 64 KiB"},
     {0},
 };
 

@@ -142,12 +142,12 @@ static void find_reads(holding *h)
 
 /* As late as can be: before the exchange that would be one too many, before what reads it, and before what writes over
  * what it reads. */
-static void find_slots(holding *h, const ebb_node *exchanges, size_t count, size_t depth)
+static void find_slots(holding *h, const ebb_node *exchanges, const size_t *until, size_t count)
 {
     const ebb_graph *g = h->g;
     for (uint32_t p = 0; p < h->count; p++) {
         place *o = &h->list[p];
-        const size_t next = o->reads - 1 + depth;
+        const size_t next = o->reads != 0 ? until[o->reads - 1] : 0;
         if (o->moves && (p >= h->end || (o->reads != 0 && next + 1 >= count)))
             o->slot = 2 * h->count;
         else if (o->moves && o->reads != 0)
@@ -178,12 +178,13 @@ static int by_slot(const void *a, const void *b)
     return (x->at > y->at) - (x->at < y->at);
 }
 
-ebb_status ebb_overlap_updates(ebb_edit *e, const ebb_node *exchanges, size_t count, size_t depth)
+ebb_status ebb_overlap_updates(ebb_edit *e, const ebb_node *exchanges, const size_t *until,
+                               size_t count)
 {
     holding h = {0};
     EBB_TRY(look(&h, e, exchanges, count));
     find_reads(&h);
-    find_slots(&h, exchanges, count, depth);
+    find_slots(&h, exchanges, until, count);
     qsort(h.list, h.count, sizeof *h.list, by_slot);
     for (uint32_t i = 0; i < h.count; i++)
         ebb_node_move(e->g, h.list[i].node, EBB_NO_NODE);

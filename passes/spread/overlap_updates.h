@@ -3,5 +3,6 @@
 
 #include "rewrite/rewrite.h"
 
-/* Exchanges in their order, begun or not, so many of which are under way at once. */
-ebb_status ebb_overlap_updates(ebb_edit *e, const ebb_node *exchanges, size_t count, size_t depth);
+/* Exchanges in their order, begun or not, and of each the number of the one before which it is over; `count`: none. */
+ebb_status ebb_overlap_updates(ebb_edit *e, const ebb_node *exchanges, const size_t *until,
+                               size_t count);
