@@ -107,6 +107,8 @@ typedef enum ebb_noted_fold {
 bool ebb_noted_is_resized(const ebb_graph *g, ebb_value v);
 /* Whether it was expanded or repeated on its way. */
 bool ebb_noted_is_expanded(const ebb_graph *g, ebb_value v);
+/* Whether a call that computes is among those, as of a table whose rows are normalised, or of a scaled matrix. */
+bool ebb_noted_is_computed(const ebb_graph *g, ebb_value v);
 /* "tok" of ['tok', 'val_1', 'val_2'] where that was expanded and nothing else was done; NULL: it is not so. */
 const char *ebb_noted_repeated(const ebb_noted_losses *losses, const ebb_graph *g, ebb_value v,
                                ebb_arena *scratch);

@@ -75,6 +75,11 @@ bool ebb_noted_is_expanded(const ebb_graph *g, ebb_value v)
     return has_call(g, v, is_repeat);
 }
 
+bool ebb_noted_is_computed(const ebb_graph *g, ebb_value v)
+{
+    return has_call(g, v, ebb_name_is_of_arithmetic);
+}
+
 const char *ebb_noted_repeated(const ebb_noted_losses *losses, const ebb_graph *g, ebb_value v,
                                ebb_arena *scratch)
 {

@@ -161,7 +161,8 @@ static ebb_weight judge_slot(const ebb_judge *j, ebb_value v, const ebb_readers 
     if (look == EBB_LOOK_EXPANDED || (look == EBB_LOOK_LOOKED_UP && r->norm))
         return doubtful(ebb_look_words(look));
     if (folded && r->rule && !r->normed &&
-        (!r->product || ebb_name_is_of_arithmetic(ebb_value_name(j->g, v))))
+        (!r->product || ebb_name_is_of_arithmetic(ebb_value_name(j->g, v)) ||
+         ebb_noted_is_computed(j->g, v)))
         return doubtful(of_module);
     if ((folded && r->product && info->type->rank > 3) ||
         is_product_of_weights(ebb_value_name(j->g, v), r))

@@ -312,6 +312,18 @@ class Signs(nn.Module):
         return self.last(torch.sigmoid(nn.functional.linear(x, w, self.first.bias)))
 
 
+class Prototypes(nn.Module):
+    """How like each of five rows it is; default exports hold the rows at unit length."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.rows = nn.Linear(6, 8), nn.Parameter(torch.randn(5, 8))
+
+    def forward(self, x):
+        unit = nn.functional.normalize
+        return unit(self.first(x), dim=-1) @ unit(self.rows, dim=-1).T
+
+
 class Choices(nn.Module):
     """The likeliest of four, with the gradient of how likely it was."""
 
@@ -441,6 +453,7 @@ models = {
     "memory": (Memory, {"x": ("float", 3, 8)}, ["fresh-default"]),
     "spectral": (Spectral, {"x": ("float", 3, 8)}, ["trained-dynamo-advised", "trained-ts"]),
     "signs": (Signs, {"x": ("float", 6)}, ["trained-ts"]),
+    "prototypes": (Prototypes, {"x": ("float", 6)}, ["trained-default"]),
     "choices": (Choices, {"x": ("float", 6)}, ["trained-ts"]),
     "centers": (Centers, {"x": ("float", 4)}, ["trained-ts"]),
     "sinks": (Sinks, {"x": ("float", 3, 8)}, ["fresh-default"]),
@@ -451,7 +464,7 @@ models = {
     "shares": (Shares, {"x": ("float", 8)}, ["trained-default", "trained-ts"]),
     "film": (Film, {"x": ("float", 2, 4, 5, 5)}, ["trained-dynamo-plain"]),
 }
-said = ("cell", "offset", "scalars", "queries", "keys", "branches", "heads", "memory", "centers", "sinks", "token", "places", "shares")  # of which nothing is recorded
+said = ("cell", "offset", "scalars", "queries", "keys", "branches", "heads", "memory", "centers", "sinks", "prototypes", "token", "places", "shares")  # of which nothing is recorded
 # and of a codebook whose file has lost a detach(), and of norms that only training iterates
 untold = [("codebook", "trained-default"), ("codebook", "trained-ts"), ("spectral", "trained-ts")]
 

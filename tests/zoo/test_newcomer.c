@@ -228,6 +228,12 @@ static void fresh_numbers_that_were_expanded_are_refused(void **state)
     assert_true(is_refused("sinks-fresh-default"));
 }
 
+static void a_matrix_that_was_computed_and_then_transposed_is_refused(void **state)
+{
+    (void)state;
+    assert_true(is_refused("prototypes-trained-default"));
+}
+
 static void vectors_of_a_spectral_norm_are_no_parameters(void **state)
 {
     (void)state;
@@ -331,6 +337,7 @@ int main(void)
         cmocka_unit_test(a_table_that_was_interpolated_before_the_run_is_refused),
         cmocka_unit_test(a_weight_that_the_rest_to_one_was_made_of_is_refused),
         cmocka_unit_test(fresh_numbers_that_were_expanded_are_refused),
+        cmocka_unit_test(a_matrix_that_was_computed_and_then_transposed_is_refused),
         cmocka_unit_test(vectors_of_a_spectral_norm_are_no_parameters),
         cmocka_unit_test(what_is_subtracted_and_may_be_a_parameter_is_refused),
         cmocka_unit_test(a_slope_of_two_calls_is_one_and_that_of_another_module_is_not),
