@@ -1,5 +1,6 @@
 /* floats.h: float16 and bfloat16 as kernels see them: 16 bits in memory, float32 in registers,
- * rounded to nearest even. By integers, so that host and device agree bit for bit. */
+ * rounded to nearest even: by the device's own instructions, whose numbers are IEEE's, and by
+ * integers on the host. Which NaN comes of one is each side's. */
 #pragma once
 
 #include "kernels/cuda/gpu.h"
@@ -15,6 +16,31 @@ EBB_GPU_INLINE float ebb_from_bf16(ebb_bf16 v)
 {
     return ebb_f32_of_bits((uint32_t)v.bits << 16);
 }
+
+#if defined(__CUDACC__)
+
+EBB_GPU_INLINE ebb_bf16 ebb_to_bf16(float v)
+{
+    ebb_bf16 r;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r.bits) : "f"(v));
+    return r;
+}
+
+EBB_GPU_INLINE float ebb_from_f16(ebb_f16 v)
+{
+    float r;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(v.bits));
+    return r;
+}
+
+EBB_GPU_INLINE ebb_f16 ebb_to_f16(float v)
+{
+    ebb_f16 r;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r.bits) : "f"(v));
+    return r;
+}
+
+#else
 
 EBB_GPU_INLINE ebb_bf16 ebb_to_bf16(float v)
 {
@@ -54,3 +80,5 @@ EBB_GPU_INLINE ebb_f16 ebb_to_f16(float v)
     }
     return r;
 }
+
+#endif

@@ -72,6 +72,30 @@ static inline float one_nan(float v)
     return v == v ? v : nan.f;
 }
 
+static inline float of_f16(uint16_t a)
+{
+    const int exponent = a >> 10 & 31, fraction = a & 1023;
+    const float v = exponent == 31  ? (fraction != 0 ? one_nan(NAN) : INFINITY)
+                    : exponent == 0 ? ldexpf((float)fraction, -24)
+                                    : ldexpf((float)(fraction + 1024), exponent - 25);
+    return v != v ? v : a & 0x8000 ? -v : v;
+}
+
+/* float16 or bfloat16: its fraction has so many bits, its exponent begins at -bias. The leading bit
+ * is the exponent's last, and what is rounded up to carries into it. */
+static inline uint16_t bits_of_16(float v, int fraction, int bias)
+{
+    const uint32_t infinite = (uint32_t)(2 * bias + 1) << fraction;
+    const int exponent = v == 0 || ilogbf(v) < 1 - bias ? 1 - bias : ilogbf(v);
+    if (v != v)
+        return 0x7FFF;
+    uint32_t bits = infinite;
+    if (exponent <= bias)
+        bits = ((uint32_t)(exponent + bias - 1) << fraction) +
+               (uint32_t)rint(ldexp(fabs((double)v), fraction - exponent));
+    return (uint16_t)((signbit(v) ? 0x8000u : 0) | (bits < infinite ? bits : infinite));
+}
+
 static inline float flushed(float v)
 {
     return fabsf(v) < 0x1p-126f ? copysignf(0, v) : v;

@@ -22,7 +22,7 @@ def bits64(v):
     return struct.unpack("<Q", struct.pack("<d", v))[0]
 
 
-FORMATS = {32: (24, -149, 127, 0x7FFFFFFF), 64: (53, -1074, 1023, None)}
+FORMATS = {16: (11, -24, 15, 0x7FFF), 32: (24, -149, 127, 0x7FFFFFFF), 64: (53, -1074, 1023, None)}
 
 
 def real(bits, width):
@@ -300,6 +300,25 @@ for v in F64:
     part, sign = real(v, 64)
     if not isinstance(part, str):
         show("cvt.rn.f32.f64", [v], rounded(part, 32, "rn", sign))
+for v in (0, 0x8000, 1, 0x8003, 0x03FF, 0x0400, 0x3C00, 0xBC01, 0x7BFF, 0x7C00, 0xFC00, 0x7C01, 0xFE00):
+    part, sign = real(v, 16)
+    wide = {"nan": NAN[32], "inf": 0x7F800000 | (v & 0x8000) << 16}.get(part) if isinstance(part, str) else rounded(part, 32, "rn", sign)
+    show("cvt.f32.f16", [v], wide)
+# On both sides of each middle, and of what is rounded to an infinity; bfloat16 is float32's upper half.
+HALVES = [0x33000000, 0x33000001, 0xB3C00000, 0x387FC000, 0x387FE000, 0x387FF000, 0x38801000, 0x38803000, 0x38803001, 0x477FEFFF, 0x477FF000,
+          0x3F808000, 0x3F808001, 0xBF818000, 0x00008000, 0x00018000, 0x007F8000, 0x7F7F7FFF, 0x7F7F8000]
+for v in F32 + HALVES:
+    part, sign = real(v, 32)
+    if isinstance(part, str):
+        small = brain = 0x7FFF
+        if part == "inf":
+            small, brain = (v >> 16 & 0x8000) | 0x7C00, v >> 16
+    else:
+        small = rounded(part, 16, "rn", sign)
+        low, rest = v >> 16, v & 0xFFFF
+        brain = low + (rest > 0x8000 or (rest == 0x8000 and low % 2))
+    show("cvt.rn.f16.f32", [v], small)
+    show("cvt.rn.bf16.f32", [v], brain)
 
 # ---- approximations: a range, of the error that PTX ISA 9.0 allows ----
 import math
