@@ -147,6 +147,9 @@ static void losses_are_as_plain(void **state)
                     continue;
                 put_entropy(&t, EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS, &shapes[i], &kinds[k], dtype);
                 agrees(&t, "cuda.softmax_cross_entropy_loss", "plain.softmax_cross_entropy_loss");
+                t.call.output_count = 1; // without the log-probabilities
+                agrees(&t, "cuda.softmax_cross_entropy_loss", "plain.softmax_cross_entropy_loss");
+                t.call.output_count = 2;
                 if (!wide)
                     agrees_mixed(&t, "cuda.softmax_cross_entropy_loss", 0);
                 end(&t);

@@ -146,53 +146,65 @@ static void other_dtypes_and_scalars_are_declined(void **state)
 
 #if !defined(EBB_TEST_ON_DEVICE) // a launcher by itself has no name there
 
-enum { SIDE = 3, APART = 64, WAYS = 3 };
+enum { SIDE = 3, APART = 64, ROWS = 0, COLUMNS, BATCHES, WAYS };
 
-static void check_far(const uint16_t *y, int64_t line, bool has_c, const char *how)
+static const char *const ways[WAYS] = {"rows", "columns", "batches"};
+
+/* c and, but where it was only filled in, the product of the others. */
+static void check_far(const ebb_cuda_product *p, ebb_dtype half, bool filled, int way)
 {
     for (int i = 0; i < SIDE; i++)
         for (int j = 0; j < SIDE; j++) {
-            int sum = has_c ? 3 + i + j : 0;
-            for (int k = 0; k < SIDE; k++)
+            int sum = p->c != NULL ? 3 + i + j : 0;
+            for (int k = 0; k < SIDE && !filled; k++)
                 sum += (1 + i + k) * (2 + k + j);
-            if (y[i * line + j] != ebb_float_to_bf16((float)sum))
-                fail_msg("%s: row %d, column %d is another", how, i, j);
+            if (((const uint16_t *)p->y)[i * p->y_row + j] != half_of(half, (float)sum))
+                fail_msg("%s: row %d, column %d is another", ways[way], i, j);
         }
+}
+
+static void multiply_far(uint16_t *all, int64_t far, ebb_dtype half, int way)
+{
+    ebb_call c = {.queue = more_queue};
+    ebb_cuda_product p;
+    ebb_cuda_product_plain(&p, way == BATCHES ? 1 : SIDE, SIDE, SIDE);
+    p.a_row = p.b_row = p.c_row = way == COLUMNS ? 1 : far;
+    p.a_column = p.b_column = p.c_column = way == COLUMNS ? far : 1;
+    p.y_row = far;
+    for (int i = 0; i < SIDE; i++)
+        for (int j = 0; j < SIDE; j++)
+            for (int k = 0; k < 3; k++)
+                all[k * APART + i * p.a_row + j * p.a_column] =
+                    half_of(half, (float)(1 + k + i + j));
+    p.a = all;
+    p.b = all + APART;
+    p.c = way == BATCHES ? NULL : all + 2 * APART;
+    p.y = all + 3 * APART;
+    if (way == BATCHES) { // of a row each
+        p.batches = SIDE;
+        p.a_matrix = far;
+        p.walk.rank = 1;
+        p.walk.stride[0][0] = 1;
+    }
+    check_status(ebb_cuda_product_run(&c, &p, half), ways[way]);
+    check_far(&p, half, false, way);
+    if (p.c != NULL) {
+        check_status(ebb_cuda_product_fill(&c, &p, half), ways[way]);
+        check_far(&p, half, true, way);
+    }
 }
 
 /* Of a block of more than 2^32 elements some pages are touched; the others never take memory. */
 static void operands_may_lie_further_apart_than_32_bits_say(void **state)
 {
     (void)state;
-    static const char *const ways[WAYS] = {"rows", "columns", "batches"};
     const int64_t far = INT32_MAX + INT64_C(4096);
     uint16_t *all = more_allocate((size_t)((SIDE - 1) * far + 4 * APART) * 2);
     if (all == NULL)
         skip();
     for (int way = 0; way < WAYS; way++) {
-        ebb_cuda_product p;
-        ebb_cuda_product_plain(&p, way == 2 ? 1 : SIDE, SIDE, SIDE);
-        p.a_row = p.b_row = p.c_row = way == 1 ? 1 : far;
-        p.a_column = p.b_column = p.c_column = way == 1 ? far : 1;
-        p.y_row = far;
-        for (int i = 0; i < SIDE; i++)
-            for (int j = 0; j < SIDE; j++)
-                for (int k = 0; k < 3; k++)
-                    all[k * APART + i * p.a_row + j * p.a_column] =
-                        ebb_float_to_bf16((float)(1 + k + i + j));
-        p.a = all;
-        p.b = all + APART;
-        p.c = way == 2 ? NULL : all + 2 * APART;
-        p.y = all + 3 * APART;
-        if (way == 2) { // a row each
-            p.batches = SIDE;
-            p.a_matrix = far;
-            p.walk.rank = 1;
-            p.walk.stride[0][0] = 1;
-        }
-        ebb_call c = {.queue = more_queue};
-        check_status(ebb_cuda_product_run(&c, &p, EBB_BF16), ways[way]);
-        check_far(p.y, far, p.c != NULL, ways[way]);
+        multiply_far(all, far, EBB_BF16, way);
+        multiply_far(all, far, EBB_F16, way);
     }
     more_free(all);
 }
