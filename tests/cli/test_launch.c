@@ -345,6 +345,10 @@ static void a_step_for_others_is_not_run_alone(void **state)
     says("launch -n 2 -- " EBB " train two.onnx --batch 8 --steps 2 --data " DIGITS
          "digits.npz --map label=target",
          0, "2 steps, loss");
+    says("train two.onnx --steps 1 --data " DIGITS "digits.npz --map label=target", 2,
+         "the step is for 2 processes of 4 rows each, and input 'image' is given 32");
+    says("train two.onnx --steps 1 --data " DIGITS "digits.npz --map label=target", 2,
+         "ebb launch -n 2 -- ebb train ... --batch 8");
 }
 
 static void what_cannot_be_split_is_refused(void **state)

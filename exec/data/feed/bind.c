@@ -10,6 +10,7 @@
 
 #include "exec/data/feed/rows.h"
 #include "exec/data/feed/span.h"
+#include "exec/weigh/traffic.h"
 #include "onnx/graph/infer.h"
 
 #include <stdio.h>
@@ -201,11 +202,20 @@ static ebb_status name_shapes(ebb_status status, const ebb_data *data, const ebb
 
 /* An export without dynamic axes, whose nodes hold the number of rows of its example. */
 static ebb_status name_batch(ebb_status status, const char *input, const ebb_type *type,
-                             int64_t batch)
+                             int64_t batch, const ebb_graph *g)
 {
-    const int64_t own = type->rank > 0 ? type->dims[0] : -1;
+    const int64_t own = type->rank > 0 ? type->dims[0] : -1, ranks = ebb_traffic_of(g).ranks;
     if (own < 1 || own == batch)
         return status;
+    if (ranks > 1)
+        return ebb_hint(
+            ebb_error(EBB_USAGE,
+                      "the step is for %lld processes of %lld rows each, and input '%s' is given "
+                      "%lld",
+                      (long long)ranks, (long long)own, input, (long long)batch),
+            "start it by `ebb launch -n %lld -- ebb train ... --batch %lld`; pass gather makes it "
+            "a step of one process",
+            (long long)ranks, (long long)(own * ranks));
     return ebb_hint(status,
                     "the model was exported for %lld rows at a time, and input '%s' is given %lld: "
                     "--batch %lld, with --accumulate for more, or export with dynamic_shapes "
@@ -242,7 +252,7 @@ EBB_API ebb_status ebb_data_shape(ebb_data *data, ebb_model *model, const char *
         if (status != NULL && forced)
             return name_shapes(status, data, array, name, &before, g);
         if (status != NULL)
-            return name_batch(status, name, &before, batch);
+            return name_batch(status, name, &before, batch, g);
     }
     return first != NULL ? NULL : check_fed(data, g, map);
 }
