@@ -10,7 +10,6 @@
 
 #include "exec/data/feed/rows.h"
 #include "exec/data/feed/span.h"
-#include "exec/weigh/traffic.h"
 #include "onnx/graph/infer.h"
 
 #include <stdio.h>
@@ -200,11 +199,23 @@ static ebb_status name_shapes(ebb_status status, const ebb_data *data, const ebb
                     ebb_type_print(need, sizeof need, type, &g->model->names));
 }
 
+/* For how many processes a step is. */
+static int64_t ranks_of(const ebb_graph *g)
+{
+    int64_t ranks = 1;
+    EBB_EACH_NODE(g, n) {
+        const ebb_attrs attrs = ebb_node_attrs(g, n);
+        if (ebb_op_has(ebb_node_of(g, n)->op, EBB_TOGETHER))
+            ranks = ebb_attr_int(&attrs, "ranks", 1);
+    }
+    return ranks;
+}
+
 /* An export without dynamic axes, whose nodes hold the number of rows of its example. */
 static ebb_status name_batch(ebb_status status, const char *input, const ebb_type *type,
                              int64_t batch, const ebb_graph *g)
 {
-    const int64_t own = type->rank > 0 ? type->dims[0] : -1, ranks = ebb_traffic_of(g).ranks;
+    const int64_t own = type->rank > 0 ? type->dims[0] : -1, ranks = ranks_of(g);
     if (own < 1 || own == batch)
         return status;
     if (ranks > 1)
