@@ -187,8 +187,8 @@ ebb_status ebb_reverse_say_unsupported(const ebb_reverse *r)
 ebb_status ebb_reverse_name(ebb_reverse *r, ebb_value grad, ebb_value of, int part)
 {
     char name[512];
-    if (r->nameless)
-        return NULL;
+    if (r->nameless || ebb_value_of(r->g, grad)->role == EBB_ROLE_OPTIMIZER)
+        return NULL; // ebb.loss_scale is looked for by its name
     if (part < 0)
         (void)snprintf(name, sizeof name, "%.500s_grad", ebb_value_name(r->g, of));
     else

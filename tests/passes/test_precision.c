@@ -109,11 +109,10 @@ static double number(run *r, const char *name, int i)
 #define STEP(precision) "loss:mse," precision "gradient,optimizer:adamw,lr=0.1"
 
 /* Targets of a million: the scaled gradient of the output is infinite in float16. */
-static void a_step_that_overflows_leaves_parameters_and_states_and_halves_the_scale(void **state)
+static void overflow_is_passed_over(const char *passes, double scale)
 {
-    (void)state;
     run r;
-    begin(&r, STEP("precision:fp16,"));
+    begin(&r, passes);
     step(&r, -1);
     double w[2], m[2], v[2];
     for (int i = 0; i < 2; i++) {
@@ -131,13 +130,24 @@ static void a_step_that_overflows_leaves_parameters_and_states_and_halves_the_sc
         }
         assert_true(number(&r, "ebb.step", 0) == 1);
         assert_true(number(&r, "ebb.good_steps", 0) == 0);
-        assert_true(number(&r, "ebb.loss_scale", 0) == ldexp(65536, -more));
+        assert_true(number(&r, "ebb.loss_scale", 0) == ldexp(scale, -more));
     }
     step(&r, -1);
     assert_true(number(&r, "w", 0) != w[0]);
     assert_true(number(&r, "ebb.step", 0) == 2);
     assert_true(number(&r, "ebb.good_steps", 0) == 1);
     end(&r);
+}
+
+static void a_step_that_overflows_leaves_parameters_and_states_and_halves_the_scale(void **state)
+{
+    (void)state;
+    overflow_is_passed_over(STEP("precision:fp16,"), 65536);
+    // the gradient of each of two losses is the scale itself, which keeps its name
+    overflow_is_passed_over(
+        "loss:mse,nth=1,keep-output=1,target=target,loss:l1,nth=2,target=target," //
+        "precision:fp16,scale=1024,gradient,optimizer:adamw,lr=0.1",
+        1024);
 }
 
 static void a_step_in_16_bits_is_that_of_float32_but_for_rounding(void **state)
