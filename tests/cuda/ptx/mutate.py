@@ -15,7 +15,8 @@ kernels that no case comes to. The exit code is 1 where one of these is not in s
 
 Not drawn, as no program can tell it: how the compiler chooses between a division of 64 bits and one of 32 (the
 long one is right for all numbers, and the short one is wrong for those above 2^32 alone: elements that no test has
-the memory for); what it adds to a dividend below 0 where it divides by a power of two (no size or place is).
+the memory for); what it adds to a dividend below 0 where it divides by a power of two (no size or place is);
+a sign, taken by a shift of all bits but one, which a shift of one less gives too.
 """
 import argparse
 import concurrent.futures
@@ -30,6 +31,7 @@ import zlib
 HERE = pathlib.Path(__file__).resolve().parent
 BARRIER = re.compile(r"^\s*bar\.sync")
 GUARDED = re.compile(r"^(\s*@)(!?)(%p\d+ )")
+SIGN = re.compile(r"^\s*shr\.s(?:32\s.*, 31|64\s.*, 63);")
 IMMEDIATE = re.compile(r"^(\s*(?:@!?%p\d+ )?(?:add|setp|shl|shr|mul|mad|and)\S*\s.*, )(-?\d+)(;.*)$", re.S)
 
 
@@ -67,7 +69,7 @@ def changes(text, at):
     line, all_of_it = text[at], []
     if BARRIER.match(line):
         return [("no barrier", "// left out\n")]
-    if chooses_division(text, at) or corrects_division(text, at):
+    if chooses_division(text, at) or corrects_division(text, at) or SIGN.match(line):
         return []
     found = IMMEDIATE.match(line)
     if GUARDED.match(line):
