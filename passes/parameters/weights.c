@@ -246,9 +246,12 @@ static ebb_weight judge_other(const ebb_judge *j, ebb_value v, ebb_look look, in
     enum { ENOUGH = 64 };
     bool drawn = look == EBB_LOOK_DRAWN || look == EBB_LOOK_ONE_SIGN;
     bool read = ebb_value_is_read(j->g, v);
-    return read && drawn && different >= ENOUGH
-               ? doubtful("no operator that reads it tells what it is")
-               : no_weight();
+    static const char unknown[] = "no operator that reads it tells what it is";
+    if (!read || !drawn)
+        return no_weight();
+    if (ebb_is_folded_state(j->g, v)) // a constant would lie in a node
+        return different > 1 ? untold(unknown) : no_weight();
+    return different >= ENOUGH ? doubtful(unknown) : no_weight();
 }
 
 /* Numbers of calibration, and those that make an image's mean 0. */

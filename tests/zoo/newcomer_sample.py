@@ -324,6 +324,19 @@ class Prototypes(nn.Module):
         return unit(self.first(x), dim=-1) @ unit(self.rows, dim=-1).T
 
 
+class Triangle(nn.Module):
+    """What is learned of a matrix is its lower triangle, which is put in its places in each run."""
+
+    def __init__(self):
+        super().__init__()
+        self.numbers, self.last = nn.Parameter(torch.randn(10)), nn.Linear(4, 4)
+        self.register_buffer("places", torch.tril_indices(4, 4))
+
+    def forward(self, x):
+        matrix = torch.zeros(4, 4, dtype=x.dtype).index_put((self.places[0], self.places[1]), self.numbers)
+        return self.last(x @ matrix)
+
+
 class Choices(nn.Module):
     """The likeliest of four, with the gradient of how likely it was."""
 
@@ -454,6 +467,7 @@ models = {
     "spectral": (Spectral, {"x": ("float", 3, 8)}, ["trained-dynamo-advised", "trained-ts"]),
     "signs": (Signs, {"x": ("float", 6)}, ["trained-ts"]),
     "prototypes": (Prototypes, {"x": ("float", 6)}, ["trained-default"]),
+    "triangle": (Triangle, {"x": ("float", 4)}, ["trained-ts"]),
     "choices": (Choices, {"x": ("float", 6)}, ["trained-ts"]),
     "centers": (Centers, {"x": ("float", 4)}, ["trained-ts"]),
     "sinks": (Sinks, {"x": ("float", 3, 8)}, ["fresh-default"]),
@@ -464,7 +478,7 @@ models = {
     "shares": (Shares, {"x": ("float", 8)}, ["trained-default", "trained-ts"]),
     "film": (Film, {"x": ("float", 2, 4, 5, 5)}, ["trained-dynamo-plain"]),
 }
-said = ("cell", "offset", "scalars", "queries", "keys", "branches", "heads", "memory", "centers", "sinks", "prototypes", "token", "places", "shares")  # of which nothing is recorded
+said = ("cell", "offset", "scalars", "queries", "keys", "branches", "heads", "memory", "centers", "sinks", "prototypes", "triangle", "token", "places", "shares")  # of which nothing is recorded
 # and of a codebook whose file has lost a detach(), and of norms that only training iterates
 untold = [("codebook", "trained-default"), ("codebook", "trained-ts"), ("spectral", "trained-ts")]
 

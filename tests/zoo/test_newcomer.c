@@ -243,10 +243,11 @@ static void vectors_of_a_spectral_norm_are_no_parameters(void **state)
     assert_false(is_trained("spectral-trained-ts", "model.last.weight_v"));
 }
 
-static void what_is_subtracted_and_may_be_a_parameter_is_refused(void **state)
+static void what_may_be_a_parameter_where_none_is_expected_is_refused(void **state)
 {
     (void)state;
     assert_true(is_refused("centers-trained-ts"));
+    assert_true(is_refused("triangle-trained-ts"));
 }
 
 static void a_slope_of_two_calls_is_one_and_that_of_another_module_is_not(void **state)
@@ -339,7 +340,7 @@ int main(void)
         cmocka_unit_test(fresh_numbers_that_were_expanded_are_refused),
         cmocka_unit_test(a_matrix_that_was_computed_and_then_transposed_is_refused),
         cmocka_unit_test(vectors_of_a_spectral_norm_are_no_parameters),
-        cmocka_unit_test(what_is_subtracted_and_may_be_a_parameter_is_refused),
+        cmocka_unit_test(what_may_be_a_parameter_where_none_is_expected_is_refused),
         cmocka_unit_test(a_slope_of_two_calls_is_one_and_that_of_another_module_is_not),
         cmocka_unit_test(norms_of_one_input_that_became_one_node_are_parted),
         cmocka_unit_test(norms_of_two_heads_that_became_one_node_are_parted),
