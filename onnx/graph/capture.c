@@ -59,24 +59,28 @@ ebb_status ebb_captures_replace(ebb_graph *g, ebb_value old, ebb_value with)
     return move_all(g, ebb_value_name(g, old), ebb_value_name(g, with));
 }
 
+void ebb_captures_mark_of(ebb_graph *g, ebb_node n)
+{
+    const ebb_node_info *info = ebb_node_of(g, n);
+    for (uint32_t i = 0; i < info->attr_count; i++)
+        for (uint32_t k = 0; is_body(&info->attr[i]) && k < info->attr[i].count; k++) {
+            const ebb_graph *body = info->attr[i].graphs[k];
+            EBB_EACH_VALUE(body, v) {
+                const ebb_value_info *inner = ebb_value_of(body, v);
+                if (inner->dead || (inner->flags & EBB_IS_OUTER) == 0)
+                    continue;
+                ebb_value outside = ebb_value_find(g, ebb_text(body, inner->name));
+                ebb_value_of(g, outside)->flags |= EBB_IS_CAPTURED; // of none: harmless
+            }
+        }
+}
+
 void ebb_captures_mark(ebb_graph *g)
 {
     EBB_EACH_VALUE(g, v)
         ebb_value_of(g, v)->flags &= (uint16_t)~EBB_IS_CAPTURED;
-    EBB_EACH_NODE(g, n) {
-        const ebb_node_info *info = ebb_node_of(g, n);
-        for (uint32_t i = 0; i < info->attr_count; i++)
-            for (uint32_t k = 0; is_body(&info->attr[i]) && k < info->attr[i].count; k++) {
-                const ebb_graph *body = info->attr[i].graphs[k];
-                EBB_EACH_VALUE(body, v) {
-                    const ebb_value_info *inner = ebb_value_of(body, v);
-                    if (inner->dead || (inner->flags & EBB_IS_OUTER) == 0)
-                        continue;
-                    ebb_value outside = ebb_value_find(g, ebb_text(body, inner->name));
-                    ebb_value_of(g, outside)->flags |= EBB_IS_CAPTURED; // of none: harmless
-                }
-            }
-    }
+    EBB_EACH_NODE(g, n)
+        ebb_captures_mark_of(g, n);
 }
 
 ebb_value *ebb_captures_of(const ebb_graph *g, ebb_node n, ebb_arena *arena, uint32_t *count)

@@ -345,6 +345,7 @@ ebb_status ebb_captures_replace(ebb_graph *g, ebb_value old, ebb_value with);
 ebb_status ebb_captures_move(ebb_graph *body, const char *from, const char *to);
 /* Marks again which values bodies read: after nodes with bodies have gone, or come. */
 void ebb_captures_mark(ebb_graph *g);
+void ebb_captures_mark_of(ebb_graph *g, ebb_node n); /* what this one's bodies read, too */
 
 /* Attributes: set or replace. Data is copied into the model's arena. */
 ebb_status ebb_node_set_int(ebb_graph *g, ebb_node n, const char *name, int64_t i);

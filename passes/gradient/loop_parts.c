@@ -176,7 +176,7 @@ static ebb_status emit(ebb_loop_back *l, ebb_value *made)
     EBB_TRY(ebb_props_set(g, &ebb_node_of(g, scan)->props, "ebb.pass", l->r->e->pass->name));
     EBB_TRY(ebb_props_set(g, &ebb_node_of(g, scan)->props, EBB_KEPT_LOOP, "backward"));
     EBB_TRY(ebb_props_set(g, &ebb_node_of(g, l->n)->props, EBB_KEPT_LOOP, "forward"));
-    ebb_captures_mark(g);
+    ebb_captures_mark_of(g, scan);
     return ebb_infer_node(g, scan);
 }
 

@@ -263,6 +263,8 @@ ebb_status ebb_remat_settle(ebb_remat_schedule *schedule, ebb_remat_weight *weig
     if (ebb_remat_has_moves(problem, schedule))
         return NULL;
     EBB_TRY(ebb_remat_late(&moved, problem, schedule, arena));
+    if (memcmp(moved.ops, schedule->ops, moved.count * sizeof *moved.ops) == 0)
+        return NULL;
     EBB_TRY(ebb_remat_prune(&moved, problem, &moved, arena));
     EBB_TRY(ebb_remat_weigh(&w, NULL, problem, &moved, arena));
     if (w.peak_bytes <= weight->peak_bytes) {

@@ -233,8 +233,10 @@ ebb_status ebb_remat_refill(ebb_remat_schedule *schedule, ebb_remat_weight *weig
         ebb_remat_weight w;
         size_t count = schedule->count;
         EBB_TRY(one_round(&fewer, problem, schedule, budget, arena));
+        if (fewer.count == count)
+            break;
         EBB_TRY(ebb_remat_settle(&fewer, &w, problem, &fewer, arena));
-        if (fewer.count == count || w.peak_bytes > budget)
+        if (w.peak_bytes > budget)
             break;
         *schedule = fewer;
         *weight = w;

@@ -12,7 +12,15 @@
 
 #include "passes/budget/planners/moves.h"
 
-enum { SEED_EVERY = 10, LEVELS = 100, MANY = 2500, LONG = 20000, LONG_STEPS = 4000000 };
+/* MORE operators: MORE_STEPS are enough, since what does not count as steps takes long enough. */
+enum {
+    SEED_EVERY = 10,
+    LEVELS = 100,
+    MANY = 2500,
+    MORE = 5000,
+    MORE_STEPS = 4000000,
+    LONG = 20000
+};
 
 typedef struct searcher {
     const ebb_remat_problem *whole;   /* as it was given */
@@ -384,8 +392,8 @@ ebb_status ebb_remat_frontier_find(ebb_remat_frontier *frontier, const ebb_remat
     ebb_remat_weight weight;
     seeds all = {0}, apart = {0};
     *frontier = (ebb_remat_frontier){NULL, 0};
-    if (problem->op_count > LONG && steps > LONG_STEPS)
-        steps = LONG_STEPS; // what does not count as steps takes long enough
+    if (problem->op_count > MORE && steps > MORE_STEPS)
+        steps = MORE_STEPS;
     EBB_TRY(ebb_remat_keep_all(&as_listed, problem, arena));
     EBB_TRY(ebb_remat_weigh(&weight, NULL, problem, &as_listed, arena));
     EBB_TRY(ebb_remat_order(&order, problem, steps / 8, arena));
