@@ -27,7 +27,7 @@ MODELS = [  # shape of the target, classes, axis of the classes
 ]
 INPUTS = {"mlp_digits": ("input", (64,)), "cnn_digits": ("input", (1, 8, 8)), "gelu_block_dropout": ("input", (16, 64))}
 WORDS = {"bert_tiny": 32, "gpt2_tiny": 64, "lstm_char": 32}
-PASSES = [[], ["bucket:bytes=1000", "overlap"], ["bucket:bytes=1000000", "overlap:depth=9"], ["shard:least=1"],
+PASSES = [[], ["release", "bucket:bytes=1000", "overlap"], ["bucket:bytes=1000000", "overlap:depth=9"], ["shard:least=1"],
           ["shard:parameters,least=1", "bucket", "overlap"]]
 
 
