@@ -30,10 +30,11 @@ enum {
 static void strip_props(const ebb_graph *g, ebb_props *props)
 {
     uint32_t kept = 0;
-    for (uint32_t i = 0; i < props->count; i++)
-        if (strncmp(ebb_text(g, props->list[i].key), "ebb.", 4) != 0)
-            props->list[kept++] = props->list[i];
-    props->count = kept;
+    EBB_EACH_PROP(props, p)
+        if (strncmp(ebb_text(g, p->key), "ebb.", 4) != 0)
+            props->all->at[kept++] = *p;
+    if (props->all != NULL)
+        props->all->count = kept;
 }
 
 /* ebb's own marks go; the backward is marked as ONNX Runtime does it. */

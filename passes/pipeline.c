@@ -93,18 +93,23 @@ static unsigned marks_of(const ebb_graph *g)
     EBB_EACH_NODE(g, n) {
         const ebb_node_info *info = ebb_node_of(g, n);
         found |= info->tile_rows != 0 ? STREAMED : 0;
-        for (uint32_t k = 0; info->over != NULL && k < info->out_count; k++)
-            found |= info->over[k] != 0 ? SHARED : 0;
+        for (uint32_t k = 0; k < info->out_count; k++)
+            found |= ebb_node_over(g, n, k) != 0 ? SHARED : 0;
     }
     return found;
 }
 
+static void unshare(ebb_graph *g)
+{
+    EBB_EACH_VALUE(g, v)
+        ebb_value_of(g, v)->over = 0;
+}
+
 void ebb_pipeline_unmark(ebb_graph *g)
 {
-    EBB_EACH_NODE(g, n) {
-        ebb_node_of(g, n)->over = NULL;
+    EBB_EACH_NODE(g, n)
         ebb_node_of(g, n)->tile_rows = 0;
-    }
+    unshare(g);
 }
 
 static ebb_status run_pass(ebb_graph *g, const ebb_stage *s, ebb_decides decides, void *context,
@@ -171,8 +176,7 @@ static weight weigh(ebb_graph *g)
     weight w = {0};
     if (run_pass(g, &s, NULL, NULL, keep, &unread) == NULL)
         w = weigh_as_marked(g);
-    EBB_EACH_NODE(g, n)
-        ebb_node_of(g, n)->over = NULL;
+    unshare(g);
     return w;
 }
 

@@ -349,17 +349,17 @@ ebb_status ebb_less_said(ebb_model *copy, size_t at, size_t size, bool *applies)
         copy->initialization = NULL;
         copy->init_binding_count = 0;
     } else if (at == 1) {
-        *applies = copy->props.count > 0 || g->props.count > 0 || g->doc.i != 0;
-        copy->props.count = g->props.count = 0;
+        *applies = copy->props.all != NULL || g->props.all != NULL || g->doc.i != 0;
+        copy->props.all = g->props.all = NULL;
         g->doc = (ebb_str){0};
     } else {
         EBB_EACH_NODE(g, n) {
-            *applies = *applies || ebb_node_of(g, n)->props.count > 0;
-            ebb_node_of(g, n)->props.count = 0;
+            *applies = *applies || ebb_node_of(g, n)->props.all != NULL;
+            ebb_node_of(g, n)->props.all = NULL;
             ebb_node_of(g, n)->doc = (ebb_str){0};
         }
         EBB_EACH_VALUE(g, v)
-            ebb_value_of(g, v)->props.count = 0;
+            ebb_value_of(g, v)->props.all = NULL;
     }
     return NULL;
 }

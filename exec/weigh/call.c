@@ -51,7 +51,7 @@ ebb_status ebb_call_make(ebb_call *call, ebb_arena *arena, const ebb_graph *g, e
         EBB_TRY(fill_operand(&call->in[i], g, n, node->in[i], constants));
     for (uint32_t i = 0; i < node->out_count; i++)
         EBB_TRY(fill_operand(&call->out[i], g, n, node->out[i], false));
-    for (uint32_t i = 0; node->over != NULL && i < node->out_count; i++)
-        call->out[i].over = node->over[i];
+    for (uint32_t i = 0; i < node->out_count; i++)
+        call->out[i].over = (uint8_t)ebb_node_over(g, n, i);
     return NULL;
 }

@@ -89,9 +89,7 @@ static bool over_itself(const ebb_graph *body, ebb_value old, ebb_value new)
     while (!ebb_same_value(old, new)) {
         const ebb_value_info *info = ebb_value_of(body, new);
         const ebb_node_info *node = ebb_node_of(body, info->producer);
-        uint32_t over = info->producer.i == 0 || node->over == NULL || node->tile_rows != 0
-                            ? 0
-                            : node->over[info->producer_slot];
+        const uint32_t over = info->producer.i == 0 || node->tile_rows != 0 ? 0 : info->over;
         if (over == 0)
             return false;
         new = ebb_in(body, info->producer, over - 1);
@@ -159,10 +157,10 @@ static ebb_status share(layout *l)
         group[v.i] = v.i;
     EBB_EACH_NODE(l->body, n) { // those before a node have their root already
         const ebb_node_info *info = ebb_node_of(l->body, n);
-        for (uint32_t k = 0; info->over != NULL && k < info->out_count; k++) {
-            ebb_value in =
-                info->over[k] == 0 ? EBB_NO_VALUE : ebb_in(l->body, n, info->over[k] - 1u);
-            if (in.i == 0 || info->out[k].i == 0)
+        for (uint32_t k = 0; k < info->out_count; k++) {
+            const uint32_t over = ebb_node_over(l->body, n, k);
+            const ebb_value in = over == 0 ? EBB_NO_VALUE : ebb_in(l->body, n, over - 1);
+            if (in.i == 0)
                 continue;
             uint32_t root = group[in.i], out = info->out[k].i;
             struct ebb_loop_spot *a = &spots[root], *b = &spots[out];

@@ -1,7 +1,7 @@
 /* memory.c: the ruler. Two walks over the nodes, one over the values: O(nodes + uses).
  *
- * Values that share memory form a group (union-find over the nodes' over[] marks); facts are
- * gathered at each group's root, and each root becomes one tensor.
+ * Values that share memory form a group (union-find over their marks `over`); facts are gathered at each
+ * group's root, and each root becomes one tensor.
  */
 #include "exec/weigh/memory.h"
 
@@ -30,15 +30,17 @@ enum { /* what is known of a group; the first that is so tells its category */
        IS_ELSEWHERE = 1 << 7, /* others weigh it */
 };
 
+enum { SEEN = 1, FIRST_IS_AWAY = 2 /* of a root: the group lies in another place */ };
+
 typedef struct ruler {
     const ebb_graph *g;
     uint32_t *parent;        /* by value id: union-find */
     uint32_t *birth, *death; /* by root */
     uint64_t *bytes;         /* by root */
     uint8_t *holds;          /* by root */
-    uint32_t *first;         /* by order of first appearance: value ids of roots' first members */
+    uint32_t *first; /* first members, by value id, in the order that they are met; NULL: no list */
     uint32_t first_count;
-    bool *seen;    /* by value id */
+    uint8_t *seen; /* by value id */
     uint32_t last; /* last position */
     uint32_t align;
     size_t away_count; /* groups that lie in another place */
@@ -85,19 +87,21 @@ static ebb_status touch(ruler *r, ebb_value v, uint32_t p)
     uint32_t root = root_of(r, v.i);
     if ((r->holds[root] & IS_ELSEWHERE) != 0)
         return NULL;
-    if (!r->seen[v.i]) {
+    if ((r->seen[v.i] & SEEN) == 0) {
         size_t bytes = 0;
         const ebb_place place = ebb_value_place(r->g, v);
         if (!ebb_type_bytes(ebb_value_of(r->g, v)->type, &bytes) ||
             !ebb_size_align(&bytes, bytes, place == EBB_PLACE_DISK ? EBB_DISK_ALIGN : r->align))
             return too_big(r->g, v);
-        r->seen[v.i] = true;
+        r->seen[v.i] |= SEEN;
         if (r->bytes[root] < bytes)
             r->bytes[root] = bytes;
         if ((r->holds[root] & IS_SEEN) == 0) {
             r->holds[root] |= IS_SEEN;
-            r->first[r->first_count++] = v.i;
+            if (r->first != NULL)
+                r->first[r->first_count++] = v.i;
             r->birth[root] = r->death[root] = p;
+            r->seen[root] |= place != EBB_PLACE_DEVICE ? FIRST_IS_AWAY : 0;
             r->away_count += place != EBB_PLACE_DEVICE;
         }
     }
@@ -283,33 +287,38 @@ static ebb_status count_tensor(const ruler *r, ebb_memory *m, const ebb_memory_t
     return NULL;
 }
 
-/* One tensor of each group with bytes. Without a list of them each is only counted. */
-static ebb_status take_groups(ruler *r, ebb_memory *m)
+/* The tensor of a group with bytes; v: its first. Without a list it is only counted. */
+static ebb_status take_group(const ruler *r, ebb_memory *m, ebb_value v)
 {
-    for (uint32_t k = 0; k < r->first_count; k++) {
-        ebb_value v = {r->first[k]};
-        uint32_t root = root_of(r, v.i);
-        if (r->away_count > 0 && ebb_value_place(r->g, v) != EBB_PLACE_DEVICE) {
-            if (m->away != NULL)
-                add_away(r, m, v, root);
-            continue;
-        }
-        if (r->bytes[root] == 0)
-            continue;
-        const ebb_memory_tensor t = {.birth = r->birth[root],
-                                     .death = r->death[root],
-                                     .bytes = r->bytes[root],
-                                     .category = category_of(r->holds[root]),
-                                     .value = v,
-                                     .node = ebb_value_of(r->g, v)->producer};
-        EBB_TRY(count_tensor(r, m, &t));
-        if ((r->holds[root] & HOLDS_SAVED) && r->holds[root] % HOLDS_SAVED == 0)
-            m->saved_bytes += t.bytes;
-        if (m->tensors == NULL)
-            continue;
-        m->tensors[m->tensor_count++] = t;
-        m->tensor_of[root] = (uint32_t)m->tensor_count;
+    const uint32_t root = root_of(r, v.i);
+    if ((r->seen[root] & FIRST_IS_AWAY) != 0) {
+        if (m->away != NULL)
+            add_away(r, m, v, root);
+        return NULL;
     }
+    if (r->bytes[root] == 0)
+        return NULL;
+    const ebb_memory_tensor t = {.birth = r->birth[root],
+                                 .death = r->death[root],
+                                 .bytes = r->bytes[root],
+                                 .category = category_of(r->holds[root]),
+                                 .value = v,
+                                 .node = ebb_value_of(r->g, v)->producer};
+    EBB_TRY(count_tensor(r, m, &t));
+    if ((r->holds[root] & HOLDS_SAVED) && r->holds[root] % HOLDS_SAVED == 0)
+        m->saved_bytes += t.bytes;
+    if (m->tensors == NULL)
+        return NULL;
+    m->tensors[m->tensor_count++] = t;
+    m->tensor_of[root] = (uint32_t)m->tensor_count;
+    return NULL;
+}
+
+static ebb_status count_groups(const ruler *r, ebb_memory *m)
+{
+    EBB_EACH_VALUE(r->g, v)
+        if (r->parent[v.i] == v.i && (r->holds[v.i] & IS_SEEN) != 0)
+            EBB_TRY(take_group(r, m, v));
     return NULL;
 }
 
@@ -367,9 +376,10 @@ static ebb_status list_tensors(ruler *r, ebb_memory *m, ebb_arena *arena,
         m->away_of = EBB_NEW(arena, uint32_t, g->value_count + (size_t)1);
         EBB_GOT(m->away && m->away_of);
     }
-    EBB_TRY(take_groups(r, m));
+    for (uint32_t k = 0; k < r->first_count; k++)
+        EBB_TRY(take_group(r, m, (ebb_value){r->first[k]}));
     for (uint32_t v = 1; v < g->value_count; v++)
-        if (r->seen[v]) {
+        if ((r->seen[v] & SEEN) != 0) {
             m->tensor_of[v] = m->tensor_of[root_of(r, v)];
             if (m->away_of != NULL)
                 m->away_of[v] = m->away_of[root_of(r, v)];
@@ -437,17 +447,19 @@ static ebb_status weigh(ebb_memory *m, ebb_arena *arena, const ebb_graph *g,
     r.death = EBB_NEW(scratch, uint32_t, values);
     r.bytes = EBB_NEW(scratch, uint64_t, values);
     r.holds = EBB_NEW(scratch, uint8_t, values);
-    r.first = EBB_NEW(scratch, uint32_t, values);
-    r.seen = EBB_NEW(scratch, bool, values);
-    EBB_GOT(m->live && r.parent && r.birth && r.death && r.bytes && r.holds && r.first && r.seen);
+    r.seen = EBB_NEW(scratch, uint8_t, values);
+    r.first = arena != NULL ? EBB_NEW(scratch, uint32_t, values) : NULL;
+    EBB_GOT(m->live && r.parent && r.birth && r.death && r.bytes && r.holds && r.seen &&
+            (r.first || arena == NULL));
 
     for (uint32_t v = 0; v < values; v++)
         r.parent[v] = v;
     EBB_EACH_NODE(g, n) {
         const ebb_node_info *node = ebb_node_of(g, n);
-        for (uint32_t k = 0; node->over != NULL && k < node->out_count; k++) {
-            ebb_value in = node->over[k] == 0 ? EBB_NO_VALUE : ebb_in(g, n, node->over[k] - 1u);
-            if (in.i != 0 && node->out[k].i != 0)
+        for (uint32_t k = 0; k < node->out_count; k++) {
+            const uint32_t over = ebb_node_over(g, n, k);
+            const ebb_value in = over == 0 ? EBB_NO_VALUE : ebb_in(g, n, over - 1);
+            if (in.i != 0)
                 unite(&r, node->out[k], in);
         }
         if (node->op == EBB_OP_WAIT && ebb_out(g, n, 0).i != 0 && ebb_in(g, n, 0).i != 0)
@@ -464,7 +476,7 @@ static ebb_status weigh(ebb_memory *m, ebb_arena *arena, const ebb_graph *g,
     EBB_TRY(touch_initializers(&r));
     EBB_TRY(touch_nodes(&r));
     EBB_TRY(arena != NULL ? list_tensors(&r, m, arena, terms->workspace_bytes)
-                          : take_groups(&r, m));
+                          : count_groups(&r, m));
     find_peak(&r, m);
     if (arena == NULL)
         return NULL;

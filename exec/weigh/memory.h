@@ -3,7 +3,7 @@
  * From node order alone: position p is the p-th node. A tensor lives from the position that makes
  * it (birth) to the last that touches it (death), both included; initializers and what replaces
  * them live through the whole step; inputs from 0; outputs to the end. Values that share memory
- * (node over[] marks) are one tensor. The plan, the diff, the planners' objective and the arena all
+ * (by their marks `over`) are one tensor. The plan, the diff, the planners' objective and the arena all
  * read this.
  *
  *   position    0     1     2     3

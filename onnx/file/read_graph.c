@@ -405,7 +405,7 @@ ebb_status ebb_reader_attrs(ebb_reader *r, ebb_graph *g, ebb_arena *lists, ebb_a
 
 static const char *what_it_is(const ebb_graph *g, ebb_value v)
 {
-    uint16_t flags = ebb_value_of(g, v)->flags;
+    uint8_t flags = ebb_value_of(g, v)->flags;
     return (flags & EBB_IS_INPUT) != 0         ? "an input"
            : (flags & EBB_IS_INITIALIZER) != 0 ? "an initializer"
                                                : "a node's output";
@@ -443,7 +443,10 @@ static ebb_status read_in_place(ebb_graph *g, ebb_node n, const char *text)
         if (rest == text || (*rest != ' ' && *rest != '\0') || output >= info->out_count ||
             input >= info->in_count || input >= UINT8_MAX)
             break;
-        EBB_TRY(ebb_node_set_over(g, n, (uint32_t)output, (uint32_t)input));
+        if (info->out[output].i == 0)
+            return ebb_error(EBB_REJECTED, "%s: output %lu is absent, and written over input %lu",
+                             ebb_node_label(g, n), output, input);
+        ebb_node_set_over(g, n, (uint32_t)output, (uint32_t)input);
         text = rest + strspn(rest, " ");
     }
     return *text == '\0' ? NULL

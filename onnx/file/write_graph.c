@@ -80,10 +80,11 @@ static bool props_unchanged(const ebb_graph *g, const ebb_props *props, ebb_entr
     for (size_t i = 0; i < owned_count; i++)
         if (owned[i].value != NULL)
             return false;
-    if (props->count != was.count)
+    if (ebb_props_count(props) != was.count)
         return false;
-    for (size_t i = 0; i < was.count; i++)
-        if (!entry_is(g, was.list[i], props->list[i]))
+    size_t i = 0;
+    EBB_EACH_PROP(props, p)
+        if (!entry_is(g, was.list[i++], *p))
             return false;
     return true;
 }
@@ -100,14 +101,22 @@ static Onnx__StringStringEntryProto *updated(ebb_writer *w, const ebb_graph *g,
                        ? e
                        : ebb_writer_entry(w, owned[i].key, owned[i].value);
     const ebb_prop *same_key = NULL;
-    for (size_t i = 0; i < props->count; i++) {
-        if (entry_is(g, e, props->list[i]))
+    EBB_EACH_PROP(props, p) {
+        if (entry_is(g, e, *p))
             return e;
-        if (same_key == NULL && same_text(e->key, ebb_writer_text(g, props->list[i].key)))
-            same_key = &props->list[i];
+        if (same_key == NULL && same_text(e->key, ebb_writer_text(g, p->key)))
+            same_key = p;
     }
     return same_key == NULL ? NULL
                             : ebb_writer_entry(w, e->key, ebb_writer_text(g, same_key->value));
+}
+
+static void add_entry(ebb_writer *w, ebb_entries *now, const char *key, const char *value)
+{
+    Onnx__StringStringEntryProto *e = ebb_writer_entry(w, key, value);
+    if (e != NULL)
+        now->list[now->count++] = e;
+    w->new_metadata = true;
 }
 
 ebb_entries ebb_writer_props(ebb_writer *w, const ebb_graph *g, const ebb_props *props,
@@ -116,9 +125,9 @@ ebb_entries ebb_writer_props(ebb_writer *w, const ebb_graph *g, const ebb_props 
 {
     if (props_unchanged(g, props, was, owned, owned_count) || was.count > MOST_MATCHED_PROPS)
         return was;
-    ebb_entries now = {
-        EBB_WRITER_NEW(w, Onnx__StringStringEntryProto *, was.count + props->count + owned_count),
-        0};
+    ebb_entries now = {EBB_WRITER_NEW(w, Onnx__StringStringEntryProto *,
+                                      was.count + ebb_props_count(props) + owned_count),
+                       0};
     if (now.list == NULL)
         return now;
     for (size_t i = 0; i < was.count; i++) {
@@ -126,20 +135,14 @@ ebb_entries ebb_writer_props(ebb_writer *w, const ebb_graph *g, const ebb_props 
         if (e != NULL)
             now.list[now.count++] = e;
     }
-    for (size_t i = 0; i < props->count + owned_count; i++) {
-        bool is_owned = i >= props->count;
-        const char *key =
-            is_owned ? owned[i - props->count].key : ebb_writer_text(g, props->list[i].key);
-        const char *value =
-            is_owned ? owned[i - props->count].value : ebb_writer_text(g, props->list[i].value);
-        if ((is_owned && value == NULL) || ebb_writer_has_key(was, key) ||
-            (!is_owned && ebb_writer_has_key(elsewhere, key)))
-            continue;
-        Onnx__StringStringEntryProto *e = ebb_writer_entry(w, key, value);
-        if (e != NULL)
-            now.list[now.count++] = e;
-        w->new_metadata = true;
+    EBB_EACH_PROP(props, p) {
+        const char *key = ebb_writer_text(g, p->key);
+        if (!ebb_writer_has_key(was, key) && !ebb_writer_has_key(elsewhere, key))
+            add_entry(w, &now, key, ebb_writer_text(g, p->value));
     }
+    for (size_t i = 0; i < owned_count; i++)
+        if (owned[i].value != NULL && !ebb_writer_has_key(was, owned[i].key))
+            add_entry(w, &now, owned[i].key, owned[i].value);
     return now;
 }
 
@@ -323,14 +326,15 @@ static char **value_names(ebb_writer *w, const ebb_graph *g, const ebb_value *li
 }
 
 /* "0:1 2:0", or NULL where no output is written over an input. */
-static const char *in_place(ebb_writer *w, const ebb_node_info *info)
+static const char *in_place(ebb_writer *w, const ebb_graph *g, ebb_node n)
 {
     const char *text = NULL;
-    for (uint32_t i = 0; info->over != NULL && i < info->out_count; i++) {
-        if (info->over[i] == 0)
+    for (uint32_t i = 0; i < ebb_node_of(g, n)->out_count; i++) {
+        const uint32_t over = ebb_node_over(g, n, i);
+        if (over == 0)
             continue;
         text = ebb_arena_printf(&w->arena, "%s%s%u:%u", text != NULL ? text : "",
-                                text != NULL ? " " : "", (unsigned)i, info->over[i] - 1u);
+                                text != NULL ? " " : "", (unsigned)i, (unsigned)over - 1);
         w->failed |= text == NULL;
     }
     return text;
@@ -381,7 +385,7 @@ static Onnx__NodeProto *make_node(ebb_writer *w, const ebb_graph *g, ebb_node n)
     ebb_entries was = {node->metadata_props, node->n_metadata_props}, none = {NULL, 0};
     bool plain = info->phase == EBB_PHASE_NONE || marked_by_doc(g, info, was);
     const ebb_owned owned[] = {{"ebb.phase", plain ? NULL : ebb_phase_spelling[info->phase]},
-                               {"ebb.inplace", in_place(w, info)},
+                               {"ebb.inplace", in_place(w, g, n)},
                                {"ebb.stream", tile_rows(w, info)}};
     ebb_entries now = ebb_writer_props(w, g, &info->props, was, none, owned, 3);
     node->metadata_props = now.list;

@@ -127,10 +127,13 @@ static bool says_no_more(const ebb_type *type, const Onnx__TypeProto *proto)
 static ebb_props props_with_key_in(ebb_writer *w, const ebb_graph *g, const ebb_props *props,
                                    ebb_entries was)
 {
-    ebb_props some = {.list = EBB_WRITER_NEW(w, ebb_prop, props->count)};
-    for (size_t i = 0; some.list != NULL && i < props->count; i++)
-        if (ebb_writer_has_key(was, ebb_writer_text(g, props->list[i].key)))
-            some.list[some.count++] = props->list[i];
+    const size_t bytes = sizeof *props->all + ebb_props_count(props) * sizeof *props->all->at;
+    ebb_props some = {ebb_arena_zeroed(&w->arena, 1, bytes)};
+    w->failed |= some.all == NULL;
+    if (some.all != NULL)
+        EBB_EACH_PROP(props, p)
+            if (ebb_writer_has_key(was, ebb_writer_text(g, p->key)))
+                some.all->at[some.all->count++] = *p;
     return some;
 }
 

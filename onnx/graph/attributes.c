@@ -98,21 +98,26 @@ static bool equal_attrs(const ebb_attrs *shared, const ebb_attr *list, uint32_t 
     return true;
 }
 
+/* Of the last ones; NULL: none is equal. */
+static const ebb_attr *shared_attrs(const ebb_model *m, const ebb_attr *list, uint32_t count)
+{
+    for (uint32_t k = 0; k < EBB_SHARED; k++)
+        if (equal_attrs(&m->attrs[k], list, count))
+            return m->attrs[k].list;
+    return NULL;
+}
+
 ebb_status ebb_node_set_attrs(ebb_graph *g, ebb_node n, const ebb_attr *list, uint32_t count)
 {
     ebb_node_info *info = ebb_node_of(g, n);
-    uint64_t hash = count;
-    for (uint32_t i = 0; i < count; i++)
-        hash =
-            (hash ^ (uintptr_t)list[i].name ^ (uint64_t)list[i].i) * UINT64_C(0x9e3779b97f4a7c15);
-    ebb_attrs *shared = &g->model->attrs[hash >> 32 & (EBB_SHARED_ATTRS - 1)];
-    if (!equal_attrs(shared, list, count)) {
+    const ebb_attr *copy = shared_attrs(g->model, list, count);
+    if (copy == NULL && count > 0) {
         const ebb_node_info given = {.attr = list, .attr_count = count};
-        const ebb_attr *copy = copy_attrs(g, &given, 0);
+        copy = copy_attrs(g, &given, 0);
         EBB_GOT(copy);
-        *shared = (ebb_attrs){copy, count};
+        g->model->attrs[g->model->attrs_next++ % EBB_SHARED] = (ebb_attrs){copy, count};
     }
-    info->attr = shared->list;
+    info->attr = copy;
     info->attr_count = count;
     return NULL;
 }
@@ -121,16 +126,28 @@ ebb_status ebb_node_set_attrs(ebb_graph *g, ebb_node n, const ebb_attr *list, ui
 
 const char *ebb_props_get(const ebb_graph *g, const ebb_props *props, const char *key)
 {
-    for (size_t i = 0; i < props->count; i++)
-        if (strcmp(ebb_text(g, props->list[i].key), key) == 0)
-            return ebb_text(g, props->list[i].value);
+    EBB_EACH_PROP(props, p)
+        if (strcmp(ebb_text(g, p->key), key) == 0)
+            return ebb_text(g, p->value);
     return NULL;
 }
 
 ebb_status ebb_props_add(ebb_graph *g, ebb_props *props, ebb_prop prop)
 {
-    EBB_GOT(ebb_grow_list(g, &props->list, props->count, &props->capacity, sizeof *props->list));
-    props->list[props->count++] = prop;
+    struct ebb_prop_list *list = props->all;
+    const uint32_t count = ebb_props_count(props);
+    if (list == NULL || count == list->capacity) {
+        const size_t room = count * (size_t)2 + 1, bytes = sizeof *list + room * sizeof *list->at;
+        EBB_GOT(room <= UINT32_MAX);
+        list = ebb_arena_alloc(&g->model->arena, bytes);
+        EBB_GOT(list);
+        list->count = count;
+        list->capacity = (uint32_t)room;
+        if (count > 0)
+            memcpy(list->at, props->all->at, count * sizeof *list->at);
+        props->all = list;
+    }
+    list->at[list->count++] = prop;
     return NULL;
 }
 
@@ -138,20 +155,29 @@ ebb_status ebb_props_set(ebb_graph *g, ebb_props *props, const char *key, const 
 {
     ebb_prop p = {ebb_graph_intern(g, key), ebb_graph_intern(g, value)};
     EBB_GOT(p.key.i != 0 && p.value.i != 0);
-    for (size_t i = 0; i < props->count; i++) {
-        if (props->list[i].key.i != p.key.i)
+    for (uint32_t i = 0; i < ebb_props_count(props); i++) {
+        if (props->all->at[i].key.i != p.key.i)
             continue;
-        props->list[i] = p;
+        props->all->at[i] = p;
         return NULL;
     }
     return ebb_props_add(g, props, p);
 }
 
+ebb_status ebb_props_set_all(ebb_graph *g, ebb_props *props, const ebb_graph *of,
+                             const ebb_props *from)
+{
+    EBB_EACH_PROP(from, p)
+        EBB_TRY(ebb_props_set(g, props, ebb_text(of, p->key), ebb_text(of, p->value)));
+    return NULL;
+}
+
 void ebb_props_drop(const ebb_graph *g, ebb_props *props, const char *key)
 {
     uint32_t kept = 0;
-    for (uint32_t i = 0; i < props->count; i++)
-        if (strcmp(ebb_text(g, props->list[i].key), key) != 0)
-            props->list[kept++] = props->list[i];
-    props->count = kept;
+    EBB_EACH_PROP(props, p)
+        if (strcmp(ebb_text(g, p->key), key) != 0)
+            props->all->at[kept++] = *p;
+    if (props->all != NULL)
+        props->all->count = kept;
 }

@@ -54,7 +54,7 @@ ebb_status ebb_captures_replace(ebb_graph *g, ebb_value old, ebb_value with)
 {
     if ((ebb_value_of(g, old)->flags & EBB_IS_CAPTURED) == 0)
         return NULL;
-    ebb_value_of(g, old)->flags &= (uint16_t)~EBB_IS_CAPTURED;
+    ebb_value_of(g, old)->flags &= (uint8_t)~EBB_IS_CAPTURED;
     ebb_value_of(g, with)->flags |= EBB_IS_CAPTURED;
     return move_all(g, ebb_value_name(g, old), ebb_value_name(g, with));
 }
@@ -78,7 +78,7 @@ void ebb_captures_mark_of(ebb_graph *g, ebb_node n)
 void ebb_captures_mark(ebb_graph *g)
 {
     EBB_EACH_VALUE(g, v)
-        ebb_value_of(g, v)->flags &= (uint16_t)~EBB_IS_CAPTURED;
+        ebb_value_of(g, v)->flags &= (uint8_t)~EBB_IS_CAPTURED;
     EBB_EACH_NODE(g, n)
         ebb_captures_mark_of(g, n);
 }

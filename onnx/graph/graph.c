@@ -216,6 +216,12 @@ static void set_producer(ebb_graph *g, ebb_value v, ebb_node n, uint32_t slot)
     info->producer_slot = slot;
 }
 
+static void leave_producer(ebb_graph *g, ebb_value v)
+{
+    ebb_value_of(g, v)->producer = EBB_NO_NODE;
+    ebb_value_of(g, v)->over = 0;
+}
+
 ebb_status ebb_node_add(ebb_graph *g, ebb_node *node, ebb_node before, const char *domain,
                         const char *op_name, const ebb_value *in, uint32_t in_count,
                         const ebb_value *out, uint32_t out_count)
@@ -267,7 +273,7 @@ void ebb_node_remove(ebb_graph *g, ebb_node n)
     for (uint32_t i = 0; i < info->out_count; i++) {
         if (info->out[i].i == 0)
             continue;
-        ebb_value_of(g, info->out[i])->producer = EBB_NO_NODE;
+        leave_producer(g, info->out[i]);
         if (!ebb_value_is_read(g, info->out[i]))
             ebb_value_bury(g, info->out[i]);
     }
@@ -309,23 +315,19 @@ ebb_status ebb_node_set_output(ebb_graph *g, ebb_node n, uint32_t slot, ebb_valu
     ebb_node_info *info = ebb_node_of(g, n);
     if (v.i == 0 && slot >= info->out_count)
         return NULL;
-    uint32_t before = info->out_count;
     EBB_TRY(extend(g, &info->out, &info->out_count, slot));
-    if (info->over != NULL && info->out_count > before) {
-        uint8_t *over = EBB_NEW(&g->model->arena, uint8_t, info->out_count);
-        EBB_GOT(over);
-        memcpy(over, info->over, before);
-        info->over = over;
-    }
     ebb_value old = info->out[slot];
+    const uint8_t over = ebb_value_of(g, old)->over;
     info->out[slot] = EBB_NO_VALUE;
     if (old.i != 0 && !ebb_same_value(old, v)) {
-        ebb_value_of(g, old)->producer = EBB_NO_NODE;
+        leave_producer(g, old);
         if (!ebb_value_is_read(g, old))
             ebb_value_bury(g, old);
     }
     info->out[slot] = v;
     set_producer(g, v, n, slot);
+    if (v.i != 0)
+        ebb_value_of(g, v)->over = over;
     while (info->out_count > 0 && info->out[info->out_count - 1].i == 0)
         info->out_count--;
     return NULL;
@@ -347,16 +349,11 @@ ebb_status ebb_node_set_op(ebb_graph *g, ebb_node n, ebb_op op)
     return NULL;
 }
 
-ebb_status ebb_node_set_over(ebb_graph *g, ebb_node n, uint32_t output, uint32_t input)
+void ebb_node_set_over(ebb_graph *g, ebb_node n, uint32_t output, uint32_t input)
 {
-    ebb_node_info *info = ebb_node_of(g, n);
-    assert(output < info->out_count && input < info->in_count && input < 255);
-    if (info->over == NULL) {
-        info->over = EBB_NEW(&g->model->arena, uint8_t, info->out_count);
-        EBB_GOT(info->over);
-    }
-    info->over[output] = (uint8_t)(input + 1);
-    return NULL;
+    const ebb_value v = ebb_out(g, n, output);
+    assert(v.i != 0 && input < ebb_node_of(g, n)->in_count && input < UINT8_MAX);
+    ebb_value_of(g, v)->over = (uint8_t)(input + 1);
 }
 
 ebb_status ebb_value_replace(ebb_graph *g, ebb_value old, ebb_value with)

@@ -53,9 +53,12 @@ typedef struct ebb_prop { /* one metadata_props entry */
     ebb_str key, value;
 } ebb_prop;
 
+/* One pointer, as most nodes and values have none. Read by EBB_EACH_PROP. */
 typedef struct ebb_props {
-    ebb_prop *list;
-    uint32_t count, capacity;
+    struct ebb_prop_list {
+        uint32_t count, capacity;
+        ebb_prop at[];
+    } * all; /* NULL: none */
 } ebb_props;
 
 typedef struct ebb_use {
@@ -72,9 +75,6 @@ typedef struct ebb_node_info {
     uint32_t attr_count;
     uint8_t phase; /* ebb_phase, mirrored in metadata "ebb.phase" by read and write */
     bool dead;
-    /* In place: out k is written over in over[k]-1; 0: out k has memory of its own. NULL: none.
-     * Metadata "ebb.inplace" = "k:i k:i". Set by the alias pass, obeyed by the ruler. */
-    uint8_t *over;
     /* Its output is never whole: its one reader decodes so many rows at a time (onnx/graph/stream.h). 0:
      * whole. Metadata "ebb.stream" = "rows". Set by the stream pass, obeyed by ruler and executor.
      */
@@ -109,9 +109,12 @@ typedef struct ebb_value_info {
     ebb_str name;
     ebb_node producer; /* none for inputs and initializers */
     uint32_t producer_slot;
-    uint16_t flags;
+    uint8_t flags;
     uint8_t role; /* ebb_role */
     bool dead;
+    /* In place: it is written over its producer's input over - 1; 0: it has memory of its own.
+     * Metadata "ebb.inplace" = "k:i k:i" of the producer. Set by the alias pass, obeyed by the ruler. */
+    uint8_t over;
     uint32_t binding;         /* as state: its place among the bindings, from 1; 0: none */
     uint32_t bound;           /* how many bindings have it as next */
     const ebb_tensor *tensor; /* of an initializer; others may share it. ebb_value_set_tensor */
@@ -174,14 +177,16 @@ typedef struct ebb_function {
     const void *origin; /* FunctionProto; NULL for bodies that the writer adds for ai.ebb */
 } ebb_function;
 
-enum { EBB_SHARED_ATTRS = 64, EBB_SHARED_TENSORS = 16 };
+/* The last tensors and lists of attributes that values and nodes got: the next often get equal ones. */
+enum { EBB_SHARED = 32 };
 
 struct ebb_model { /* ebb_model in ebb.h */
     ebb_arena arena;
     ebb_names names;
-    ebb_types types;                   /* of its values */
-    ebb_attrs attrs[EBB_SHARED_ATTRS]; /* lists that nodes share: of each hash the last */
-    const ebb_tensor *tensors[EBB_SHARED_TENSORS]; /* that values share: of each hash the last */
+    ebb_types types; /* of its values */
+    ebb_attrs attrs[EBB_SHARED];
+    const ebb_tensor *tensors[EBB_SHARED];
+    uint32_t attrs_next, tensors_next; /* places that the next ones take: in a ring */
     ebb_graph *graph;
     int64_t ir_version;
     ebb_import *imports;
@@ -280,6 +285,12 @@ ebb_node ebb_node_find(const ebb_graph *g, const char *name);   /* linear; none 
 ebb_value ebb_in(const ebb_graph *g, ebb_node n, uint32_t i);
 ebb_value ebb_out(const ebb_graph *g, ebb_node n, uint32_t i);
 
+/* The input that output k, one of the node's, is written over, from 1; 0: none. */
+static inline uint32_t ebb_node_over(const ebb_graph *g, ebb_node n, uint32_t k)
+{
+    return ebb_value_of(g, ebb_node_of(g, n)->out[k])->over;
+}
+
 /* The op of the producing node, EBB_OP_UNKNOWN when none. */
 ebb_op ebb_producer_op(const ebb_graph *g, ebb_value v);
 
@@ -331,7 +342,8 @@ ebb_status ebb_node_set_input(ebb_graph *g, ebb_node n, uint32_t slot,
 ebb_status ebb_node_set_output(ebb_graph *g, ebb_node n, uint32_t slot,
                                ebb_value v);                     /* may extend */
 ebb_status ebb_node_set_op(ebb_graph *g, ebb_node n, ebb_op op); /* name, domain and op at once */
-ebb_status ebb_node_set_over(ebb_graph *g, ebb_node n, uint32_t output, uint32_t input);
+/* An output that is there. */
+void ebb_node_set_over(ebb_graph *g, ebb_node n, uint32_t output, uint32_t input);
 
 /* Every use of `old`, graph outputs and bindings included, becomes `with`. Names stay where they
  * are: a graph output keeps its name only if the caller renames. */
@@ -359,10 +371,25 @@ ebb_status ebb_node_drop_attr(ebb_graph *g, ebb_node n, const char *name);
 ebb_status ebb_node_set_attrs(ebb_graph *g, ebb_node n, const ebb_attr *list, uint32_t count);
 
 /* Metadata. get: NULL when absent. */
+static inline uint32_t ebb_props_count(const ebb_props *props)
+{
+    return props->all != NULL ? props->all->count : 0;
+}
+static inline const ebb_prop *ebb_props_at(const ebb_props *props, uint32_t i)
+{
+    return props->all != NULL ? &props->all->at[i] : NULL;
+}
+#define EBB_EACH_PROP(props, p)                                                   \
+    for (const ebb_prop *p = ebb_props_at((props), 0),                            \
+                        *p##_end = ebb_props_at((props), ebb_props_count(props)); \
+         p != p##_end; p++)
 const char *ebb_props_get(const ebb_graph *g, const ebb_props *props, const char *key);
 ebb_status ebb_props_add(ebb_graph *g, ebb_props *props,
                          ebb_prop prop); /* be its key there or not */
 ebb_status ebb_props_set(ebb_graph *g, ebb_props *props, const char *key, const char *value);
+/* All of `from`, which may be another graph's. */
+ebb_status ebb_props_set_all(ebb_graph *g, ebb_props *props, const ebb_graph *of,
+                             const ebb_props *from);
 void ebb_props_drop(const ebb_graph *g, ebb_props *props, const char *key);
 
 ebb_status ebb_graph_add_input(ebb_graph *g, ebb_value v);

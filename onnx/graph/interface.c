@@ -45,7 +45,7 @@ ebb_status ebb_graph_add_output(ebb_graph *g, ebb_value v)
 void ebb_graph_remove_output(ebb_graph *g, ebb_value v)
 {
     take_off_list(g->outputs, &g->output_count, v);
-    ebb_value_of(g, v)->flags &= (uint16_t)~EBB_IS_OUTPUT;
+    ebb_value_of(g, v)->flags &= (uint8_t)~EBB_IS_OUTPUT;
 }
 
 void ebb_graph_remove_outputs(ebb_graph *g, const bool *gone)
@@ -54,7 +54,7 @@ void ebb_graph_remove_outputs(ebb_graph *g, const bool *gone)
     for (size_t i = 0; i < g->output_count; i++) {
         ebb_value v = g->outputs[i];
         if (gone[v.i])
-            ebb_value_of(g, v)->flags &= (uint16_t)~EBB_IS_OUTPUT;
+            ebb_value_of(g, v)->flags &= (uint8_t)~EBB_IS_OUTPUT;
         else
             g->outputs[kept++] = v;
     }
@@ -67,14 +67,13 @@ void ebb_graph_remove_outputs(ebb_graph *g, const bool *gone)
  * zeros are what a large step has most of. */
 static const ebb_tensor *share_tensor(ebb_model *m, const ebb_tensor *t)
 {
-    uint64_t hash = ((uintptr_t)t->data ^ t->bytes) * UINT64_C(0x9e3779b97f4a7c15);
-    const ebb_tensor **shared = &m->tensors[hash >> 32 & (EBB_SHARED_TENSORS - 1)];
-    if (*shared != NULL && memcmp(*shared, t, sizeof *t) == 0)
-        return *shared;
+    for (uint32_t k = 0; k < EBB_SHARED && m->tensors[k] != NULL; k++)
+        if (m->tensors[k]->data == t->data && memcmp(m->tensors[k], t, sizeof *t) == 0)
+            return m->tensors[k];
     ebb_tensor *copy = EBB_NEW(&m->arena, ebb_tensor, 1);
     if (copy == NULL)
         return NULL;
-    *shared = memcpy(copy, t, sizeof *t);
+    m->tensors[m->tensors_next++ % EBB_SHARED] = memcpy(copy, t, sizeof *t);
     return copy;
 }
 
@@ -136,7 +135,7 @@ ebb_status ebb_graph_keep_input(ebb_graph *g, ebb_value v, ebb_role role)
                          ebb_value_name(g, v));
     EBB_TRY(initialize(g, v, role));
     take_off_list(g->inputs, &g->input_count, v);
-    ebb_value_of(g, v)->flags &= (uint16_t)~EBB_IS_INPUT;
+    ebb_value_of(g, v)->flags &= (uint8_t)~EBB_IS_INPUT;
     return NULL;
 }
 
@@ -146,7 +145,7 @@ ebb_status ebb_graph_ask_input(ebb_graph *g, ebb_value v)
     if ((info->flags & EBB_IS_INPUT) == 0)
         EBB_TRY(ebb_graph_add_input(g, v));
     take_off_list(g->initializers, &g->initializer_count, v);
-    info->flags &= (uint16_t)~EBB_IS_INITIALIZER;
+    info->flags &= (uint8_t)~EBB_IS_INITIALIZER;
     info->tensor = NULL;
     return NULL;
 }
@@ -156,7 +155,7 @@ void ebb_graph_remove_input(ebb_graph *g, ebb_value v)
     ebb_value_info *info = ebb_value_of(g, v);
     assert(info->use_count == 0 || (info->flags & EBB_IS_INITIALIZER) != 0);
     take_off_list(g->inputs, &g->input_count, v);
-    info->flags &= (uint16_t)~EBB_IS_INPUT;
+    info->flags &= (uint8_t)~EBB_IS_INPUT;
     if ((info->flags & (EBB_IS_INITIALIZER | EBB_IS_OUTPUT)) == 0)
         ebb_value_bury(g, v);
 }
@@ -166,7 +165,7 @@ static void uninitialize(ebb_graph *g, ebb_value v)
 {
     ebb_value_info *info = ebb_value_of(g, v);
     assert(info->use_count == 0);
-    info->flags &= (uint16_t)~EBB_IS_INITIALIZER;
+    info->flags &= (uint8_t)~EBB_IS_INITIALIZER;
     info->tensor = NULL;
     if ((info->flags & (EBB_IS_INPUT | EBB_IS_OUTPUT)) == 0)
         ebb_value_bury(g, v);
@@ -223,7 +222,7 @@ ebb_status ebb_graph_bind(ebb_graph *g, ebb_value state, ebb_value next)
 void ebb_graph_unbind(ebb_graph *g, ebb_value state)
 {
     ebb_value_info *info = ebb_value_of(g, state);
-    info->flags &= (uint16_t)~EBB_IS_STATE;
+    info->flags &= (uint8_t)~EBB_IS_STATE;
     if (info->binding == 0)
         return;
     size_t at = info->binding - 1;
@@ -249,7 +248,7 @@ void ebb_interface_replace(ebb_graph *g, ebb_value old, ebb_value with)
         if (!ebb_same_value(g->outputs[i], old))
             continue;
         g->outputs[i] = with;
-        info->flags &= (uint16_t)~EBB_IS_OUTPUT;
+        info->flags &= (uint8_t)~EBB_IS_OUTPUT;
         ebb_value_of(g, with)->flags |= EBB_IS_OUTPUT;
     }
     for (size_t i = 0; i < g->binding_count && info->bound > 0; i++)

@@ -97,8 +97,12 @@ static void *copied(ebb_arena *arena, const void *from, size_t count, size_t siz
 
 static void copy_props(ebb_arena *arena, ebb_props *props, bool *failed)
 {
-    COPY(arena, props->list, props->count, failed);
-    props->capacity = props->count;
+    const uint32_t count = ebb_props_count(props);
+    if (count == 0)
+        props->all = NULL;
+    else if ((props->all = copied(arena, props->all, 1,
+                                  sizeof *props->all + count * sizeof *props->all->at, failed)))
+        props->all->capacity = count;
 }
 
 /* Copies of the blocks with the first `count` records in; the last has room for more. */
@@ -195,8 +199,6 @@ static ebb_status copy_graph(ebb_graph **to, ebb_model *model, ebb_graph *outer,
     for (uint32_t i = 1; i < g->node_count; i++) {
         ebb_node_info *n = ebb_node_of(g, (ebb_node){i});
         copy_operands(arena, n, &failed);
-        if (n->over != NULL)
-            COPY(arena, n->over, n->out_count, &failed);
         copy_props(arena, &n->props, &failed);
         EBB_GOT(!failed);
         EBB_TRY(copy_bodies(n, model, g));

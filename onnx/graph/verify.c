@@ -109,12 +109,13 @@ static const char *refuses_write(const check *c, ebb_node n, uint32_t k, ebb_val
     const ebb_graph *g = c->g;
     const ebb_node_info *info = ebb_node_of(g, n);
     const ebb_value_info *v = ebb_value_of(g, x);
+    const uint32_t over = ebb_node_over(g, n, k);
     for (uint32_t i = 0; i < info->out_count; i++)
-        if (i != k && info->over[i] == info->over[k])
+        if (i != k && ebb_node_over(g, n, i) == over)
             return "over which another output is written";
-    if (k == 0 && info->over[k] == 1 && ebb_op_has(info->op, EBB_VIEW))
+    if (k == 0 && over == 1 && ebb_op_has(info->op, EBB_VIEW))
         return NULL; // it writes nothing
-    if (!ebb_op_may_alias(info->op, k, info->over[k] - 1u))
+    if (!ebb_op_may_alias(info->op, k, over - 1))
         return "which the operator may not write over";
     if ((v->flags & EBB_IS_INITIALIZER) != 0 && (v->flags & EBB_IS_STATE) == 0)
         return "which is a constant";
@@ -131,14 +132,15 @@ static ebb_status overwrites_fit(const check *c, ebb_node n)
 {
     const ebb_graph *g = c->g;
     const ebb_node_info *info = ebb_node_of(g, n);
-    for (uint32_t k = 0; info->over != NULL && k < info->out_count; k++) {
-        if (info->over[k] == 0)
+    for (uint32_t k = 0; k < info->out_count; k++) {
+        const uint32_t over = ebb_node_over(g, n, k);
+        if (over == 0)
             continue;
-        ebb_value x = ebb_in(g, n, info->over[k] - 1u), y = info->out[k];
+        ebb_value x = ebb_in(g, n, over - 1), y = info->out[k];
         size_t x_bytes, y_bytes;
-        if (x.i == 0 || y.i == 0)
+        if (x.i == 0)
             return ebb_error(EBB_VERIFY, "%s: output %u is written over input %u, which is absent",
-                             ebb_node_label(g, n), (unsigned)k, info->over[k] - 1u);
+                             ebb_node_label(g, n), (unsigned)k, (unsigned)over - 1);
         if (ebb_type_bytes(ebb_value_of(g, x)->type, &x_bytes) &&
             ebb_type_bytes(ebb_value_of(g, y)->type, &y_bytes) && x_bytes != y_bytes)
             return ebb_error(EBB_VERIFY, "%s: '%s' is written over '%s', which has other bytes",

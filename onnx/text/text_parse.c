@@ -100,7 +100,7 @@ static ebb_status read_values(ebb_text_reader *r, ebb_graph *g, value_list kind,
         ebb_value v;
         ebb_text_reader at = *r;
         EBB_TRY(read_value(r, g, &v, kind != OUTPUTS));
-        uint16_t flags = ebb_value_of(g, v)->flags;
+        uint8_t flags = ebb_value_of(g, v)->flags;
         if ((kind == INPUTS && (flags & EBB_IS_INPUT) != 0) ||
             (kind == OUTPUTS && (flags & EBB_IS_OUTPUT) != 0))
             return ebb_text_error(&at, "'%s' is named twice", ebb_value_name(g, v));

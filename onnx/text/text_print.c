@@ -373,11 +373,13 @@ static void put_node_comment(writer *w, const ebb_graph *g, const ebb_node_info 
         put_comment_word(w, comma, pass);
         comma = "; ";
     }
-    for (uint32_t i = 0; n->over != NULL && i < n->out_count; i++)
-        if (n->over[i] != 0) {
-            putf(w, "%soutput %" PRIu32 " over input %d", comma, i, n->over[i] - 1);
+    for (uint32_t i = 0; i < n->out_count; i++) {
+        const uint32_t over = ebb_value_of(g, n->out[i])->over;
+        if (over != 0) {
+            putf(w, "%soutput %" PRIu32 " over input %" PRIu32, comma, i, over - 1);
             comma = "; ";
         }
+    }
     if (n->tile_rows != 0) {
         putf(w, "%sread by %lld rows", comma, (long long)n->tile_rows);
         comma = "; ";
@@ -576,15 +578,17 @@ ebb_status ebb_text_print_model(char **text, const ebb_model *model)
     writer w = {.model = model};
     putf(&w, "<\n   ir_version: %" PRId64 ",\n   ", model->ir_version);
     put_imports(&w, model->imports, model->import_count);
-    for (size_t i = 0; i < model->props.count; i++) {
-        const char *key = ebb_names_text(&model->names, model->props.list[i].key);
-        const char *value = ebb_names_text(&model->names, model->props.list[i].value);
-        put(&w, i == 0 ? ",\n   metadata_props: [" : ", ");
+    const char *before = ",\n   metadata_props: [";
+    EBB_EACH_PROP(&model->props, p) {
+        const char *key = ebb_names_text(&model->names, p->key);
+        const char *value = ebb_names_text(&model->names, p->value);
+        put(&w, before);
+        before = ", ";
         put_quoted(&w, key, strlen(key));
         put(&w, ": ");
         put_quoted(&w, value, strlen(value));
     }
-    put(&w, model->props.count > 0 ? "]\n>\n" : "\n>\n");
+    put(&w, ebb_props_count(&model->props) > 0 ? "]\n>\n" : "\n>\n");
     put_graph(&w, model->graph, 0);
     put(&w, "\n");
     for (size_t i = 0; i < model->function_count; i++)

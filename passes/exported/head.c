@@ -178,9 +178,8 @@ static ebb_status draw_anew(ebb_edit *e, ebb_value *v, int axis, int64_t classes
     ebb_value fresh, old = *v;
     EBB_TRY(ebb_graph_add_initializer(g, &fresh, name, &type, numbers,
                                       (ebb_role)ebb_value_of(g, old)->role));
-    ebb_value_of(g, fresh)->props = ebb_value_of(g, old)->props;
     *v = fresh;
-    return NULL;
+    return ebb_props_set_all(g, &ebb_value_of(g, fresh)->props, g, &ebb_value_of(g, old)->props);
 }
 
 /* Whether a node on the way to the old value's reader reads it, too, is not our concern: it keeps it. */

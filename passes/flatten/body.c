@@ -81,10 +81,8 @@ static ebb_status put_weights(ebb_edit *e, ebb_body *body)
             EBB_TRY(ebb_graph_add_initializer(e->g, &body->weights[v.i], ebb_value_name(from, v),
                                               &info->tensor->type, info->tensor->data,
                                               (ebb_role)info->role));
-            for (size_t p = 0; p < info->props.count; p++)
-                EBB_TRY(ebb_props_set(e->g, &ebb_value_of(e->g, body->weights[v.i])->props,
-                                      ebb_text(from, info->props.list[p].key),
-                                      ebb_text(from, info->props.list[p].value)));
+            EBB_TRY(ebb_props_set_all(e->g, &ebb_value_of(e->g, body->weights[v.i])->props, from,
+                                      &info->props));
         }
         body->map[v.i] = body->weights[v.i];
     }
@@ -176,10 +174,7 @@ static ebb_status put_node(ebb_edit *e, ebb_body *body, ebb_node before, const c
         to->name = name != NULL ? ebb_graph_intern(g, name) : (ebb_str){0};
         EBB_GOT(to->name.i != 0);
     }
-    for (size_t i = 0; i < info.props.count; i++)
-        EBB_TRY(ebb_props_set(g, &ebb_node_of(g, put)->props,
-                              ebb_text(from, info.props.list[i].key),
-                              ebb_text(from, info.props.list[i].value)));
+    EBB_TRY(ebb_props_set_all(g, &ebb_node_of(g, put)->props, from, &info.props));
     EBB_TRY(ebb_props_set(g, &ebb_node_of(g, put)->props, "ebb.pass", e->pass->name));
     return ebb_infer_node(g, put);
 }

@@ -163,12 +163,7 @@ static ebb_status put_node(ebb_edit *e, const ebb_function *f, ebb_node call, eb
         to->name = name != NULL ? ebb_graph_intern(g, name) : (ebb_str){0};
         EBB_GOT(to->name.i != 0);
     }
-    for (size_t i = 0; i < caller->props.count; i++) {
-        ebb_prop prop = ebb_node_of(g, call)->props.list[i];
-        EBB_TRY(ebb_props_set(g, &ebb_node_of(g, *put)->props, ebb_text(g, prop.key),
-                              ebb_text(g, prop.value)));
-    }
-    return NULL;
+    return ebb_props_set_all(g, &to->props, g, &caller->props);
 }
 
 /* The value that stands for output k of the call. What the function merely hands through needs a

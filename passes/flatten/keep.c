@@ -52,7 +52,7 @@ static void set_output(ebb_graph *body, size_t k, ebb_value v)
     for (size_t i = 0; i < body->output_count; i++)
         if (ebb_same_value(body->outputs[i], old))
             return;
-    ebb_value_of(body, old)->flags &= (uint16_t)~EBB_IS_OUTPUT;
+    ebb_value_of(body, old)->flags &= (uint8_t)~EBB_IS_OUTPUT;
 }
 
 /* Results count while the condition held: of each state the one that does, and whether it still does. */

@@ -47,10 +47,7 @@ ebb_status ebb_lift_weights(ebb_unroll *u, ebb_edit *inner)
             continue;
         EBB_TRY(ebb_graph_add_initializer(u->g, &made, ebb_value_name(body, v), info->type,
                                           info->tensor->data, (ebb_role)info->role));
-        for (size_t p = 0; p < info->props.count; p++)
-            EBB_TRY(ebb_props_set(u->g, &ebb_value_of(u->g, made)->props,
-                                  ebb_text(body, info->props.list[p].key),
-                                  ebb_text(body, info->props.list[p].value)));
+        EBB_TRY(ebb_props_set_all(u->g, &ebb_value_of(u->g, made)->props, body, &info->props));
         ebb_value_of(u->g, made)->flags |= EBB_IS_CAPTURED;
         EBB_TRY(read_outside(body, v, ebb_value_name(u->g, made), ebb_value_of(body, v)->type));
         ebb_graph_remove_initializer(body, v);
@@ -68,7 +65,7 @@ static bool is_same_in_each_step(const ebb_graph *body, ebb_node n)
     if (info->op == EBB_OP_UNKNOWN || ebb_op_has(info->op, EBB_RANDOM | EBB_BODIES))
         return false;
     for (uint32_t i = 0; i < info->in_count; i++) {
-        const uint16_t flags = ebb_value_of(body, info->in[i])->flags;
+        const uint8_t flags = ebb_value_of(body, info->in[i])->flags;
         if (info->in[i].i != 0 && (flags & (EBB_IS_OUTER | EBB_IS_INITIALIZER)) == 0)
             return false;
         any = any || (flags & EBB_IS_OUTER) != 0;

@@ -139,9 +139,9 @@ static ebb_status scan_like(ebb_loop_back *l, ebb_value in, ebb_value outside, b
 static ebb_status set_lists(ebb_graph *body, const ebb_loop_operands *o)
 {
     for (size_t i = 0; i < body->input_count; i++)
-        ebb_value_of(body, body->inputs[i])->flags &= (uint16_t)~EBB_IS_INPUT;
+        ebb_value_of(body, body->inputs[i])->flags &= (uint8_t)~EBB_IS_INPUT;
     for (size_t i = 0; i < body->output_count; i++)
-        ebb_value_of(body, body->outputs[i])->flags &= (uint16_t)~EBB_IS_OUTPUT;
+        ebb_value_of(body, body->outputs[i])->flags &= (uint8_t)~EBB_IS_OUTPUT;
     body->input_count = body->output_count = 0;
     for (uint32_t i = 0; i < o->count; i++)
         EBB_TRY(ebb_graph_add_input(body, o->in[i]));

@@ -51,11 +51,7 @@ ebb_status ebb_initializer_copy(ebb_graph *g, ebb_value from, const char *name, 
     uint8_t role = ebb_value_of(g, from)->role;
     EBB_TRY(ebb_graph_add_initializer(g, copy, name, &type, NULL, (ebb_role)role));
     EBB_TRY(ebb_value_point(g, *copy, t->data)); // nobody writes there: states are a program's
-    for (size_t i = 0; i < ebb_value_of(g, from)->props.count; i++) {
-        ebb_prop p = ebb_value_of(g, from)->props.list[i];
-        EBB_TRY(ebb_props_set(g, &ebb_value_of(g, *copy)->props, ebb_text(g, p.key),
-                              ebb_text(g, p.value)));
-    }
+    EBB_TRY(ebb_props_set_all(g, &ebb_value_of(g, *copy)->props, g, &ebb_value_of(g, from)->props));
     return copy_draw(g, from, *copy);
 }
 

@@ -95,11 +95,7 @@ ebb_status ebb_initializer_restate(ebb_graph *g, ebb_value *made, ebb_value v, c
                                    const void *bytes, const char *mark)
 {
     EBB_TRY(ebb_graph_add_initializer(g, made, "mended", type, bytes, EBB_ROLE_NONE));
-    for (size_t i = 0; i < ebb_value_of(g, v)->props.count; i++) {
-        ebb_prop p = ebb_value_of(g, v)->props.list[i];
-        EBB_TRY(ebb_props_set(g, &ebb_value_of(g, *made)->props, ebb_text(g, p.key),
-                              ebb_text(g, p.value)));
-    }
+    EBB_TRY(ebb_props_set_all(g, &ebb_value_of(g, *made)->props, g, &ebb_value_of(g, v)->props));
     return ebb_props_set(g, &ebb_value_of(g, *made)->props, mark, "1");
 }
 

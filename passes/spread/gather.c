@@ -151,10 +151,7 @@ static ebb_status keep_copy(gathering *s, ebb_node n, ebb_node made, int64_t r)
     ebb_graph *g = s->g;
     const ebb_node_info *from = ebb_node_of(g, n);
     ebb_node_info *info = ebb_node_of(g, made);
-    for (size_t k = 0; k < from->props.count; k++) {
-        const ebb_prop p = from->props.list[k];
-        EBB_TRY(ebb_props_set(g, &info->props, ebb_text(g, p.key), ebb_text(g, p.value)));
-    }
+    EBB_TRY(ebb_props_set_all(g, &info->props, g, &from->props));
     EBB_TRY(ebb_props_set(g, &info->props, "ebb.pass", s->e->pass->name));
     info->name = name_of_copy(s, n, made, r);
     info->overload = from->overload;

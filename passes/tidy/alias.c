@@ -217,7 +217,7 @@ static ebb_status place(ebb_edit *e, sharing *s, ebb_node n, uint32_t k, uint8_t
             continue;
         }
         join(s, info->out[k], info->in[i]);
-        EBB_TRY(ebb_node_set_over(e->g, n, k, i));
+        ebb_node_set_over(e->g, n, k, i);
         if (before != i + 1) {
             ebb_found(e);
             ebb_applied(e);
@@ -234,12 +234,13 @@ static ebb_status share(ebb_edit *e, uint32_t states)
                  .states = states};
     EBB_TRY(find_lifetimes(&s, e->scratch));
     EBB_EACH_NODE(e->g, n) {
-        ebb_node_info *info = ebb_node_of(e->g, n);
-        const uint8_t *before = info->over;
-        info->over = NULL;
-        for (uint32_t k = 0; k < info->out_count; k++)
-            if (info->out[k].i != 0)
-                EBB_TRY(place(e, &s, n, k, before != NULL ? before[k] : 0));
+        for (uint32_t k = 0; k < ebb_node_of(e->g, n)->out_count; k++) {
+            ebb_value_info *out = ebb_value_of(e->g, ebb_out(e->g, n, k));
+            const uint8_t before = out->over;
+            out->over = 0;
+            if (ebb_out(e->g, n, k).i != 0)
+                EBB_TRY(place(e, &s, n, k, before));
+        }
     }
     return NULL;
 }

@@ -181,6 +181,20 @@ static inline void make_bad_in_place(bytes *b)
     put_value(b, 11, "x", DIMS(1));
 }
 
+/* Its second output is absent, and written over its input. */
+static inline void make_in_place_absent(bytes *b)
+{
+    size_t node = open_message(b, 1);
+    put_text(b, 1, "x");
+    put_text(b, 2, "y");
+    put_text(b, 2, "");
+    put_text(b, 3, "n");
+    put_text(b, 4, "Dropout");
+    put_entry(b, 9, "ebb.inplace", "1:0");
+    close_message(b, node);
+    put_value(b, 11, "x", DIMS(1));
+}
+
 /* ---- external data ---- */
 
 static inline void make_external_absolute(bytes *b)
@@ -519,6 +533,8 @@ static const hostile_file corpus_bytes[] = {
     CHECKED("graph", "wrong_attribute_tensor", "Constant 'c': attribute 'value': has 8 bytes", .make = make_wrong_attribute_tensor),
     CHECKED("cycle", "captured_too_early", "If 'branch' reads 'later' in a subgraph before it is made", .make = make_captured_too_early),
     CHECKED("graph", "bad_in_place", "Relu 'n': metadata ebb.inplace", .make = make_bad_in_place),
+    CHECKED("graph", "in_place_absent", "Dropout 'n': output 1 is absent, and written over input 0",
+            .make = make_in_place_absent),
     CHECKED("external data", "external_absolute", "initializer 'w': external data location '/etc/passwd'", .make = make_external_absolute),
     CHECKED("external data", "external_up", "initializer 'w': external data location 'a/../../w.bin' leads out", .make = make_external_up),
     CHECKED("external data", "external_link", "initializer 'w': external data location 'link' leads out", .make = make_external_link),

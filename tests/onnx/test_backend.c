@@ -95,7 +95,7 @@ static ebb_status hold(ebb_model *m, ebb_value v, const ebb_tensor *tensor)
     *own = *tensor;
     ebb_value_info *info = ebb_value_of(m->graph, v);
     info->tensor = own;
-    info->flags = (uint16_t)((info->flags & ~EBB_IS_INPUT) | EBB_IS_INITIALIZER);
+    info->flags = (uint8_t)((info->flags & ~EBB_IS_INPUT) | EBB_IS_INITIALIZER);
     return ebb_value_set_type(m->graph, v, &own->type);
 }
 
@@ -136,7 +136,7 @@ static verdict give_inputs(trial *t)
             ebb_value_info *info = ebb_value_of(g, g->inputs[i]);
             if ((info->flags & EBB_IS_INITIALIZER) == 0)
                 status = count_up(t, g->inputs[i]);
-            info->flags &= (uint16_t)~EBB_IS_INPUT;
+            info->flags &= (uint8_t)~EBB_IS_INPUT;
             if (status != NULL)
                 return of_status(t, status);
             continue;

@@ -158,14 +158,14 @@ static void a_binding_of_another_type_is_refused(void **state)
 static void a_binding_of_what_is_no_state_is_refused(void **state)
 {
     ebb_graph *g = graph_of(state);
-    value(g, "w")->flags &= (uint16_t)~EBB_IS_STATE;
+    value(g, "w")->flags &= (uint8_t)~EBB_IS_STATE;
     is_refused(g, "'w' is bound and is no state");
 }
 
 static void an_output_written_over_nothing_is_refused(void **state)
 {
     ebb_graph *g = graph_of(state);
-    assert_null(ebb_node_set_over(g, ebb_node_find(g, "one"), 0, 0));
+    ebb_node_set_over(g, ebb_node_find(g, "one"), 0, 0);
     assert_null(ebb_verify(g));
     set_first_dim(g, "h", 5);
     is_refused(g, "'h' is written over 'x', which has other bytes");
@@ -174,7 +174,7 @@ static void an_output_written_over_nothing_is_refused(void **state)
 static void an_unmarked_graph_output_is_refused(void **state)
 {
     ebb_graph *g = graph_of(state);
-    value(g, "y")->flags &= (uint16_t)~EBB_IS_OUTPUT;
+    value(g, "y")->flags &= (uint8_t)~EBB_IS_OUTPUT;
     is_refused(g, "'y' is listed as output and not marked so");
 }
 
@@ -215,7 +215,7 @@ static void a_body_whose_reading_is_not_marked_is_refused(void **state)
 {
     (void)state;
     ebb_model *m = with_bodies();
-    value(m->graph, "h")->flags &= (uint16_t)~EBB_IS_CAPTURED;
+    value(m->graph, "h")->flags &= (uint8_t)~EBB_IS_CAPTURED;
     is_refused(m->graph, "If 'two': its body reads 'h', which is not marked so");
     ebb_model_free(m);
 }

@@ -128,8 +128,8 @@ static void less_than_half_is_refused_unless_it_is_asked_for(void **state)
         good(ebb_props_set(m->graph, &ebb_value_of(m->graph, w)->props,
                            "pkg.torch.export.graph_signature.InputSpec.kind", "BUFFER"));
         if (torchscript > 0) { // no marks, and nothing but the table beside the bias
-            ebb_value_of(m->graph, bias)->props.count = 0;
-            ebb_value_of(m->graph, w)->props.count = 0;
+            ebb_value_of(m->graph, bias)->props.all = NULL;
+            ebb_value_of(m->graph, w)->props.all = NULL;
             ebb_value_of(m->graph, w)->role = EBB_ROLE_CONSTANT;
             good(ebb_value_rename(m->graph, ebb_value_find(m->graph, "unsqueeze"), "onnx::Add_7"));
             m->torchscript = torchscript == 1;
@@ -289,7 +289,7 @@ static void what_a_file_without_notes_has_lost_is_not_known(void **state)
                           "# inputs\np_m_fc_weight: PARAMETER target='m.fc.weight'\n"
                           "p_m_fc_bias: PARAMETER target='m.fc.bias'\n");
     ebb_node n = ebb_value_of(m->graph, ebb_value_find(m->graph, "y"))->producer;
-    ebb_node_of(m->graph, n)->props.count = 0;
+    ebb_node_of(m->graph, n)->props.all = NULL;
     good(ebb_props_set(m->graph, &ebb_node_of(m->graph, n)->props, "pkg.torch.onnx.name_scopes",
                        "['', 'm', 'add']"));
     good(ebb_rewrite(m, "loss:mse,gradient", NULL, NULL));

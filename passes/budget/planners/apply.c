@@ -104,11 +104,7 @@ static ebb_status copy_node(applier *a, ebb_node n, const char *name, const ebb_
         EBB_TRY(ebb_node_set_attr(g, made, &attr));
     }
     EBB_TRY(ebb_bodies_own(g, made));
-    for (size_t i = 0; i < ebb_node_of(g, n)->props.count; i++) {
-        ebb_prop prop = ebb_node_of(g, n)->props.list[i];
-        EBB_TRY(ebb_props_set(g, &ebb_node_of(g, made)->props, ebb_text(g, prop.key),
-                              ebb_text(g, prop.value)));
-    }
+    EBB_TRY(ebb_props_set_all(g, &ebb_node_of(g, made)->props, g, &ebb_node_of(g, n)->props));
     ebb_node_info *info = ebb_node_of(g, made);
     info->overload = ebb_node_of(g, n)->overload;
     info->phase = a->backward ? EBB_BACKWARD : ebb_node_of(g, n)->phase;

@@ -312,13 +312,9 @@ static ebb_status mark(splitting *s, ebb_node n, ebb_node made, int64_t i)
     const char *name = ebb_text(g, ebb_node_of(g, n)->name);
     if (name[0] == '\0')
         name = ebb_value_name(g, ebb_out(g, n, 0));
-    for (size_t k = 0; k < ebb_node_of(g, n)->props.count; k++) {
-        ebb_prop prop = ebb_node_of(g, n)->props.list[k];
-        if (strcmp(ebb_text(g, prop.key), "ebb.cost_ns") == 0)
-            continue; // measured with the whole batch
-        EBB_TRY(ebb_props_set(g, &ebb_node_of(g, made)->props, ebb_text(g, prop.key),
-                              ebb_text(g, prop.value)));
-    }
+    ebb_props *props = &ebb_node_of(g, made)->props;
+    EBB_TRY(ebb_props_set_all(g, props, g, &ebb_node_of(g, n)->props));
+    ebb_props_drop(g, props, "ebb.cost_ns"); // measured with the whole batch
     (void)snprintf(text, sizeof text, "%.500s", name);
     EBB_TRY(ebb_props_set(g, &ebb_node_of(g, made)->props, "ebb.part_of", text));
     EBB_TRY(ebb_props_set(g, &ebb_node_of(g, made)->props, "ebb.pass", s->e->pass->name));

@@ -82,11 +82,7 @@ static ebb_status store(ebb_images *s, ebb_value v, ebb_value *stored)
     uint8_t role = ebb_value_of(g, v)->role;
     EBB_TRY(
         ebb_graph_add_initializer(g, stored, ebb_value_name(g, v), &turned, bytes, (ebb_role)role));
-    for (size_t i = 0; i < ebb_value_of(g, v)->props.count; i++) {
-        ebb_prop p = ebb_value_of(g, v)->props.list[i];
-        EBB_TRY(ebb_props_set(g, &ebb_value_of(g, *stored)->props, ebb_text(g, p.key),
-                              ebb_text(g, p.value)));
-    }
+    EBB_TRY(ebb_props_set_all(g, &ebb_value_of(g, *stored)->props, g, &ebb_value_of(g, v)->props));
     ebb_image_of(s, v)->last = *stored;
     ebb_image_of(s, v)->stored = true;
     return ebb_props_set(g, &ebb_value_of(g, *stored)->props, "ebb.turned", "0,2,3,1");
