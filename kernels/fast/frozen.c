@@ -291,6 +291,8 @@ ebb_status ebb_rows_workspace(const ebb_call *c, size_t *bytes)
 
 bool ebb_rows_have_zeros(const ebb_call *c)
 {
+    if (c->workspace_bytes < SCRATCH * sizeof(float))
+        return false; // the matrix was not known when it was asked for
     const ebb_frozen_product p = product_of(c);
     for (int64_t r = 0, i; r < p.rows; r++) {
         for (i = 0; i < p.inner && p.a[r * p.inner + i] == 0; i++)
