@@ -305,3 +305,29 @@ int64_t ebb_random_stream(const ebb_graph *g, const char *name)
     }
     return stream;
 }
+
+/* ---- losses ---- */
+
+const char *ebb_loss_gradient(const ebb_graph *g, ebb_node loss, ebb_node *grad)
+{
+    ebb_value p = ebb_out(g, loss, 1);
+    ebb_attrs attrs = ebb_node_attrs(g, loss);
+    if (strcmp(ebb_attr_string(&attrs, "reduction", "mean"), "none") == 0)
+        return "its losses are not added up";
+    if (p.i == 0 || ebb_value_of(g, p)->use_count == 0)
+        return "nothing is trained through it";
+    *grad = ebb_only_user(g, p);
+    if (grad->i == 0 || ebb_node_of(g, *grad)->op != EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD)
+        return "its log-probabilities are read by something else";
+    ebb_attrs back = ebb_node_attrs(g, *grad);
+    const ebb_attr *a = ebb_attr_find(&attrs, "ignore_index");
+    const ebb_attr *b = ebb_attr_find(&back, "ignore_index");
+    if (!ebb_same_value(ebb_in(g, *grad, 1), p) ||
+        !ebb_same_value(ebb_in(g, *grad, 2), ebb_in(g, loss, 1)) ||
+        !ebb_same_value(ebb_in(g, *grad, 3), ebb_in(g, loss, 2)) || (a == NULL) != (b == NULL) ||
+        (a != NULL && a->i != b->i) ||
+        strcmp(ebb_attr_string(&attrs, "reduction", "mean"),
+               ebb_attr_string(&back, "reduction", "mean")) != 0)
+        return "its gradient is that of another loss";
+    return NULL;
+}

@@ -73,6 +73,10 @@ bool ebb_ints_of(const ebb_graph *g, ebb_value v, ebb_arena *scratch, const int6
  * none. */
 ebb_node ebb_only_user(const ebb_graph *g, ebb_value v);
 
+/* The gradient of a SoftmaxCrossEntropyLoss whose losses are added up, where it alone reads the
+ * log-probabilities. NULL; or why there is none, a full clause. */
+const char *ebb_loss_gradient(const ebb_graph *g, ebb_node loss, ebb_node *grad);
+
 /* Gives the new node the name of the one that it stands for, where that has one. */
 void ebb_keep_name(ebb_graph *g, ebb_node made, ebb_node of);
 

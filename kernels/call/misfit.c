@@ -18,7 +18,25 @@ const char *ebb_loss_misfit(const ebb_call *c)
 
 uint32_t ebb_cross_entropy_first(const ebb_call *c)
 {
-    return c->op == EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD ? 1 : 0;
+    return c->op == EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD || c->op == EBB_OP_SCORES_CROSS_ENTROPY;
+}
+
+/* Beside scores of 16 bits all other floats are float32. */
+static uint8_t dtype_beside(const ebb_call *c, const ebb_type *x)
+{
+    return c->op == EBB_OP_SCORES_CROSS_ENTROPY && ebb_is_narrow(x) ? EBB_F32 : x->dtype;
+}
+
+const char *ebb_scores_dtypes(const ebb_call *c)
+{
+    EBB_ASK(ebb_call_any(c));
+    const ebb_type *x = &c->in[1].type;
+    const uint8_t beside = dtype_beside(c, x);
+    if (!ebb_dtype_is_float((ebb_dtype)x->dtype) || c->in[0].type.dtype != beside ||
+        (ebb_call_wants(c, 0) && c->out[0].type.dtype != beside) ||
+        (ebb_call_wants(c, 1) && c->out[1].type.dtype != x->dtype))
+        return "dY and the loss are not of the scores' float type, float32 beside 16 bits";
+    return NULL;
 }
 
 const char *ebb_cross_entropy_misfit(const ebb_call *c)
@@ -36,12 +54,13 @@ const char *ebb_cross_entropy_misfit(const ebb_call *c)
     for (int d = 0; d < t->rank; d++)
         if (t->dims[d] != x->dims[d == 0 ? 0 : d + 1])
             return "labels do not fit the scores";
-    if (ebb_call_has(c, first + 2) && (c->in[first + 2].type.dtype != x->dtype ||
+    if (ebb_call_has(c, first + 2) && (c->in[first + 2].type.dtype != dtype_beside(c, x) ||
                                        ebb_elements(&c->in[first + 2].type) != x->dims[1]))
         return "weights are not one a class";
     const int64_t losses = none ? ebb_elements(t) : 1;
-    const ebb_operand *loss = first == 1 ? &c->in[0] : &c->out[0];
-    if (loss->type.dtype != EBB_NONE && ebb_elements(&loss->type) != losses)
+    const bool grad = c->op == EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD;
+    if ((first == 1 && ebb_elements(&c->in[0].type) != losses) ||
+        (!grad && ebb_call_wants(c, 0) && ebb_elements(&c->out[0].type) != losses))
         return "the loss has the wrong size";
     return NULL;
 }

@@ -12,9 +12,10 @@ EBB_C_BEGIN
 /* Losses of one input or two. */
 const char *ebb_loss_misfit(const ebb_call *c);
 
-/* SoftmaxCrossEntropyLoss(scores, labels, weights?), its gradient (dY first), and
- * NegativeLogLikelihoodLoss. The scores are this input: */
+/* SoftmaxCrossEntropyLoss(scores, labels, weights?), its gradient (dY first), both (dY first, too),
+ * and NegativeLogLikelihoodLoss. The scores are this input: */
 uint32_t ebb_cross_entropy_first(const ebb_call *c);
+const char *ebb_scores_dtypes(const ebb_call *c); /* of both at once: dtypes */
 const char *ebb_cross_entropy_misfit(const ebb_call *c);
 
 /* Dropout and its gradients, keyed or not: masks, keys, scalars; input 0 and output 0 agree. */

@@ -1,5 +1,5 @@
-/* cross_entropy.cu: the losses over class scores [N, C, d...] and labels [N, d...], and the
- * gradient of the first.
+/* cross_entropy.cu: the losses over class scores [N, C, d...] and labels [N, d...], the gradient
+ * of the first, and both at once.
  *
  * Scores are [outer, n classes, inner], a sample one of [outer, inner]. Where inner is 1 a sample
  * is a warp's or a block's, else a thread's. Each block adds up the losses and weights of its
@@ -16,17 +16,18 @@ typedef struct entropy_args {
     const void *x;      /* scores, or log-probabilities */
     const void *weight; /* [n]; NULL: 1 */
     const void *labels;
-    const void *dy;
+    const void *dy; /* where it is not NULL, log_prob is the gradient */
     void *loss;     /* one a sample; NULL: summed */
     void *total;    /* the loss summed; NULL: not wanted, or one a sample */
     void *log_prob; /* or dx */
-    double *parts;  /* [parts_count, 2]: losses and weights; behind them the weights of all */
+    double *parts;  /* [parts_count, 2]: losses and weights; from 2 PARTS on the weights of all */
     int64_t parts_count;
     int64_t ignored;
     ebb_cuda_step *step;
     uint32_t position;
     uint32_t lanes; /* of a row */
     uint32_t ignores, wide_labels, mean;
+    uint32_t each, narrow; /* a dy for each sample; the scores alone have 16 bits */
 } entropy_args;
 
 /* The class of a sample; -1: it does not count. */
@@ -115,6 +116,9 @@ static entropy_args args_of(const ebb_call *c)
     a.step = queue != NULL ? queue->step : NULL;
     a.position = c->position;
     a.lanes = ebb_team_lanes(s.n);
+    a.dy = first == 1 ? c->in[0].data : NULL;
+    a.each = reduces_by(c, "none");
+    a.narrow = c->op == EBB_OP_SCORES_CROSS_ENTROPY && ebb_is_narrow(&c->in[first].type);
     return a;
 }
 
@@ -127,15 +131,34 @@ static ebb_status workspace(const ebb_call *c, size_t *bytes)
 
 /* ---- runs ---- */
 
+static int row_of(const ebb_call *c)
+{
+    return ebb_cuda_float_row(c->in[ebb_cross_entropy_first(c)].type.dtype);
+}
+
+/* What a mean's gradient is divided by, behind the parts. */
+static ebb_status add_weights(const ebb_call *c, entropy_args a)
+{
+    const ebb_gpu_grid grid = fewer(ebb_cuda_grid(a.outer * a.inner)), one = {1, 1, 1};
+    a.parts_count = grid.x;
+    if (!a.mean)
+        return NULL;
+    EBB_TRY(EBB_LAUNCH(c, weighs[row_of(c)], grid, EBB_CUDA_BLOCK, EBB_TEAM_SHARED, a));
+    return EBB_LAUNCH(c, weight_sums[row_of(c)], one, EBB_CUDA_BLOCK, EBB_TEAM_SHARED, a);
+}
+
 /* (scores, labels, weights?) {reduction, ignore_index?} -> loss, log_prob?. log_prob may be scores.
- * (log_prob, labels, weights?) -> loss, for NegativeLogLikelihoodLoss. */
+ * (log_prob, labels, weights?) -> loss, for NegativeLogLikelihoodLoss.
+ * (dY, scores, labels, weights?) -> loss, dX. dX may be scores. */
 static ebb_status run_loss(const ebb_call *c)
 {
     entropy_args a = args_of(c);
-    const int row = ebb_cuda_float_row(c->in[0].type.dtype);
+    const int row = row_of(c);
     const int64_t samples = a.outer * a.inner;
     void *loss = ebb_call_wants(c, 0) ? c->out[0].data : NULL;
-    *(reduces_by(c, "none") ? &a.loss : &a.total) = loss;
+    *(a.each ? &a.loss : &a.total) = loss;
+    if (a.dy != NULL)
+        EBB_TRY(add_weights(c, a));
     const bool picked = c->op == EBB_OP_NEGATIVE_LOG_LIKELIHOOD_LOSS;
     const bool by_rows = !picked && a.inner == 1;
     a.log_prob = !picked && ebb_call_wants(c, 1) ? c->out[1].data : NULL;
@@ -158,16 +181,9 @@ static ebb_status run_loss(const ebb_call *c)
 static ebb_status run_grad(const ebb_call *c)
 {
     entropy_args a = args_of(c);
-    const int row = ebb_cuda_float_row(c->in[1].type.dtype);
-    const ebb_gpu_grid grid = fewer(ebb_cuda_grid(a.outer * a.inner)), one = {1, 1, 1};
-    a.dy = c->in[0].data;
-    a.loss = reduces_by(c, "none") ? c->in[0].data : NULL; // each sample has a dy of its own
+    const int row = row_of(c);
     a.log_prob = c->out[0].data;
-    a.parts_count = grid.x;
-    if (a.mean) {
-        EBB_TRY(EBB_LAUNCH(c, weighs[row], grid, EBB_CUDA_BLOCK, EBB_TEAM_SHARED, a));
-        EBB_TRY(EBB_LAUNCH(c, weight_sums[row], one, EBB_CUDA_BLOCK, EBB_TEAM_SHARED, a));
-    }
+    EBB_TRY(add_weights(c, a));
     if (a.inner > 1)
         return EBB_LAUNCH(c, grad_lines[row], ebb_cuda_grid(a.outer * a.inner), EBB_CUDA_BLOCK, 0,
                           a);
@@ -180,6 +196,7 @@ const ebb_kernel ebb_cuda_cross_entropy[] = {
     {.name = "cuda.softmax_cross_entropy_loss",      .op = EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS,      .dtypes = ebb_cuda_floats, .fits = ebb_cross_entropy_misfit, .workspace = workspace, .run = run_loss},
     {.name = "cuda.softmax_cross_entropy_loss_grad", .op = EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD, .dtypes = ebb_cuda_floats, .fits = ebb_cross_entropy_misfit, .workspace = workspace, .run = run_grad},
     {.name = "cuda.negative_log_likelihood_loss",    .op = EBB_OP_NEGATIVE_LOG_LIKELIHOOD_LOSS,    .dtypes = ebb_cuda_floats, .fits = ebb_cross_entropy_misfit, .workspace = workspace, .run = run_loss},
+    {.name = "cuda.scores_cross_entropy",            .op = EBB_OP_SCORES_CROSS_ENTROPY,            .dtypes = ebb_scores_dtypes, .fits = ebb_cross_entropy_misfit, .workspace = workspace, .run = run_loss},
 };
 // clang-format on
 EBB_CUDA_COUNT(cross_entropy)

@@ -94,7 +94,7 @@ static bool is_none(const entropy *e)
     return strcmp(e->reduction, "none") == 0;
 }
 
-/* dY is before the others where `op` is the gradient; a loss comes out where it is not. */
+/* dY is before the others where `op` is the gradient, or both; a loss comes out but of the gradient. */
 static void put_entropy(testing *t, ebb_op op, const scores *s, const entropy *e, ebb_dtype dtype)
 {
     int64_t labels[4] = {s->dims[0]};
@@ -105,7 +105,7 @@ static void put_entropy(testing *t, ebb_op op, const scores *s, const entropy *e
     if (e->ignores)
         put_int(t, "ignore_index", -3);
     const bool grad = op == EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD;
-    if (grad)
+    if (grad || op == EBB_OP_SCORES_CROSS_ENTROPY)
         put_in(t, dtype, is_none(e) ? s->rank - 1 : 0, labels);
     put_scores(t, s, dtype, grad ? 2 : 15);
     ebb_operand *l = put_indices(t, e->narrow ? EBB_I32 : EBB_I64, s->rank - 1, labels, classes);
@@ -181,22 +181,49 @@ static void gradients_are_as_plain(void **state)
             }
 }
 
-/* log_prob is the second output and may lie over the scores: the class's score is read before. */
+/* Beside scores of 16 bits dY, weights and losses are float32. */
+static void losses_with_their_gradients_are_as_plain(void **state)
+{
+    (void)state;
+    enum { BESIDE = 1 | 1 << 3 | 1 << 16 };
+    for (size_t i = 0; i < shape_count; i++)
+        for (size_t k = 0; k < KINDS; k++)
+            for (int wide = 0; wide < 2; wide++) {
+                testing t;
+                if (is_nan_loss(&shapes[i], &kinds[k]))
+                    continue;
+                put_entropy(&t, EBB_OP_SCORES_CROSS_ENTROPY, &shapes[i], &kinds[k],
+                            wide ? EBB_F64 : EBB_F32);
+                agrees(&t, "cuda.scores_cross_entropy", "plain.scores_cross_entropy");
+                if (!wide)
+                    agrees_mixed(&t, "cuda.scores_cross_entropy", BESIDE);
+                if (!wide)
+                    agrees_mixed(&t, "plain.scores_cross_entropy", BESIDE);
+                end(&t);
+            }
+}
+
+/* log_prob, or the gradient, is the second output and may lie over the scores: the class's score is read
+ * before. */
 static void log_probabilities_may_lie_over_the_scores(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < 5; i++) {
+    for (size_t i = 0; i < 10; i++) {
         testing t;
-        put_entropy(&t, EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS, &shapes[i], &kinds[4], EBB_F32);
+        const bool both = i % 2 == 1;
+        put_entropy(&t, both ? EBB_OP_SCORES_CROSS_ENTROPY : EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS,
+                    &shapes[i / 2], &kinds[4], EBB_F32);
         const ebb_operand loss = t.out[0];
-        run_with(&t, "cuda.softmax_cross_entropy_loss");
+        const char *const kernel =
+            both ? "cuda.scores_cross_entropy" : "cuda.softmax_cross_entropy_loss";
+        run_with(&t, kernel);
         double *expected = values_of(&loss), *log_prob = values_of(&t.out[1]);
         ebb_operand out[2] = {t.out[0], t.out[1]};
-        out[1].data = t.in[0].data;
+        out[1].data = t.in[both].data;
         t.call.out = out;
         t.call.workspace = guarded(t.call.workspace_bytes);
         memset(loss.data, 0xFF, loss.bytes);
-        check_run(kernel_named("cuda.softmax_cross_entropy_loss")->run(&t.call), "in place");
+        check_run(kernel_named(kernel)->run(&t.call), "in place");
         unguard(t.call.workspace);
         check_close(&loss, expected, 0, "loss");
         check_close(&out[1], log_prob, 0, "log_prob");
@@ -212,16 +239,16 @@ static void a_label_that_is_no_class_is_a_fault(void **state)
     static const int64_t bad[] = {33, -1, INT64_MAX, INT64_MIN, (int64_t)1 << 45};
     static const ebb_op ops[] = {EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS,
                                  EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD,
-                                 EBB_OP_NEGATIVE_LOG_LIKELIHOOD_LOSS};
-    static const char *const names[] = {"cuda.softmax_cross_entropy_loss",
-                                        "cuda.softmax_cross_entropy_loss_grad",
-                                        "cuda.negative_log_likelihood_loss"};
+                                 EBB_OP_NEGATIVE_LOG_LIKELIHOOD_LOSS, EBB_OP_SCORES_CROSS_ENTROPY};
+    static const char *const names[] = {
+        "cuda.softmax_cross_entropy_loss", "cuda.softmax_cross_entropy_loss_grad",
+        "cuda.negative_log_likelihood_loss", "cuda.scores_cross_entropy"};
     (void)state;
-    for (size_t k = 0; k < 3; k++)
+    for (size_t k = 0; k < sizeof ops / sizeof *ops; k++)
         for (size_t b = 0; b < 5; b++) {
             testing t;
             put_entropy(&t, ops[k], &shapes[0], &kinds[2], EBB_F32);
-            int64_t *labels = t.in[k == 1 ? 2 : 1].data;
+            int64_t *labels = t.in[k % 2 == 1 ? 2 : 1].data; // behind dY
             assert_false(fault_of(&t, names[k], 5).there);
             labels[3] = bad[b];
             const ebb_fault fault = fault_of(&t, names[k], 5);
@@ -256,6 +283,7 @@ int main(void)
         cmocka_unit_test(what_is_impossible_has_probability_zero),
         cmocka_unit_test(losses_are_as_plain),
         cmocka_unit_test(gradients_are_as_plain),
+        cmocka_unit_test(losses_with_their_gradients_are_as_plain),
         cmocka_unit_test(log_probabilities_may_lie_over_the_scores),
         cmocka_unit_test(a_label_that_is_no_class_is_a_fault),
         cmocka_unit_test(a_mean_over_nothing_is_nan),

@@ -315,6 +315,9 @@ static const body_case cases[] = {
     {EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD, NEAR, "float[4] d, float[4,3] p, float[3] pos", "int64[4] t = {2, 0, 1, 1}", "x = com.microsoft.SoftmaxCrossEntropyLossGrad <reduction = \"none\", ignore_index = 1> (d, p, t, pos)"},
     {EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD, NEAR, "float d, float[2,3,2] p, float[3] pos", "int32[2,2] t = {2, 0, 1, 1}", "x = com.microsoft.SoftmaxCrossEntropyLossGrad <reduction = \"mean\"> (d, p, t, pos)"},
 
+    {EBB_OP_SCORES_CROSS_ENTROPY, NEAR, "float d, float[4,3] x", "int64[4] t = {2, -100, 1, 1}", "l, x1 = ai.ebb.ScoresCrossEntropy <ignore_index = -100> (d, x, t)"},
+    {EBB_OP_SCORES_CROSS_ENTROPY, 0.004, "float d, bfloat16[4,3] x, float[3] pos", "int64[4] t = {2, 0, 1, 1}", "l, x1 = ai.ebb.ScoresCrossEntropy <reduction = \"sum\"> (d, x, t, pos)"},
+    {EBB_OP_SCORES_CROSS_ENTROPY, 0.001, "float[2,2] d, float16[2,3,2] x, float[3] pos", "int32[2,2] t = {2, 0, 1, 1}", "l, x1 = ai.ebb.ScoresCrossEntropy <reduction = \"none\", ignore_index = 0> (d, x, t, pos)"},
     {EBB_OP_LINEAR_CROSS_ENTROPY, NEAR, "float[4,5] x, float[5,3] w", "int64[4] t = {2, 0, 1, 1}", "l, dx, dw, db = ai.ebb.LinearCrossEntropy (x, w, \"\", t)"},
     {EBB_OP_LINEAR_CROSS_ENTROPY, 0.008, "bfloat16[4,5] x, bfloat16[5,3] w, float[3] b", "int64[4] t = {2, 0, 1, 1}", "l, dx, dw, db = ai.ebb.LinearCrossEntropy <rows = 3> (x, w, b, t)"},
     {EBB_OP_LINEAR_CROSS_ENTROPY, NEAR, "float[2,3,5] x, float[7,5] w, float[7] b", "int64[2,3] t = {2, -100, 6, 1, 0, -100}", "l, dx, dw, db = ai.ebb.LinearCrossEntropy <transB = 1, rows = 4, ignore_index = -100> (x, w, b, t)"},

@@ -24,6 +24,11 @@ static const char *const together[] = {
     "pool-index,sign-mask,pack-bools,dropout-recompute,dropout-mask",
     "sign-mask,pool-index,dropout-seed,sign-mask,release,reorder"};
 
+/* Over scores in 16 bits. */
+static const char *const halves[] = {"precision:bf16", "precision:fp16"};
+static const char *const of_halves[] = {"precision:bf16,loss-in-place",
+                                        "precision:fp16,loss-in-place"};
+
 /* What differs between two programs of one model, by name; NULL: nothing. */
 static const char *difference(ebb_program *a, ebb_program *b, ebb_data *reference)
 {
@@ -117,6 +122,7 @@ static void exact_passes_change_no_bit_of_any_small_model(void **state)
             recorded_need(&r, small_models[m], exporters[e]);
             compare(&r, "none", "", alone, sizeof alone / sizeof alone[0] - (moves ? 0 : 1));
             compare(&r, "momentum", "", together, sizeof together / sizeof together[0]);
+            compare(&r, "momentum", halves[e], &of_halves[e], 1);
             failures += r.failures;
             recorded_close(&r);
         }

@@ -62,6 +62,17 @@ ebb_status ebb_infer_cross_entropy_grad(ebb_infer *c)
     return NULL;
 }
 
+/* (dY, scores, label, weight?) -> loss, dscores. */
+ebb_status ebb_infer_scores_cross_entropy(ebb_infer *c)
+{
+    EBB_TRY(ebb_infer_need(c, 3));
+    EBB_TRY(check_classes(c, 1, 2, 3));
+    c->out[0] = *c->in[0];
+    if (c->output_count > 1)
+        c->out[1] = *c->in[1];
+    return NULL;
+}
+
 /* (log_prob, labels, weights?) -> loss. */
 ebb_status ebb_infer_nll_loss(ebb_infer *c)
 {

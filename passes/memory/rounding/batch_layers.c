@@ -257,6 +257,14 @@ const char *ebb_parts_loss_grad(node *b)
     return loss(b, 1, true);
 }
 
+/* Both at once: (dY, scores, labels, weights) -> loss, dscores. */
+const char *ebb_parts_scores_loss(node *b)
+{
+    const char *why = loss(b, 1, true);
+    b->out[0] = b->in[0].where == EBB_BATCH_PARTS ? b->in[0] : (form){.where = EBB_BATCH_SUM};
+    return why;
+}
+
 /* LinearCrossEntropy: (x, w, bias, labels, weights) -> loss, dx, dw, dbias. */
 const char *ebb_parts_linear_loss(node *b)
 {

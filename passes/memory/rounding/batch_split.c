@@ -184,11 +184,15 @@ static ebb_value count_labels(splitting *s, ebb_value labels, ebb_value weights,
     return s->spread ? sum_of_group(s, count) : count;
 }
 
+/* What it makes for dY is shared out with dY. */
+static bool takes_dy(ebb_op op)
+{
+    return op == EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD || op == EBB_OP_SCORES_CROSS_ENTROPY;
+}
+
 uint32_t ebb_batch_labels(ebb_op op)
 {
-    return op == EBB_OP_LINEAR_CROSS_ENTROPY              ? 3
-           : op == EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD ? 2
-                                                          : 1;
+    return op == EBB_OP_LINEAR_CROSS_ENTROPY ? 3 : takes_dy(op) ? 2 : 1;
 }
 
 /* Once for a loss and its gradient. */
@@ -206,7 +210,8 @@ static ebb_status get_total(splitting *s, ebb_node n, uint32_t labels_at, ebb_va
             return NULL;
     }
     ebb_dtype dtype = (ebb_dtype)ebb_value_of(s->g, ebb_in(s->g, n, labels_at - 1))->type->dtype;
-    if (ebb_node_of(s->g, n)->op == EBB_OP_LINEAR_CROSS_ENTROPY)
+    if (ebb_is_narrow(ebb_value_of(s->g, ebb_in(s->g, n, labels_at - 1))->type) ||
+        ebb_node_of(s->g, n)->op == EBB_OP_LINEAR_CROSS_ENTROPY)
         dtype = (ebb_dtype)ebb_value_of(s->g, ebb_out(s->g, n, 0))->type->dtype;
     s->b.name = ebb_value_name(s->g, labels);
     const ebb_value here = s->spread ? s->part[labels.i][0] : labels;
@@ -436,7 +441,7 @@ ebb_status ebb_batch_compute(splitting *s, ebb_node n, int64_t i)
         for (uint32_t k = 1; k < 3; k++) // running statistics go on from the part before
             if (ebb_out(g, n, k).i != 0)
                 in[k + 2] = s->part[ebb_out(g, n, k).i][i - 1];
-    if (b->weighs && op == EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD) {
+    if (b->weighs && takes_dy(op)) {
         ebb_value count;
         EBB_TRY(get_total(s, n, ebb_batch_labels(op), &count));
         s->b.name = ebb_value_name(g, ebb_out(g, n, 0));

@@ -327,40 +327,10 @@ static const char *find_layer(ebb_chunk_site *s)
     return NULL;
 }
 
-/* ---- the gradient of the loss ---- */
-
-/* The one reader of the log-probabilities: the gradient of the loss. */
-static const char *find_grad(ebb_chunk_site *s)
-{
-    const ebb_graph *g = s->g;
-    ebb_value p = ebb_out(g, s->loss, 1);
-    ebb_attrs attrs = ebb_node_attrs(g, s->loss);
-    if (strcmp(ebb_attr_string(&attrs, "reduction", "mean"), "none") == 0)
-        return "its losses are not added up";
-    if (p.i == 0 || ebb_value_of(g, p)->use_count == 0)
-        return "nothing is trained through it";
-    s->grad = ebb_only_user(g, p);
-    if (s->grad.i == 0)
-        return "its log-probabilities are read by something else";
-    ebb_attrs back = ebb_node_attrs(g, s->grad);
-    const ebb_attr *a = ebb_attr_find(&attrs, "ignore_index");
-    const ebb_attr *b = ebb_attr_find(&back, "ignore_index");
-    if (ebb_node_of(g, s->grad)->op != EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD)
-        return "its log-probabilities are read by something else";
-    if (!ebb_same_value(ebb_in(g, s->grad, 1), p) ||
-        !ebb_same_value(ebb_in(g, s->grad, 2), ebb_in(g, s->loss, 1)) ||
-        !ebb_same_value(ebb_in(g, s->grad, 3), ebb_in(g, s->loss, 2)) ||
-        (a == NULL) != (b == NULL) || (a != NULL && a->i != b->i) ||
-        strcmp(ebb_attr_string(&attrs, "reduction", "mean"),
-               ebb_attr_string(&back, "reduction", "mean")) != 0)
-        return "its gradient is that of another loss";
-    return NULL;
-}
-
 const char *ebb_chunk_site_find(ebb_chunk_site *s, ebb_edit *e, ebb_node loss)
 {
     *s = (ebb_chunk_site){.e = e, .g = e->g, .loss = loss};
-    const char *why = find_grad(s);
+    const char *why = ebb_loss_gradient(s->g, loss, &s->grad);
     if (why == NULL)
         why = find_layer(s);
     return why == NULL ? ebb_chunk_find_gradients(s) : why;
