@@ -39,6 +39,17 @@ BY = {
 }
 
 
+def asked():
+    """What is asked for by --ebb and --all. Without the models of ../shared the test is skipped."""
+    words = argparse.ArgumentParser()
+    words.add_argument("--ebb", default="build/release/ebb", type=os.path.abspath)
+    words.add_argument("--all", action="store_true", default=os.environ.get("EBB_TEST_ALL") == "1")
+    given = words.parse_args()
+    if not os.path.isdir(models):
+        sys.exit(SKIPPED)
+    return given
+
+
 def tell(words):
     ended = subprocess.run(words, capture_output=True, text=True, timeout=600)
     if ended.returncode != 0:

@@ -17,14 +17,13 @@ alone    one process that was launched has the bytes of one that was not, whatev
 The test models.ranks_steps takes two models of `alone`, and `counts`; with EBB_TEST_ALL=1 it is --all. Needs the models of ../shared; else it is skipped (exit code 77). A line
 a check; exits with 1 at the first that does not hold.
 """
-import argparse
 import json
 import os
 import sys
 import tempfile
 
-from ranks_bytes import BATCH, BY, MODELS, models, tell, write_data
-from runtimes import SKIPPED, by_ebb, by_onnxruntime, difference, distance, draw_state, np, onnx, read_safetensors, role, wide
+from ranks_bytes import BATCH, BY, MODELS, asked, models, tell, write_data
+from runtimes import by_ebb, by_onnxruntime, difference, distance, draw_state, np, onnx, read_safetensors, role, wide
 
 
 # ---- norms ----
@@ -243,13 +242,7 @@ def check_alone(given, name, shape, classes, axis, words):
 
 
 def main():
-    words = argparse.ArgumentParser()
-    words.add_argument("--ebb", default="build/release/ebb")
-    words.add_argument("--all", action="store_true", default=os.environ.get("EBB_TEST_ALL") == "1")
-    given = words.parse_args()
-    given.ebb = os.path.abspath(given.ebb)
-    if not os.path.isdir(models):
-        sys.exit(SKIPPED)
+    given = asked()
     for row in MODELS if given.all else MODELS[:1] + MODELS[3:4]:
         check_alone(given, *row)
     check_counts(given)

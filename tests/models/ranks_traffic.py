@@ -8,15 +8,14 @@ the mask of all rows (a byte a word), and who goes on. How often each kind is th
 The test models.ranks_traffic takes two models; with EBB_TEST_ALL=1 it is --all: six. Needs the models of ../shared; else it is skipped
 (exit code 77). A line a model; exits with 1 at the first that does not hold.
 """
-import argparse
 import collections
 import json
 import os
 import sys
 import tempfile
 
-from ranks_bytes import BATCH, BY, MODELS, WORDS, models, tell, write_data
-from runtimes import SKIPPED, np, onnx, role
+from ranks_bytes import BATCH, BY, MODELS, WORDS, asked, models, tell, write_data
+from runtimes import np, onnx, role
 
 LEVELS = {"whole": [], "states": ["shard:least=1"], "parameters": ["shard:parameters,least=1"]}
 SCALARS, GOES_ON, FLOAT = 2, 8, 4  # the loss and how many labels count; bytes
@@ -78,13 +77,7 @@ def check(given, name, shape, classes, axis, words):
 
 
 def main():
-    words = argparse.ArgumentParser()
-    words.add_argument("--ebb", default="build/release/ebb")
-    words.add_argument("--all", action="store_true", default=os.environ.get("EBB_TEST_ALL") == "1")
-    given = words.parse_args()
-    given.ebb = os.path.abspath(given.ebb)
-    if not os.path.isdir(models):
-        sys.exit(SKIPPED)
+    given = asked()
     for row in MODELS if given.all else MODELS[2:4]:
         check(given, *row)
 
