@@ -65,38 +65,53 @@ void ebb_grad_batch_norm_relu(ebb_build *b, ebb_grad *c)
         c->dx[5] = d[3];
 }
 
+static ebb_dtype dtype_of(ebb_build *b, ebb_value v)
+{
+    return (ebb_dtype)ebb_build_type(b, v)->dtype;
+}
+
 /* Inference: y = (x - m) r s + t with r = 1 / sqrt(v + epsilon).
  * dx = dy s r, ds = r sum dy (x - m), dt = sum dy; where m and v are computed, as in a weight that
- * an exporter standardises, dm = - s r sum dy, dv = - 1/2 s r^3 sum dy (x - m). */
+ * an exporter standardises, dm = - s r sum dy, dv = - 1/2 s r^3 sum dy (x - m).
+ * x, s and m may have a dtype each: sums are made in m's, as x has 16 bits where they differ. */
 static void frozen(ebb_build *b, ebb_grad *c, ebb_value r, const int64_t *axes, uint32_t count)
 {
-    ebb_value x = c->x[0], dy = c->dy[0], scale = c->x[1], sum = EBB_NO_VALUE;
-    ebb_type type = *ebb_build_type(b, x);
+    if (b->status != NULL)
+        return;
+    const ebb_dtype in = dtype_of(b, c->x[0]), own = dtype_of(b, c->x[1]), full = dtype_of(b, r);
+    const ebb_type type = *ebb_build_type(b, c->x[0]);
+    const ebb_value scale = ebb_emit_cast(b, c->x[1], full);
+    ebb_value moment = EBB_NO_VALUE, sum = EBB_NO_VALUE;
     if (ebb_grad_wants(c, 0)) {
-        ebb_value slope = along_channels(b, ebb_emit(b, EBB_OP_MUL, scale, r), &type);
-        c->dx[0] = ebb_emit(b, EBB_OP_MUL, dy, slope);
+        ebb_value slope = ebb_emit_cast(b, ebb_emit(b, EBB_OP_MUL, scale, r), in);
+        c->dx[0] = ebb_emit(b, EBB_OP_MUL, c->dy[0], along_channels(b, slope, &type));
     }
+    bool others = false;
+    for (uint32_t i = 1; i < 5; i++)
+        others |= ebb_grad_wants(c, i);
+    const ebb_value dy = others ? ebb_emit_cast(b, c->dy[0], full) : EBB_NO_VALUE;
     if (ebb_grad_wants(c, 1) || ebb_grad_wants(c, 4)) {
-        ebb_value off = ebb_emit(b, EBB_OP_SUB, x, along_channels(b, c->x[3], &type));
+        ebb_value off = ebb_emit(b, EBB_OP_SUB, ebb_emit_cast(b, c->x[0], full),
+                                 along_channels(b, c->x[3], &type));
         ebb_value product = ebb_emit(b, EBB_OP_MUL, dy, off);
-        sum = ebb_emit_reduce(b, EBB_OP_REDUCE_SUM, product, axes, count, false);
-        sum = ebb_emit(b, EBB_OP_MUL, sum, r);
+        moment = ebb_emit_reduce(b, EBB_OP_REDUCE_SUM, product, axes, count, false);
+        moment = ebb_emit(b, EBB_OP_MUL, moment, r);
     }
     if (ebb_grad_wants(c, 1))
-        c->dx[1] = sum;
+        c->dx[1] = ebb_emit_cast(b, moment, own);
     if (ebb_grad_wants(c, 4)) {
         ebb_value square = ebb_emit(b, EBB_OP_MUL, ebb_emit(b, EBB_OP_MUL, r, r), scale);
         ebb_value half = ebb_emit(b, EBB_OP_MUL, square, ebb_const_like(b, r, -0.5));
-        c->dx[4] = ebb_emit(b, EBB_OP_MUL, sum, half);
+        c->dx[4] = ebb_emit(b, EBB_OP_MUL, moment, half);
     }
     if (ebb_grad_wants(c, 2) || ebb_grad_wants(c, 3))
-        c->dx[2] = ebb_emit_reduce(b, EBB_OP_REDUCE_SUM, dy, axes, count, false);
+        sum = ebb_emit_reduce(b, EBB_OP_REDUCE_SUM, dy, axes, count, false);
+    if (ebb_grad_wants(c, 2))
+        c->dx[2] = ebb_emit_cast(b, sum, own);
     if (ebb_grad_wants(c, 3)) {
         ebb_value slope = ebb_emit(b, EBB_OP_MUL, scale, r);
-        c->dx[3] = ebb_emit(b, EBB_OP_MUL, ebb_emit(b, EBB_OP_NEG, c->dx[2]), slope);
+        c->dx[3] = ebb_emit(b, EBB_OP_MUL, ebb_emit(b, EBB_OP_NEG, sum), slope);
     }
-    if (!ebb_grad_wants(c, 2))
-        c->dx[2] = EBB_NO_VALUE;
 }
 
 /* In training mode the standard operator keeps no batch statistics, so they are computed again. */
