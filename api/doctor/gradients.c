@@ -63,8 +63,9 @@ static bool is_among(const ebb_no_gradient *list, size_t count, ebb_node n)
     return false;
 }
 
-/* Makes the gradient where sizes are known. What has no rule at all is told first: behind it no
- * rule may be asked. nodes: those of the model; others were put here. */
+/* Makes the gradient where sizes are known and no node contradicts what it reads, which rules take for
+ * granted. What has no rule at all is told first: behind it no rule may be asked. nodes: those of the model;
+ * others were put here. */
 static ebb_status differentiate(ebb_doctor *d, ebb_reverse *r, size_t nodes)
 {
     EBB_TRY(ebb_reverse_find_unsupported(r));
@@ -72,7 +73,7 @@ static ebb_status differentiate(ebb_doctor *d, ebb_reverse *r, size_t nodes)
     size_t count = r->unsupported_count;
     for (size_t i = 0; i < count; i++)
         EBB_TRY(tell(d, r->g, &found[i]));
-    if (ebb_require_static(r->g) != NULL)
+    if (ebb_require_static(r->g) != NULL || ebb_doctor_found(d, "types"))
         return NULL;
     const ebb_type *type = ebb_value_of(r->g, r->y)->type;
     r->unsupported = NULL;

@@ -20,6 +20,7 @@ static const hostile_file corpus_text[] = {
     REFUSED("shape", "broadcast_wrong", "cannot be broadcast together", MODEL("float[4] x, float[3] z", "float[4] y", "", "y = Add(x, z)")),
     REFUSED("shape", "transpose_repeats", "Transpose 'y': perm is not a permutation of 0..1", MODEL("float[2,3] x", "float[] y", "", "y = Transpose <perm = [0, 0]> (x)")),
     REFUSED("shape", "transpose_outside", "Transpose 'y': perm is not a permutation of 0..1", MODEL("float[2,3] x", "float[] y", "", "y = Transpose <perm = [0, 9223372036854775807]> (x)")),
+    {"shape", "transpose_of_a_weight_outside.onnx", "check %", EBB_REJECTED, "Transpose 'y': perm is not a permutation of 0..1", MODEL("", "float[3,2] y", "float[2,3] w = {1.0, 2.0, 3.0, 4.0, 5.0, 6.0}", "y = Transpose <perm = [0, 9007199254740992]> (w)")},
     REFUSED("shape", "einsum_nonsense", "Einsum 'y': a term of the equation does not have its input's rank", MODEL("float[2,3] x", "float[] y", "", "y = Einsum <equation = \"ijk->zz\"> (x)")),
     REFUSED("shape", "matmul_wrong", "MatMul 'y': input 0 has 3 columns, input 1 has 4 rows", MODEL("float[2,3] x, float[4,5] z", "float[] y", "", "y = MatMul(x, z)")),
 
