@@ -31,6 +31,7 @@
 #include "passes/mended/unfolded.h"
 #include "passes/mended/zeros.h"
 #include "passes/parameters/trainable.h"
+#include "passes/parameters/weights.h"
 
 /* ---- copies ---- */
 
@@ -117,13 +118,15 @@ static const char *source_of(const ebb_noted *s, const ebb_graph *g, ebb_use use
 
 /* ---- uses that the file tells apart ---- */
 
-/* What a use reads: a parameter by its source; a statistic of that node and slot; a scale or bound;
- * or, all zero, what the file does not tell apart. */
+/* What a use reads: a parameter, or what folding made, by its source; a statistic of that node and slot; a scale or
+ * bound; or, all zero, what the file does not tell apart. */
 typedef struct key {
     ebb_str source;
     ebb_node statistic;
     uint32_t slot;
     bool constant;
+    bool
+        computed; /* the source is a call that folding took away, and the initializer a parameter */
 } key;
 
 typedef struct merged { /* what is known of an initializer */
@@ -144,6 +147,7 @@ typedef struct parting {
     size_t value_count, source_count;
     ebb_noted sources; /* of the node that was looked at last */
     ebb_noted_losses losses;
+    ebb_noted_calls calls;
     bool *gone; /* of losses.all: the file has no initializer of that name */
 } parting;
 
@@ -177,7 +181,17 @@ static bool is_unit_scale(const ebb_graph *g, ebb_use use)
            strstr(call, "group_norm") != NULL;
 }
 
-/* A sum or a product in the author's own text, of two tensors: the one that stood in this place, "add_11" of
+static bool is_of_two(const char *call)
+{
+    static const char *const calls[] = {"aten.mul.Tensor]", "aten.add.Tensor]", "aten.div.Tensor]",
+                                        "aten.sub.Tensor]", "aten.pow.Tensor_Tensor]"};
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
+        if (strstr(call, calls[i]) != NULL)
+            return true;
+    return false;
+}
+
+/* Arithmetic in the author's own text, of two tensors: the one that stood in this place, "add_11" of
  * "mul.Tensor](args = (%mul_12, %add_11)", where folding made the same of "add_6" and it. "addcmul" is one of
  * each: what is added, and two factors. */
 static const char *operand_of(ebb_noted *s, const ebb_graph *g, ebb_use use)
@@ -189,11 +203,8 @@ static const char *operand_of(ebb_noted *s, const ebb_graph *g, ebb_use use)
         return op == EBB_OP_ADD && use.slot == 0  ? s->name[0]
                : op == EBB_OP_MUL && use.slot < 2 ? s->name[1 + use.slot]
                                                   : NULL;
-    return call != NULL && s->count == 2 && use.slot < 2 &&
-                   (strstr(call, "aten.mul.Tensor]") != NULL ||
-                    strstr(call, "aten.add.Tensor]") != NULL)
-               ? s->name[use.slot]
-               : NULL;
+    return call != NULL && s->count == 2 && use.slot < 2 && is_of_two(call) ? s->name[use.slot]
+                                                                            : NULL;
 }
 
 /* The parameter that a layer takes as its weight or bias, by the order of its arguments where names do not tell. */
@@ -237,6 +248,36 @@ static const char *source_of_copy(parting *m, ebb_use use, ebb_value v, const ch
     return p != NULL && m->gone[p - m->losses.all] ? source : NULL;
 }
 
+static bool is_parameter(const char *source)
+{
+    return strncmp(source, "p_", 2) == 0;
+}
+
+static bool is_after_one_of(const char *name, const char *const *calls)
+{
+    for (; *calls != NULL; calls++)
+        if (ebb_name_is_after(name, *calls))
+            return true;
+    return false;
+}
+
+/* What reads a parameter of equal numbers by another name than its own does: the parameter, where it was only moved,
+ * or a call that was computed before the run: a + 1e-9 of ones is ones again, and folding makes one of both, by the
+ * name of a. NULL: neither. */
+static const char *source_by_call(const parting *m, bool *computed, const char *operand,
+                                  const char *own)
+{
+    static const char *const more[] = {"add", "abs", "sin", "cos", "expm1", "log1p", NULL};
+    static const char *const moves[] = {"view",      "reshape", "clone",   "expand", "permute",
+                                        "unsqueeze", "squeeze", "flatten", NULL};
+    if (!is_parameter(own) || ebb_noted_has(&m->calls, operand))
+        return NULL;
+    if (is_after_one_of(operand, moves))
+        return own;
+    *computed = ebb_name_is_of_arithmetic(operand) || is_after_one_of(operand, more);
+    return *computed ? operand : NULL;
+}
+
 static ebb_status key_of(parting *m, key *k, ebb_use use, ebb_value v)
 {
     ebb_graph *g = m->g;
@@ -249,8 +290,10 @@ static ebb_status key_of(parting *m, key *k, ebb_use use, ebb_value v)
         leave_others_out(&m->sources, g, use.node);
         source = source_of(&m->sources, g, use, own != NULL ? own : "");
         const char *operand = source == NULL ? operand_of(&m->sources, g, use) : NULL;
-        if (operand != NULL && (ebb_noted_is_folded(g, v) || strncmp(operand, "p_", 2) == 0))
+        if (operand != NULL && (ebb_noted_is_folded(g, v) || is_parameter(operand)))
             source = operand;
+        else if (operand != NULL && own != NULL)
+            source = source_by_call(m, &k->computed, operand, own);
     } else if (!ebb_tensor_is_uniform(info->tensor)) {
         source = source_of_copy(m, use, v, own != NULL ? own : "");
     }
@@ -271,7 +314,7 @@ static int score_of(const ebb_graph *g, ebb_value v, const key *k)
     const char *own = ebb_props_get(g, &ebb_value_of(g, v)->props, EBB_NOTED_NAME);
     const char *source = ebb_text(g, k->source);
     if (k->source.i != 0)
-        return own != NULL && strcmp(source, own) == 0 ? OWN : source[0] == 'p' ? 2 : 1;
+        return own != NULL && strcmp(source, own) == 0 ? OWN : is_parameter(source) ? 2 : 1;
     return k->statistic.i == 0 && !k->constant ? 3 : 1;
 }
 
@@ -344,9 +387,9 @@ static ebb_status copy_for(parting *m, ebb_value *copy, const key *k, ebb_use us
     EBB_TRY(mark(g, *copy, EBB_MERGED_WITH, ebb_value_name(g, v)));
     if (ebb_props_get(g, &ebb_value_of(g, v)->props, EBB_NOTED_KIND) != NULL)
         EBB_TRY(mark(g, *copy, EBB_NOTED_KIND,
-                     k->constant        ? "CONSTANT_TENSOR"
-                     : source[0] == 'p' ? "PARAMETER"
-                                        : "BUFFER"));
+                     k->constant            ? "CONSTANT_TENSOR"
+                     : is_parameter(source) ? "PARAMETER"
+                                            : "BUFFER"));
     if (ebb_props_get(g, &ebb_value_of(g, v)->props, EBB_NOTED_NAME) != NULL)
         EBB_TRY(mark(g, *copy, EBB_NOTED_NAME, source));
     const ebb_noted_loss *p = ebb_noted_parameter(&m->losses, source);
@@ -354,7 +397,7 @@ static ebb_status copy_for(parting *m, ebb_value *copy, const key *k, ebb_use us
         EBB_TRY(mark(g, *copy, EBB_NOTED_FOLDED, ebb_arena_printf(m->scratch, "['%s']", p->name)));
     if (k->constant)
         ebb_value_of(g, *copy)->role = EBB_ROLE_CONSTANT;
-    return NULL;
+    return k->computed ? mark(g, *copy, EBB_COMPUTED, source) : NULL;
 }
 
 static ebb_status part_use(parting *m, ebb_use use, ebb_value v)
@@ -362,6 +405,8 @@ static ebb_status part_use(parting *m, ebb_use use, ebb_value v)
     const merged *o = &m->list[v.i];
     ebb_value copy = EBB_NO_VALUE;
     key k;
+    if (o->keeper.computed) // nobody reads the parameter itself
+        EBB_TRY(mark(m->g, v, EBB_COMPUTED, ebb_text(m->g, o->keeper.source)));
     if (!o->parts && !(o->constant && o->is_plain && ebb_feeds_weight_slot(m->g, v)))
         return NULL;
     EBB_TRY(key_of(m, &k, use, v));
@@ -428,6 +473,7 @@ ebb_status ebb_merged_part(ebb_graph *g, ebb_arena *scratch)
     EBB_TRY(ebb_merged_names_part(g));
     mark_unit_scales(g);
     EBB_TRY(find_gone(&m));
+    EBB_TRY(ebb_noted_calls_find(&m.calls, g, scratch));
     m.value_count = g->value_count;
     m.list = EBB_NEW(scratch, merged, m.value_count);
     EBB_GOT(m.list);

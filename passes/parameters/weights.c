@@ -320,6 +320,11 @@ ebb_status ebb_weight_judge(ebb_judge *j, ebb_value v, ebb_weight *weight)
     ebb_look look;
     int64_t different, elements;
     *weight = no_weight();
+    if (ebb_props_get(g, &ebb_value_of(g, v)->props, EBB_COMPUTED) != NULL) {
+        *weight = doubtful(computed);
+        weight->made = true;
+        return NULL;
+    }
     if (kind == EBB_NOTED_OTHER)
         return NULL;
     if (ebb_props_get(g, &ebb_value_of(g, v)->props, EBB_MAYBE_TIED) != NULL) {

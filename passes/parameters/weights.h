@@ -11,6 +11,9 @@
 /* Metadata of an initializer: it stands for the weights of two layers, and nothing tells whether they are tied. */
 #define EBB_MAYBE_TIED "ebb.maybe_tied"
 
+/* Metadata of an initializer: it stands for the result of this call, which was computed before the run. */
+#define EBB_COMPUTED "ebb.computed"
+
 typedef struct ebb_judge {
     const ebb_graph *g;
     ebb_arena *scratch;

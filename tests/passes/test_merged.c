@@ -309,6 +309,52 @@ static void what_is_added_and_a_factor_of_one_call_are_apart(void **state)
     ebb_model_free(m);
 }
 
+/* A fresh scale a of ones, and what was computed of ones before the run: of which two, is not told. */
+static void
+what_was_computed_before_the_run_is_apart_from_the_parameter_that_it_equals(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *call, *operands;
+        bool computed, constant;
+    } rows[] = {
+        {"div.Tensor", "%h, %add", true, false},
+        {"sub.Tensor", "%h, %pow_1", true, false},
+        {"mul.Tensor", "%h, %add", true, false},
+        {"pow.Tensor_Tensor", "%h, %mul_1", true, false},
+        {"div.Tensor", "%h, %view", false, false}, // of a
+        {"div.Tensor", "%h, %ones", false, true},
+        {"div.Tensor", "%h, %mul", false, true}, // a call that the file has
+        {"div.Tensor", "%h, %p_a", false, false},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int alone = 0; alone < 2; alone++) {
+            char text[200];
+            ebb_model *m = model_of(HEAD "g (float[2,2] x) => (float[2,2] y) <float[2] a " ONE
+                                         ", float[2] c = {3,4}> { [m] h = Mul (x, a) "
+                                         "[d] y = Div (h, a) }");
+            mark(m, "a", "PARAMETER", "p_a");
+            EBB_EACH_NODE(m->graph, n)
+                if (alone && ebb_node_of(m->graph, n)->op == EBB_OP_MUL)
+                    good(ebb_node_set_input(m->graph, n, 1, ebb_value_find(m->graph, "c")));
+            note(m, "m",
+                 alone
+                     ? "%mul : call_function[target=torch.ops.aten.mul.Tensor](args = (%x, %c))"
+                     : "%mul : call_function[target=torch.ops.aten.mul.Tensor](args = (%x, %p_a))",
+                 "['', 'mul']");
+            (void)snprintf(text, sizeof text,
+                           "%%y : call_function[target=torch.ops.aten.%s](args = (%s))",
+                           rows[i].call, rows[i].operands);
+            note(m, "d", text, "['', 'y']");
+            part(m);
+            const char *read = read_by(m, "d", 1);
+            assert_int_equal(is_marked(m, read, EBB_COMPUTED), rows[i].computed);
+            assert_int_equal(strcmp(read, "a") != 0,
+                             !alone && (rows[i].computed || rows[i].constant));
+            ebb_model_free(m);
+        }
+}
+
 /* A shift that kept its name stands for that of another layer, too. */
 static void shifts_of_two_layers_are_apart(void **state)
 {
@@ -584,6 +630,8 @@ int main(void)
         cmocka_unit_test(one_parameter_of_two_calls_stays_one),
         cmocka_unit_test(what_is_added_and_a_factor_of_one_call_are_apart),
         cmocka_unit_test(shifts_of_two_layers_are_apart),
+        cmocka_unit_test(
+            what_was_computed_before_the_run_is_apart_from_the_parameter_that_it_equals),
         cmocka_unit_test(a_layer_that_stands_for_a_copy_too_is_doubtful),
         cmocka_unit_test(what_folding_made_is_no_other_call),
         cmocka_unit_test(a_fresh_norm_that_stands_for_one_of_another_module_is_doubtful),

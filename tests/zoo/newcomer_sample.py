@@ -422,6 +422,18 @@ class Shares(nn.Module):
         return self.share * self.first(x) + (1 - self.share) * self.last(x)
 
 
+class Snake(nn.Module):
+    """Divided by almost the frequency: fresh, both are ones, and the file has them once."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last, self.frequency = nn.Linear(8, 8), nn.Linear(8, 8), nn.Parameter(torch.ones(8))
+
+    def forward(self, x):
+        h = self.first(x)
+        return self.last(h + torch.sin(self.frequency * h) ** 2 / (self.frequency + 1e-9))
+
+
 class Quantised(nn.Module):
     """As trained for few bits: 8 of what comes in, a weight's by rows, 7 between; scales that make quotients exact."""
 
@@ -476,9 +488,10 @@ models = {
     "token": (Token, {"x": ("float", 3, 16)}, ["trained-default"]),
     "places": (Places, {"x": ("float", 9, 16)}, ["trained-default"]),
     "shares": (Shares, {"x": ("float", 8)}, ["trained-default", "trained-ts"]),
+    "snake": (Snake, {"x": ("float", 8)}, ["fresh-default"]),
     "film": (Film, {"x": ("float", 2, 4, 5, 5)}, ["trained-dynamo-plain"]),
 }
-said = ("cell", "offset", "scalars", "queries", "keys", "branches", "heads", "memory", "centers", "sinks", "prototypes", "triangle", "token", "places", "shares")  # of which nothing is recorded
+said = ("cell", "offset", "scalars", "queries", "keys", "branches", "heads", "memory", "centers", "sinks", "prototypes", "triangle", "token", "places", "shares", "snake")  # of which nothing is recorded
 # and of a codebook whose file has lost a detach(), and of norms that only training iterates
 untold = [("codebook", "trained-default"), ("codebook", "trained-ts"), ("spectral", "trained-ts")]
 

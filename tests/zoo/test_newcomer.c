@@ -222,6 +222,12 @@ static void a_weight_that_the_rest_to_one_was_made_of_is_refused(void **state)
     assert_true(is_refused("shares-trained-ts"));
 }
 
+static void a_sum_that_is_equal_to_the_parameter_in_it_is_refused(void **state)
+{
+    (void)state;
+    assert_true(is_refused("snake-fresh-default"));
+}
+
 static void fresh_numbers_that_were_expanded_are_refused(void **state)
 {
     (void)state;
@@ -337,6 +343,7 @@ int main(void)
         cmocka_unit_test(what_was_expanded_for_the_batch_has_its_own_name),
         cmocka_unit_test(a_table_that_was_interpolated_before_the_run_is_refused),
         cmocka_unit_test(a_weight_that_the_rest_to_one_was_made_of_is_refused),
+        cmocka_unit_test(a_sum_that_is_equal_to_the_parameter_in_it_is_refused),
         cmocka_unit_test(fresh_numbers_that_were_expanded_are_refused),
         cmocka_unit_test(a_matrix_that_was_computed_and_then_transposed_is_refused),
         cmocka_unit_test(vectors_of_a_spectral_norm_are_no_parameters),
