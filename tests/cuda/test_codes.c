@@ -280,6 +280,9 @@ static void split_images_are_those_of_plain(void **state)
                     for (size_t i = 0; i < count_of(&t.in[0]); i++)
                         set_value(&t.in[0], i, draw(&t));
                 }
+                if (n == 1 && d < 2) // too small for a step: all above the least have the last code
+                    for (size_t i = 0; i < count_of(&t.in[0]); i++)
+                        set_value(&t.in[0], i, value_of(&t.in[0], i) * (d ? 0x1p-500 : 0x1p-147));
                 same_encoding(&t, "cuda.split_frequency", "plain.split_frequency", dtypes[d]);
                 put_split_decode(&back, &t, cases[n].dims);
                 if (dtypes[d] == EBB_F64) {

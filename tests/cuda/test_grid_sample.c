@@ -93,6 +93,7 @@ static void deformed_windows_are_those_of_the_plain_kernel(void **state)
     (void)state;
     static const deform all[] = {
         {1, 1, 1, 1, 1, {3, 3}, {2, 2}, {2, 2}, 1, 0, 1},
+        {1, 1, 1, 1, 1, {1, 1}, {1, 1}, {1, 1}, 1, 0, 1}, // no neighbour of no weight is there
         {2, 4, 6, 2, 2, {7, 5}, {3, 2}, {5, 5}, 1, 1, 2},
         {1, 6, 3, 3, 1, {9, 8}, {3, 3}, {5, 4}, 2, 1, 1},
         {0, 2, 2, 1, 1, {3, 3}, {2, 2}, {2, 2}, 1, 0, 1},

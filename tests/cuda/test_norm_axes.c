@@ -142,9 +142,9 @@ static void put_taper(testing *t, ebb_op op, ebb_dtype dtype, int64_t n, int64_t
 static void windows_taper_as_in_plain(void **state)
 {
     (void)state;
-    static const int64_t sizes[] = {0, 1, 2, 5, 1000};
+    static const int64_t sizes[] = {0, 1, 2, 5, 1000, 240, 301}; // the last: beside a middle
     for (size_t k = 0; k < 3; k++)
-        for (size_t i = 0; i < 5; i++)
+        for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
             for (int periodic = 0; periodic < 2; periodic++)
                 for (int wide = 0; wide < 2; wide++) {
                     testing t;

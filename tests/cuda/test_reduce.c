@@ -116,12 +116,16 @@ static void nan_and_infinity_come_through(void **state)
     const double odd[] = {NAN, INFINITY, -INFINITY};
     (void)state;
     for (size_t r = 0; r < REDUCTIONS; r++)
-        for (size_t k = 0; k < 3; k++) {
+        for (size_t way = 0; way < 12; way++) { // one such number, or a row of nothing else
             testing t;
+            const size_t k = way % 3;
+            const ebb_dtype dtype = way / 3 % 2 ? EBB_F64 : EBB_F32;
             // a product of many numbers vanishes, before or after it has met the infinite one
             const bool product = reductions[r].op == EBB_OP_REDUCE_PROD;
-            put_reduction(&t, &shapes[product ? 0 : 3], reductions[r].op, EBB_F32, false);
+            put_reduction(&t, &shapes[product ? 0 : 3], reductions[r].op, dtype, false);
             set_value(&t.in[0], product ? 21 : 4321, odd[k]);
+            for (size_t i = 0; way / 6 && i < (product ? 33 : 6000); i++)
+                set_value(&t.in[0], i, odd[k]);
             run_with(&t, reductions[r].plain);
             const double expected = value_of(&t.out[0], 0);
             run_with(&t, reductions[r].cuda);

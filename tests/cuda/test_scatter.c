@@ -250,26 +250,27 @@ static void an_index_out_of_range_is_a_fault_and_is_not_written(void **state)
     static const int64_t bad[] = {7, -8, INT64_MAX, INT64_MIN, (int64_t)1 << 32};
     for (int how = 0; how < 5;
          how++) /* GatherGrad, ND set and add, elements by line and by order */
-        for (int b = 0; b < 5; b++) {
+        for (int b = 0; b < 20; b++) {
             static const char *const names[] = {"cuda.gather_grad", "cuda.scatter_nd",
                                                 "cuda.scatter_elements"};
             const char *name = names[how == 0 ? 0 : how < 3 ? 1 : 2];
             int64_t n = how == 4 ? 100 : 9;
+            const ebb_dtype dtype = numbers[b / 5];
             testing t;
             begin(&t, how == 0  ? EBB_OP_GATHER_GRAD
                       : how < 3 ? EBB_OP_SCATTER_ND
                                 : EBB_OP_SCATTER_ELEMENTS);
-            put_string(&t, "reduction", how == 2 ? "add" : "none");
+            put_string(&t, "reduction", how == 2 || b % 2 ? "add" : "none");
             if (how == 0)
                 put_list(&t, 2, DIMS(7, 1));
             else
-                put_in(&t, EBB_F32, 2, DIMS(7, 1));
+                put_raw(&t, dtype, 2, DIMS(7, 1));
             int64_t *index = put_indices(&t, EBB_I64, 2, DIMS(n, 1), 7)->data;
-            put_in(&t, EBB_F32, 2, DIMS(n, 1));
-            put_out(&t, EBB_F32, 2, DIMS(7, 1));
+            put_raw(&t, dtype, 2, DIMS(n, 1));
+            put_out(&t, dtype, 2, DIMS(7, 1));
             assert_false(fault_of(&t, name, 3).there);
-            index[4] = bad[b];
-            check_fault(&t, name, bad[b], 7);
+            index[4] = bad[b % 5];
+            check_fault(&t, name, bad[b % 5], 7);
             end(&t);
         }
 }
