@@ -83,6 +83,14 @@ static const part_case micro_batches[] = {
      "g (float[8,2] x, int64[8] t) => (float loss) <float[2,3] v, float[3,4] w, float[4] weights = {1, 2, 0.5, 3}> {" MLP
      " loss = SoftmaxCrossEntropyLoss (y, t, weights) }",
      "loss:name=loss,gradient,chunk-loss:rows=2", "micro-batch:2", 4},
+    {"ignored labels, and scores of 16 bits that become their gradient", HEAD
+     "g (float[8,2] x, int64[8] t) => (float loss) <float[2,3] v, float[3,5] w> {" MLP
+     " loss = SoftmaxCrossEntropyLoss <ignore_index = -100> (y, t) }",
+     "loss:name=loss,precision:bf16,gradient,loss-in-place", "micro-batch:4", 5},
+    {"the same with class weights", HEAD
+     "g (float[8,2] x, int64[8] t) => (float loss) <float[2,3] v, float[3,4] w, float[4] weights = {1, 2, 0.5, 3}> {" MLP
+     " loss = SoftmaxCrossEntropyLoss <ignore_index = -100> (y, t, weights) }",
+     "loss:name=loss,precision:fp16,gradient,loss-in-place", "micro-batch:2", 4},
     {"a mean of squares, whose gradient has the batch size in it", HEAD
      "g (float[6,2] x) => (float[6,3] y) <float[2,3] v, float[3,3] w> {" MLP "}",
      "loss:mse,keep-output=1,gradient", "micro-batch:3", 1},
@@ -237,6 +245,8 @@ static ebb_program *run_once(ebb_model **model, const part_case *c, const char *
 
 static void compare(const part_case *c, ebb_program *whole, ebb_program *parts)
 {
+    const bool bf16 = strstr(c->before, "bf16") != NULL, fp16 = strstr(c->before, "fp16") != NULL;
+    const double within = bf16 ? 0x1p-7 : fp16 ? 0x1p-10 : 2e-6; // two roundings of a gradient
     size_t outputs = ebb_program_output_count(whole);
     assert_true(outputs > 1 && outputs == ebb_program_output_count(parts));
     for (size_t i = 0; i < outputs; i++) {
@@ -256,10 +266,21 @@ static void compare(const part_case *c, ebb_program *whole, ebb_program *parts)
             largest = fmax(largest, fabs((double)a[k]));
         assert_true(largest > 0);
         for (size_t k = 0; k < elements; k++)
-            if (!(fabs((double)a[k] - (double)b[k]) <= 2e-6 * largest))
+            if (!(fabs((double)a[k] - (double)b[k]) <= within * largest))
                 fail_msg("%s: element %zu of %s is %.9g, by parts %.9g", c->what, k, name,
                          (double)a[k], (double)b[k]);
     }
+}
+
+/* Loss and gradient are one node where the case says so. */
+static void holds_in_place(const part_case *c, const ebb_model *model)
+{
+    const ebb_graph *g = model->graph;
+    bool is_there = false;
+    for (ebb_node n = ebb_first(g); n.i != 0; n = ebb_node_of(g, n)->next)
+        is_there |= ebb_node_of(g, n)->op == EBB_OP_SCORES_CROSS_ENTROPY;
+    if (is_there != (strstr(c->before, "loss-in-place") != NULL))
+        fail_msg("%s: loss and gradient are %s node", c->what, is_there ? "one" : "no one");
 }
 
 static void check(const part_case *c)
@@ -269,6 +290,8 @@ static void check(const part_case *c)
         ebb_model *models[2];
         ebb_program *whole = run_once(&models[0], c, NULL, backends[k]);
         ebb_program *parts = run_once(&models[1], c, c->pass, backends[k]);
+        holds_in_place(c, models[0]);
+        holds_in_place(c, models[1]);
         compare(c, whole, parts);
         ebb_program_free(whole);
         ebb_program_free(parts);
