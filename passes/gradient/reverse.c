@@ -12,6 +12,7 @@
 #include "onnx/graph/infer.h"
 #include "passes/common.h"
 #include "passes/gradient/loop.h"
+#include "passes/parameters/noted.h"
 
 /* ---- what lies between a parameter and the loss ---- */
 
@@ -167,8 +168,25 @@ ebb_status ebb_reverse_find_unsupported(ebb_reverse *r)
     return NULL;
 }
 
+/* PyTorch's exporter writes a bag that leaves a row out as a loop over a sequence, and its other one refuses it. */
+static bool is_of_bag(const ebb_reverse *r)
+{
+    for (size_t i = 0; i < r->unsupported_count; i++) {
+        const ebb_node_info *info = ebb_node_of(r->g, r->unsupported[i].node);
+        const char *call = ebb_props_get(r->g, &info->props, EBB_NOTED_CALL);
+        if (call != NULL && strstr(call, "aten.embedding_bag.padding_idx]") != NULL)
+            return true;
+    }
+    return false;
+}
+
 ebb_status ebb_reverse_say_unsupported(const ebb_reverse *r)
 {
+    static const char any[] =
+        "--freeze what lies before them, or normalise first (inline,fold,unroll,fuse)";
+    static const char bag[] =
+        "PyTorch exports nn.EmbeddingBag with padding_idx as a loop that has no gradient: export "
+        "it without padding_idx, or, where it sums, nn.Embedding(..., padding_idx=...)(x).sum(1)";
     enum { NAMED = 40 }; // a message for people
     const char *all = "";
     if (r->unsupported_count == 0)
@@ -179,7 +197,7 @@ ebb_status ebb_reverse_say_unsupported(const ebb_reverse *r)
     EBB_GOT(all);
     return ebb_hint(ebb_error(EBB_UNSUPPORTED, "no gradient for %zu node%s: %s",
                               r->unsupported_count, r->unsupported_count == 1 ? "" : "s", all),
-                    "--freeze what lies before them, or normalise first (inline,fold,unroll,fuse)");
+                    "%s", is_of_bag(r) ? bag : any);
 }
 
 /* ---- contributions ---- */

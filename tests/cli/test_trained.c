@@ -97,6 +97,28 @@ static void a_small_part_is_refused_with_the_call_that_keeps_all(void **state)
     assert_null(strstr(output, "less than half"));
 }
 
+static void a_bag_that_leaves_a_row_out_is_refused_with_what_to_export(void **state)
+{
+    (void)state;
+    static const char *const calls[] = {
+        "%bag : call_function[target=torch.ops.aten.embedding_bag.padding_idx](args = (%p_w))",
+        "%bag : call_function[target=torch.ops.aten.wobble.default](args = (%p_w))"};
+    for (int i = 0; i < 2; i++) {
+        ebb_model *model = NULL;
+        assert_null(ebb_text_parse_model(
+            &model, "<ir_version: 10, opset_import: [\"\" : 20, \"mine\" : 1]>\n"
+                    "g (float[4,2] x) => (float[4,2] y) <float[2,2] w = {1,2,3,4}>"
+                    "{ a = MatMul (x, w) y = mine.Wobble (a) }"));
+        EBB_EACH_NODE(model->graph, n)
+            assert_null(ebb_props_set(model->graph, &ebb_node_of(model->graph, n)->props,
+                                      "pkg.torch.onnx.fx_node", calls[i]));
+        assert_null(ebb_save(model, path_of("bag.onnx")));
+        ebb_close(model);
+        assert_int_not_equal(ebb("grad bag.onnx --loss mse --dry-run"), 0);
+        assert_int_equal(strstr(output, "nn.EmbeddingBag with padding_idx") != NULL, i == 0);
+    }
+}
+
 static json_t *object_of(const char *arguments)
 {
     assert_int_equal(stdout_of(arguments), 0);
@@ -156,6 +178,7 @@ int main(void)
         cmocka_unit_test(what_the_doctor_warns_of_is_said_again),
         cmocka_unit_test(lost_trains_the_lost_weights),
         cmocka_unit_test(a_small_part_is_refused_with_the_call_that_keeps_all),
+        cmocka_unit_test(a_bag_that_leaves_a_row_out_is_refused_with_what_to_export),
         cmocka_unit_test(json_has_it_too),
         cmocka_unit_test(layers_that_are_not_trained_keep_their_statistics),
     };
