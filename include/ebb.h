@@ -695,7 +695,7 @@ EBB_API ebb_status ebb_program_store(ebb_program *program, ebb_model *target);
  * or a name without an ending, into one that PEFT loads (adapter_model.safetensors, adapter_config.json); FILE.onnx_adapter
  * is ONNX Runtime's: MODULE.lora_A.weight [in, r], MODULE.lora_B.weight [r, out] with its scale, EBB_UNSUPPORTED for what else
  * is trained.
- * EBB_USAGE where there are none. Pass lora starts from either by its option `file`.
+ * EBB_USAGE where there are none, and for another ending. Pass lora starts from either by its option `file`.
  * _check: whether they can be written there, before there are any. Nothing is changed. */
 EBB_API ebb_status ebb_adapters_save(ebb_program *program, const char *path);
 EBB_API ebb_status ebb_adapters_check(const char *path);

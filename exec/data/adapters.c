@@ -292,6 +292,7 @@ ebb_status ebb_adapters_exist(const ebb_program *program, const char *path)
 {
     const ebb_graph *g = program->plan.g;
     ebb_adapter adapter;
+    EBB_TRY(ebb_adapters_known(path));
     for (size_t i = 0; i < g->initializer_count; i++)
         if (ebb_adapter_of(g, g->initializers[i], &adapter))
             return NULL;

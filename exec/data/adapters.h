@@ -57,6 +57,8 @@ ebb_status ebb_adapter_into_zeros(ebb_program *program, const ebb_adapter *adapt
 /* Whether adapters saved to `path` are a folder as PEFT has it: one that is there, or a name without an
  * ending. */
 bool ebb_adapters_is_folder(const char *path);
+/* An error where the name's ending is of no format that adapters are saved in. */
+ebb_status ebb_adapters_known(const char *path);
 
 typedef struct ebb_adapter_facts { /* of one that is saved */
     const char *module;

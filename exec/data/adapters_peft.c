@@ -84,9 +84,24 @@ ebb_status ebb_adapters_write_config(const char *folder, const ebb_adapter_facts
     return status;
 }
 
+ebb_status ebb_adapters_known(const char *path)
+{
+    static const char known[] = ".safetensors";
+    const size_t length = strlen(path), end = sizeof known - 1;
+    const char *last = strrchr(path, '/');
+    if (strchr(last != NULL ? last : path, '.') == NULL || ebb_adapters_is_folder(path) ||
+        ebb_adapters_is_ort(path) || (length > end && strcmp(path + length - end, known) == 0))
+        return NULL;
+    return ebb_hint(
+        ebb_error(EBB_USAGE, "%s: adapters are not saved to a file of this ending", path),
+        "FILE.safetensors, FILE.onnx_adapter (ONNX Runtime's), or a folder that PEFT "
+        "loads: a name that ends in '/', or without an ending");
+}
+
 EBB_API ebb_status ebb_adapters_check(const char *path)
 {
     EBB_NEED(path);
+    EBB_TRY(ebb_adapters_known(path));
     struct stat is;
     EBB_LOCAL_ARENA(arena);
     const char *file = path;

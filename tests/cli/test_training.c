@@ -363,9 +363,10 @@ static void the_second_signal_ends_at_once(void **state)
 static void what_cannot_be_written_is_known_before_the_first_step(void **state)
 {
     (void)state;
-    static const char *const wrong[] = {
-        "--checkpoint nowhere/c.st", "--save-model nowhere/m.onnx", "--save-adapter nowhere/a.st",
-        "--save-checkpoint nowhere/o", "--checkpoint . --save-model m.onnx"};
+    static const char *const wrong[] = {"--checkpoint nowhere/c.st", "--save-model nowhere/m.onnx",
+                                        "--save-adapter nowhere/a.safetensors",
+                                        "--save-checkpoint nowhere/o",
+                                        "--checkpoint . --save-model m.onnx"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char words[1024];
         (void)snprintf(words, sizeof words, TRAIN "--epochs 1 --repeat-batch %s", wrong[i]);
@@ -377,6 +378,10 @@ static void what_cannot_be_written_is_known_before_the_first_step(void **state)
     says(TRAIN "--epochs 1 --repeat-batch --eval " DATA " --eval-map test_imgae=image", 2, "imgae");
     assert_null(strstr(output, "step 1:"));
     says(TRAIN "--epochs 1 --repeat-batch --save-adapter none", 2, "has no adapters to save");
+    assert_null(strstr(output, "step 1:"));
+    says(TRAIN "--steps 1 --pass lora --save-adapter a.npz", 2,
+         "a.npz: adapters are not saved to a file of this ending\n  hint: FILE.safetensors, "
+         "FILE.onnx_adapter");
     assert_null(strstr(output, "step 1:"));
     says(TRAIN "--steps 1 --checkpoint one --save-model one", 2, "would both be written to one");
     static const char *const reads[] = {"--checkpoint", "--save-model", "--log"};
