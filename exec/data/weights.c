@@ -6,6 +6,7 @@
 #include "exec/data/ort_checkpoint.h"
 #include "exec/data/shards.h"
 #include "onnx/graph/infer.h"
+#include "onnx/graph/place.h"
 #include "exec/data/adapters.h"
 #include "exec/run/program.h"
 
@@ -97,6 +98,15 @@ static const ebb_named *given_to(const ebb_graph *g, ebb_value v, const ebb_data
     return mean != NULL && ebb_weights_fit(&type, mean) ? mean : named;
 }
 
+static ebb_status differs_from_part(ebb_status status, const ebb_graph *g, ebb_value v)
+{
+    if (!ebb_is_part(g, v))
+        return status;
+    return ebb_hint(status,
+                    "the step has its weights in parts, which whole ones do not fit: give "
+                    "them to the model that it is made of, or to what pass gather makes of it");
+}
+
 static ebb_status take_weights(ebb_graph *g, const ebb_data *data)
 {
     enum { SHOWN = 3 };
@@ -111,7 +121,8 @@ static ebb_status take_weights(ebb_graph *g, const ebb_data *data)
             continue;
         if (named != NULL && !ebb_weights_fit(info->type, named) &&
             !is_turned(g, v, ebb_value_of(g, v)->type, named))
-            return ebb_weights_differ(ebb_value_name(g, v), info->type, named);
+            return differs_from_part(ebb_weights_differ(ebb_value_name(g, v), info->type, named), g,
+                                     v);
         bool absent = named == NULL && (info->tensor == NULL || info->tensor->data == NULL) &&
                       ebb_type_bytes(info->type, &bytes) && bytes != 0;
         if (absent && missing_count < SHOWN)

@@ -119,6 +119,31 @@ static void weights_come_from_a_file_by_name(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
+static void a_step_in_parts_says_where_whole_weights_go(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/ebb_weights_XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(close(fd), 0);
+    static const float values[8];
+    const int64_t dims[] = {4, 2};
+    const ebb_named whole = {"w", EBB_F32, 2, dims, values};
+    good(ebb_tensors_save(path, &whole, 1, NULL));
+    ebb_model *m = model_of(HEAD "g (float[4,4] x) => (float[4,2] y) <float[4,2] w> "
+                                 "{ y = MatMul(x, w) }");
+    good(ebb_rewrite(m, "loss:mse,gradient,optimizer:sgd,data-parallel:2,shard:parameters,least=1",
+                     NULL, NULL));
+    ebb_status status = ebb_load_weights(m, path);
+    assert_int_equal(ebb_status_code(status), EBB_REJECTED);
+    assert_non_null(strstr(ebb_status_text(status), "float32[4,2]"));
+    assert_non_null(strstr(ebb_status_text(status), "pass gather"));
+    good(ebb_rewrite(m, "gather", NULL, NULL));
+    good(ebb_load_weights(m, path));
+    ebb_model_free(m);
+    assert_int_equal(unlink(path), 0);
+}
+
 /* A convolution whose weight has no bytes. */
 static ebb_model *convolution(void)
 {
@@ -273,6 +298,7 @@ int main(void)
         cmocka_unit_test(what_is_drawn_lies_in_a_file_that_is_mapped_where_one_can_be_made),
         cmocka_unit_test(a_model_without_initialization_says_so),
         cmocka_unit_test(weights_come_from_a_file_by_name),
+        cmocka_unit_test(a_step_in_parts_says_where_whole_weights_go),
         cmocka_unit_test(a_weight_stored_with_channels_last_is_turned_on_its_way),
         cmocka_unit_test(a_skeleton_draws_the_same_weight_in_either_order),
         cmocka_unit_test(a_test_data_set_names_its_inputs_by_the_model),
