@@ -193,6 +193,7 @@ ebb_status cli_make_step(const cli *c, ebb_model *model, int64_t steps, char **j
 /* told.c */
 json_t *cli_warnings(const ebb_model *model); /* of the doctor, to decref */
 void cli_tell_made(char **json, json_t *warnings);
+void cli_tell_compiled(const cli *c, const ebb_program *program);
 /* The step of one of so many processes. */
 ebb_status cli_step_for(const cli *c, ebb_model *model, int ranks, char **json);
 /* ranks.c: what one of 1, 2, 4 ... --ranks processes needs, as "table" of a plan (an exit code); and as

@@ -1,5 +1,5 @@
 /* told.c: what is said of a step when it is made: what the doctor warns of in its model, and which
- * weights it trains. */
+ * weights it trains; and of a program. */
 #include "cli/cli.h"
 
 enum { MOST_NODES = 20000 }; // of a model that is looked at without being asked for: `ebb check`
@@ -47,4 +47,14 @@ void cli_tell_made(char **json, json_t *warnings)
         return;
     ebb_release(*json);
     *json = text;
+}
+
+void cli_tell_compiled(const cli *c, const ebb_program *program)
+{
+    if (ebb_program_note(program) != NULL)
+        cli_note("ebb: %s", ebb_program_note(program));
+    if (cli_has(c, "--spill") && ebb_program_measure(program).planned_disk_bytes == 0)
+        cli_note(
+            "note: nothing waits on disk, so --spill has no effect: --budget AMOUNT,disk=AMOUNT "
+            "may put tensors there");
 }

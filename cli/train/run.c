@@ -147,8 +147,8 @@ static ebb_status run_once(const cli *c, ebb_model *model, ebb_data *data, const
     };
     if (status == NULL)
         status = ebb_program_compile(&program, model, &options);
-    if (status == NULL && ebb_program_note(program) != NULL)
-        cli_note("ebb: %s", ebb_program_note(program));
+    if (status == NULL)
+        cli_tell_compiled(c, program);
     if (status == NULL)
         status = ebb_program_step(program, &batch);
     free(list);

@@ -438,8 +438,8 @@ static int make_trainer(job *j)
         .group = cli_launched(),
     };
     ebb_status status = ebb_program_compile(&j->program, j->model, &options);
-    if (status == NULL && ebb_program_note(j->program) != NULL)
-        cli_note("ebb: %s", ebb_program_note(j->program));
+    if (status == NULL)
+        cli_tell_compiled(j->c, j->program);
     if (status == NULL && ebb_program_loss_name(j->program) == NULL)
         return cli_usage("%s has no loss: say which, e.g. --loss cross-entropy, or of a language "
                          "model --loss cross-entropy:axis=-1",

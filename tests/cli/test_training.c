@@ -527,6 +527,14 @@ static void what_is_resident_is_what_was_planned_and_little_more(void **state)
     assert_true(resident <= arena + (double)file.st_size + BEYOND);
 }
 
+static void a_folder_for_what_is_on_disk_is_told_where_nothing_is(void **state)
+{
+    (void)state;
+    says(TRAIN "--steps 1 --spill .", 0, "note: nothing waits on disk, so --spill has no effect");
+    says(TRAIN "--steps 1 --spill . --pass offload:least=1,values=*", 0, "1 steps, loss");
+    assert_null(strstr(output, "--spill has"));
+}
+
 static void a_sequence_that_is_longer_than_the_models_tables_is_told(void **state)
 {
     (void)state;
@@ -574,6 +582,7 @@ int main(void)
         cmocka_unit_test(checkpoints_rotate),
         cmocka_unit_test(a_run_with_evaluations_resumes_byte_for_byte),
         cmocka_unit_test(a_run_that_was_cut_between_epochs_resumes_byte_for_byte),
+        cmocka_unit_test(a_folder_for_what_is_on_disk_is_told_where_nothing_is),
         cmocka_unit_test(a_model_in_training_mode_still_takes_a_loss),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
