@@ -26,6 +26,7 @@
 #include "exec/weigh/estimate.h"
 #include "onnx/graph/infer.h"
 #include "passes/memory/rounding/batch_split.h"
+#include "passes/spread/shard_parts.h"
 #include "passes/spread/sync_norm.h"
 
 static ebb_status run(ebb_edit *e)
@@ -33,6 +34,15 @@ static ebb_status run(ebb_edit *e)
     ebb_batch_split s = {.e = e, .g = e->g, .parts = ebb_option_int(e, "ranks"), .spread = true};
     if (!ebb_option_given(e, "ranks"))
         return ebb_error(EBB_USAGE, "data-parallel: say for how many processes: ranks=4");
+    const int64_t ranks = ebb_ranks_in(e->g);
+    if (ranks > 1 && ranks != s.parts)
+        return ebb_hint(
+            ebb_error(EBB_USAGE,
+                      "data-parallel: ranks=%lld is asked for, and the step is for %lld "
+                      "processes already",
+                      (long long)s.parts, (long long)ranks),
+            "leave the pass out: `ebb launch -n %lld -- ebb train ...` makes the step for %lld",
+            (long long)s.parts, (long long)s.parts);
     EBB_TRY(ebb_require_static(e->g));
     if (strcmp(ebb_option_string(e, "batch-norm"), "sync") == 0)
         EBB_TRY(ebb_sync_norms(e));

@@ -298,14 +298,6 @@ static ebb_status rewrite(gathering *s)
     return NULL;
 }
 
-static int64_t ranks_in(const ebb_graph *g)
-{
-    EBB_EACH_NODE(g, n)
-        if (ebb_op_has(ebb_node_of(g, n)->op, EBB_TOGETHER))
-            return ebb_ranks_of(g, n);
-    return 1;
-}
-
 static ebb_status make_room(gathering *s)
 {
     const size_t count = s->g->value_count, were = s->value_count;
@@ -328,7 +320,7 @@ static ebb_status make_room(gathering *s)
 static ebb_status run(ebb_edit *e)
 {
     ebb_graph *g = e->g;
-    gathering s = {.e = e, .g = g, .ranks = ranks_in(g)};
+    gathering s = {.e = e, .g = g, .ranks = ebb_ranks_in(g)};
     const char *why;
     ebb_node at;
     if (s.ranks < 2)

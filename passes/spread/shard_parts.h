@@ -11,6 +11,15 @@ static inline int64_t ebb_ranks_of(const ebb_graph *g, ebb_node n)
     return ebb_attr_int(&attrs, "ranks", 1);
 }
 
+/* And the step. */
+static inline int64_t ebb_ranks_in(const ebb_graph *g)
+{
+    EBB_EACH_NODE(g, n)
+        if (ebb_op_has(ebb_node_of(g, n)->op, EBB_TOGETHER))
+            return ebb_ranks_of(g, n);
+    return 1;
+}
+
 /* Of two nodes the one that comes first; one of them may be none. */
 static inline ebb_node ebb_earlier(ebb_node a, ebb_node b, const uint32_t *positions)
 {

@@ -342,6 +342,12 @@ static void a_step_for_others_is_not_run_alone(void **state)
     says("launch -n 3 -- " EBB " train two.onnx --batch 12 --steps 1 --data " DIGITS
          "digits.npz --map label=target",
          2, "the step is for 2 processes, and 3 are here");
+    says("launch -n 2 -- " EBB " train " DIGITS "mlp.onnx --dropout off --steps 1 --pass "
+         "data-parallel:4 " CLASSES,
+         2, "data-parallel: ranks=4 is asked for, and the step is for 2 processes already");
+    says("launch -n 2 -- " EBB " train " DIGITS "mlp.onnx --dropout off --steps 1 --pass "
+         "data-parallel:ranks=2 " CLASSES,
+         0, "1 steps, loss");
     says("launch -n 2 -- " EBB " train two.onnx --batch 8 --steps 2 --data " DIGITS
          "digits.npz --map label=target",
          0, "2 steps, loss");
