@@ -179,8 +179,9 @@ static ebb_weight judge_equal(const ebb_judge *j, ebb_value v, const ebb_readers
     const ebb_value_info *info = ebb_value_of(j->g, v);
     const double x = ebb_tensor_double(info->tensor, 0);
     const bool table = ebb_long_axes(info->type) > 1;
-    const bool does_nothing_yet =
-        (r->added && x == 0 && table) || (r->scales && (x == 1 || (x == 0 && !table)));
+    const bool multiplies = r->arithmetic && !r->added && !r->less; // the input, too
+    const bool does_nothing_yet = (r->added && x == 0 && table) || (multiplies && x == 1) ||
+                                  (r->scales && (x == 1 || (x == 0 && !table)));
     if (ebb_is_folded_state(j->g, v) && does_nothing_yet)
         return (ebb_weight){.kind = EBB_DOUBTFUL_WEIGHT, .made = true, .why = does_nothing};
     return no_weight();

@@ -228,6 +228,12 @@ static void a_sum_that_is_equal_to_the_parameter_in_it_is_refused(void **state)
     assert_true(is_refused("snake-fresh-default"));
 }
 
+static void ones_that_were_computed_and_multiply_the_input_are_refused(void **state)
+{
+    (void)state;
+    assert_true(is_refused("passed-fresh-ts"));
+}
+
 static void fresh_numbers_that_were_expanded_are_refused(void **state)
 {
     (void)state;
@@ -344,6 +350,7 @@ int main(void)
         cmocka_unit_test(a_table_that_was_interpolated_before_the_run_is_refused),
         cmocka_unit_test(a_weight_that_the_rest_to_one_was_made_of_is_refused),
         cmocka_unit_test(a_sum_that_is_equal_to_the_parameter_in_it_is_refused),
+        cmocka_unit_test(ones_that_were_computed_and_multiply_the_input_are_refused),
         cmocka_unit_test(fresh_numbers_that_were_expanded_are_refused),
         cmocka_unit_test(a_matrix_that_was_computed_and_then_transposed_is_refused),
         cmocka_unit_test(vectors_of_a_spectral_norm_are_no_parameters),
