@@ -2,6 +2,7 @@
  * double and to which nested/widen.c gives float32: on shapes that are not round and that do not fit one
  * tile, in all mixtures of dtypes, with any number of threads.
  */
+#include "kernels/fast/product.h"
 #include "tests/kernels/call.h"
 
 /* Of float32 sums in another order; and where both round to 16 bits they may differ by a last digit. */
@@ -163,6 +164,27 @@ static void workspace_is_a_tile_a_thread(void **state)
     assert_int_equal(more, 4 * bytes);
 }
 
+/* Rows of a folded batch are counted in 32 bits by who multiplies: more stay a batch. */
+static void a_batch_of_more_rows_than_32_bits_count_stays_a_batch(void **state)
+{
+    (void)state;
+    static const int64_t rows[] = {INT32_MAX / 3, INT32_MAX / 3 + 1};
+    for (int i = 0; i < 2; i++) {
+        ebb_product p;
+        testing t;
+        begin(&t, EBB_OP_MATMUL);
+        t.call.input_count = 2;
+        t.call.output_count = 1;
+        t.in[0].type = ebb_type_tensor(EBB_F32, 3, D(3, rows[i], 2));
+        t.in[1].type = ebb_type_tensor(EBB_F32, 2, D(2, 5));
+        t.out[0].type = ebb_type_tensor(EBB_F32, 3, D(3, rows[i], 5));
+        assert_null(ebb_product_read(&p, &t.call));
+        assert_int_equal(p.rank, i == 0 ? 2 : 3);
+        assert_int_equal(p.a.dims[0], i == 0 ? 3 * rows[i] : 3);
+        assert_int_equal(p.out.dims[p.rank - 2], i == 0 ? 3 * rows[i] : rows[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -170,6 +192,7 @@ int main(void)
         cmocka_unit_test(matmul_of_batches),
         cmocka_unit_test(fused_matmul_of_turned_batches),
         cmocka_unit_test(workspace_is_a_tile_a_thread),
+        cmocka_unit_test(a_batch_of_more_rows_than_32_bits_count_stays_a_batch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
