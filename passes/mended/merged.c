@@ -24,12 +24,12 @@
 #include "passes/mended/copied.h"
 #include "passes/mended/detached.h"
 #include "passes/mended/dropped.h"
-#include "passes/parameters/slots.h"
 #include "passes/mended/iterated.h"
 #include "passes/mended/looked_up.h"
 #include "passes/mended/merged_names.h"
 #include "passes/mended/unfolded.h"
 #include "passes/mended/zeros.h"
+#include "passes/parameters/slots.h"
 #include "passes/parameters/trainable.h"
 #include "passes/parameters/weights.h"
 
@@ -125,8 +125,8 @@ typedef struct key {
     ebb_node statistic;
     uint32_t slot;
     bool constant;
-    bool
-        computed; /* the source is a call that folding took away, and the initializer a parameter */
+    /* the source is a call that folding took away, and the initializer a parameter */
+    bool computed;
 } key;
 
 typedef struct merged { /* what is known of an initializer */
