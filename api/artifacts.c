@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "onnx/file/file.h"
+#include "onnx/words/print.h"
 
 static const char training_name[] = "training_model.onnx";
 
@@ -166,15 +167,15 @@ static ebb_status describe(char *text, size_t size, const ebb_graph *g)
         }
         if (!is(g, n, "AdamWOptimizer"))
             continue;
-        (void)snprintf(text, size,
-                       "optimizer:kind=adamw,lr=0.001,beta1=%.9g,beta2=%.9g,epsilon=%.9g,"
-                       "weight-decay=%.9g,order=%s,correct-bias=%d",
-                       ebb_attr_float(&a, "alpha", (double)0.9f),
-                       ebb_attr_float(&a, "beta", (double)0.999f),
-                       ebb_attr_float(&a, "epsilon", (double)1e-8f),
-                       ebb_attr_float(&a, "weight_decay", (double)1e-2f),
-                       ebb_attr_int(&a, "adam_mode", 0) == 0 ? "pytorch" : "transformers",
-                       ebb_attr_int(&a, "correct_bias", 1) != 0);
+        (void)ebb_snprintf(text, size,
+                           "optimizer:kind=adamw,lr=0.001,beta1=%.9g,beta2=%.9g,epsilon=%.9g,"
+                           "weight-decay=%.9g,order=%s,correct-bias=%d",
+                           ebb_attr_float(&a, "alpha", (double)0.9f),
+                           ebb_attr_float(&a, "beta", (double)0.999f),
+                           ebb_attr_float(&a, "epsilon", (double)1e-8f),
+                           ebb_attr_float(&a, "weight_decay", (double)1e-2f),
+                           ebb_attr_int(&a, "adam_mode", 0) == 0 ? "pytorch" : "transformers",
+                           ebb_attr_int(&a, "correct_bias", 1) != 0);
         return NULL;
     }
     return ebb_error(EBB_UNSUPPORTED, "there is no AdamWOptimizer or SGDOptimizerV2 in it");

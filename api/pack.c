@@ -13,6 +13,7 @@
 #include "exec/weigh/pack.h"
 #include "onnx/file/sink.h"
 #include "onnx/words/options.h"
+#include "onnx/words/print.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -99,7 +100,7 @@ static ebb_status wrong(const table *t, size_t line, const char *format, ...)
     char text[512];
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(text, sizeof text, format, args);
+    (void)ebb_vsnprintf(text, sizeof text, format, args);
     va_end(args);
     return ebb_error(EBB_REJECTED, "%s: line %zu: %s", t->path, line, text);
 }

@@ -12,6 +12,7 @@
  */
 #include "api/api.h"
 
+#include "onnx/words/print.h"
 #include "passes/common.h"
 #include "passes/pipeline_text.h"
 #include "onnx/words/options.h"
@@ -136,7 +137,7 @@ static bool says(const ebb_stage *stage, const char *option)
 static void with_number(recipe *r, const char *name, double x)
 {
     char text[40];
-    (void)snprintf(text, sizeof text, "%.9g", x);
+    (void)ebb_snprintf(text, sizeof text, "%.9g", x);
     with(r, ',', name, x != 0 ? text : NULL);
 }
 

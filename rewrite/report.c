@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "onnx/graph/place.h"
+#include "onnx/words/print.h"
 
 /* ---- the report ---- */
 
@@ -67,7 +68,7 @@ ebb_status ebb_note(ebb_edit *e, const char *format, ...)
     char text[1024];
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(text, sizeof text, format, args);
+    (void)ebb_vsnprintf(text, sizeof text, format, args);
     va_end(args);
     EBB_GOT(ebb_arena_grow(e->keep, &r->notes, r->note_count, &r->note_capacity, sizeof *r->notes));
     char *copy = ebb_arena_strdup(e->keep, text);
@@ -107,7 +108,7 @@ int64_t ebb_option_int(const ebb_edit *e, const char *name)
 double ebb_option_float(const ebb_edit *e, const char *name)
 {
     const char *text = ebb_option_string(e, name);
-    return text == NULL ? 0.0 : strtod(text, NULL);
+    return text == NULL ? 0.0 : ebb_strtod(text, NULL);
 }
 
 ebb_status ebb_option_bytes(const ebb_edit *e, const char *name, uint64_t whole, uint64_t *bytes)

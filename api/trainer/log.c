@@ -6,6 +6,7 @@
 #include "api/trainer/trainer.h"
 
 #include "onnx/file/sink.h"
+#include "onnx/words/print.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -128,7 +129,7 @@ __attribute__((format(printf, 2, 3))) static void print(text *t, const char *for
 {
     va_list arguments;
     va_start(arguments, format);
-    const int n = vsnprintf(t->at + t->used, sizeof t->at - t->used, format, arguments);
+    const int n = ebb_vsnprintf(t->at + t->used, sizeof t->at - t->used, format, arguments);
     va_end(arguments);
     t->cut = t->cut || n < 0 || (size_t)n >= sizeof t->at - t->used;
     t->used = t->cut ? t->used : t->used + (size_t)n;
@@ -317,8 +318,8 @@ static ebb_status open_log(log_file *l, int64_t resumed_at)
     if (is_folder) {
         EBB_TRY(make_folders(l->name));
         const size_t used = strlen(l->name);
-        (void)snprintf(l->name + used, sizeof l->name - used, "events.out.tfevents.%.0f.ebb.%ld",
-                       now(), (long)getpid());
+        (void)ebb_snprintf(l->name + used, sizeof l->name - used,
+                           "events.out.tfevents.%.0f.ebb.%ld", now(), (long)getpid());
     }
     const int open_already = ebb_sink_descriptor(l->name);
     const bool there = stat(l->name, &facts) == 0;

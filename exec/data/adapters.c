@@ -8,6 +8,7 @@
 #include "exec/data/adapters.h"
 
 #include "exec/data/average.h"
+#include "onnx/words/print.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -42,7 +43,7 @@ bool ebb_adapter_of(const ebb_graph *g, ebb_value b, ebb_adapter *adapter)
                              .by_root = prop(g, b, "ebb.adapter.rslora") != NULL,
                              .picks = prop(g, b, "ebb.adapter.paca") != NULL,
                              .outside = prop(g, b, "ebb.adapter.outside") != NULL,
-                             .scale = strtod(scale, NULL),
+                             .scale = ebb_strtod(scale, NULL),
                              .block = block != NULL ? strtoll(block, NULL, 10) : 0,
                              .codes = prop(g, b, "ebb.adapter.codes")};
     if (!is_stored(g, adapter->a, 2) || !is_stored(g, b, 2))

@@ -2,6 +2,7 @@
 #include "exec/data/data.h"
 
 #include "kernels/math/philox.h"
+#include "onnx/words/print.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -367,7 +368,7 @@ ebb_status ebb_data_add_note(ebb_data *data, const char *format, ...)
     char text[512];
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(text, sizeof text, format, args);
+    (void)ebb_vsnprintf(text, sizeof text, format, args);
     va_end(args);
     for (size_t i = 0; i < data->note_count; i++)
         if (strcmp(data->notes[i], text) == 0)

@@ -6,6 +6,7 @@
 #include "onnx/graph/infer.h"
 #include "onnx/words/map.h"
 #include "onnx/file/sink.h"
+#include "onnx/words/print.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -98,7 +99,7 @@ static void put_attr(text *t, const ebb_attr *a)
     if (a->type == EBB_ATTR_INT)
         (void)snprintf(word, sizeof word, "%lld", (long long)a->i);
     else if (a->type == EBB_ATTR_FLOAT)
-        (void)snprintf(word, sizeof word, "%.9g", a->f);
+        (void)ebb_snprintf(word, sizeof word, "%.9g", a->f);
     else
         (void)snprintf(word, sizeof word, "%s",
                        a->type == EBB_ATTR_STRING || a->type == EBB_ATTR_INTS ? "" : "...");

@@ -1,6 +1,7 @@
 /* link.c: links by name and by numbers, and on a model. */
 #include "exec/weigh/link.h"
 
+#include "onnx/words/print.h"
 #include "onnx/words/status.h"
 
 #include <stdio.h>
@@ -23,16 +24,26 @@ static const struct {
     {"ndr400", 5, 47},   {"nvlink4", 3.4, 360},
 };
 
+/* "5,47" */
+static bool reads_as_link(double *us, double *gb, const char *text)
+{
+    char *end;
+    *us = ebb_strtod(text, &end);
+    if (*end != ',')
+        return false;
+    *gb = ebb_strtod(end + 1, &end);
+    return *end == '\0' && is_link(*us, *gb);
+}
+
 EBB_API ebb_status ebb_link_parse(double *us, double *gb, const char *text)
 {
     EBB_NEED(us);
     EBB_NEED(gb);
     EBB_NEED(text);
-    char end;
     for (size_t i = 0; i < sizeof links / sizeof *links; i++)
         if (strcmp(links[i].name, text) == 0)
             return *us = links[i].us, *gb = links[i].gb, NULL;
-    if (sscanf(text, "%lf,%lf%c", us, gb, &end) == 2 && is_link(*us, *gb))
+    if (reads_as_link(us, gb, text))
         return NULL;
     return ebb_error(EBB_USAGE,
                      "link '%.80s': it is none of 1gbe, 10gbe, 100gbe, ndr400, nvlink4, nor "
@@ -44,8 +55,7 @@ bool ebb_link_of(ebb_link *link, const ebb_graph *g)
 {
     const char *text = ebb_props_get(g->model->graph, &g->model->props, key);
     double us, gb;
-    char end;
-    if (text == NULL || sscanf(text, "%lf,%lf%c", &us, &gb, &end) != 2 || !is_link(us, gb))
+    if (text == NULL || !reads_as_link(&us, &gb, text))
         return false; // a file may say anything
     *link = (ebb_link){us * 1e3, 1 / gb};
     return true;
@@ -54,7 +64,7 @@ bool ebb_link_of(ebb_link *link, const ebb_graph *g)
 ebb_status ebb_link_set(ebb_graph *g, const ebb_link *link)
 {
     char text[64];
-    (void)snprintf(text, sizeof text, "%.6g,%.6g", link->message_ns / 1e3, 1 / link->byte_ns);
+    (void)ebb_snprintf(text, sizeof text, "%.6g,%.6g", link->message_ns / 1e3, 1 / link->byte_ns);
     return ebb_props_set(g->model->graph, &g->model->props, key, text);
 }
 

@@ -5,6 +5,7 @@
 #include "exec/weigh/traffic.h"
 #include "kernels/device.h"
 #include "onnx/graph/infer.h"
+#include "onnx/words/print.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,8 +14,8 @@ const char ebb_ways_key[] = "ebb.disk_ns";
 
 void ebb_ways_print(char text[EBB_WAYS_BYTES], const ebb_move_time ways[2])
 {
-    (void)snprintf(text, EBB_WAYS_BYTES, "%.4g %.4g %.4g %.4g %.4g %.4g", ways[0].alone,
-                   ways[0].beside, ways[0].taken, ways[1].alone, ways[1].beside, ways[1].taken);
+    (void)ebb_snprintf(text, EBB_WAYS_BYTES, "%.4g %.4g %.4g %.4g %.4g %.4g", ways[0].alone,
+                       ways[0].beside, ways[0].taken, ways[1].alone, ways[1].beside, ways[1].taken);
 }
 
 /* Six numbers from 0 to 1e9; a file may say anything. */
@@ -23,7 +24,7 @@ static bool read_ways(ebb_move_time ways[2], const char *text)
     double number[6];
     for (int i = 0; i < 6; i++) {
         char *end;
-        number[i] = strtod(text, &end);
+        number[i] = ebb_strtod(text, &end);
         if (end == text || !(number[i] >= 0 && number[i] <= 1e9))
             return false;
         text = end;

@@ -5,6 +5,7 @@
 #include "kernels/kernels.h"
 #include "onnx/graph/infer.h"
 #include "onnx/graph/scan.h"
+#include "onnx/words/print.h"
 
 #include <stdlib.h>
 
@@ -93,7 +94,7 @@ double ebb_node_ns_by(const ebb_rates *rates, const ebb_graph *g, ebb_node n)
     const double exchange = starts ? 0 : ebb_exchange_ns(g, n); // the sum does not
     const char *measured = ebb_props_get(g, &node->props, "ebb.cost_ns");
     if (measured != NULL) {
-        double ns = strtod(measured, NULL);
+        double ns = ebb_strtod(measured, NULL);
         return exchange + (ns >= 0 && ns < 1e18 ? ns : 0); // a file may say anything
     }
     if (ebb_op_has(node->op, EBB_VIEW))

@@ -4,6 +4,7 @@
 
 #include "kernels/plugin.h"
 #include "onnx/words/arena.h"
+#include "onnx/words/print.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -133,7 +134,7 @@ static ebb_status check(const struct launcher *l, int ranks)
 static double patience(void)
 {
     const char *said = getenv("EBB_LATE");
-    const double seconds = said != NULL ? strtod(said, NULL) : 0;
+    const double seconds = said != NULL ? ebb_strtod(said, NULL) : 0;
     return seconds > 0 && seconds <= 1e9 ? seconds : 600;
 }
 

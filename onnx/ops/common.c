@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "onnx/graph/shape.h"
+#include "onnx/words/print.h"
 
 /* ---- messages and integers: declared in op.h ---- */
 
@@ -12,7 +13,7 @@ ebb_status ebb_infer_error(const ebb_infer *c, const char *format, ...)
     char text[512];
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(text, sizeof text, format, args);
+    (void)ebb_vsnprintf(text, sizeof text, format, args);
     va_end(args);
     return ebb_error(EBB_REJECTED, "%s: %s", c->node, text);
 }

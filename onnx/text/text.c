@@ -5,6 +5,8 @@
  */
 #include "onnx/text/text.h"
 
+#include "onnx/words/print.h"
+
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -118,7 +120,7 @@ static ebb_status read_double(ebb_text_reader *r, double *value, const char *wha
     if (is_word(r, "nan") || is_word(r, "inf"))
         *value = r->word[0] == 'n' ? (double)NAN : (double)INFINITY;
     else if (r->token == EBB_TOKEN_INT || r->token == EBB_TOKEN_FLOAT)
-        *value = strtod(r->word, NULL);
+        *value = ebb_strtod(r->word, NULL);
     else
         return ebb_text_expected(r, what);
     return ebb_text_next(r);

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 
 #include "onnx/text/text.h"
+#include "onnx/words/print.h"
 
 enum { ELEMENTS_SHOWN = 64 };
 
@@ -53,7 +54,7 @@ static void putf(writer *w, const char *format, ...)
     char text[128];
     va_list list;
     va_start(list, format);
-    vsnprintf(text, sizeof text, format, list);
+    ebb_vsnprintf(text, sizeof text, format, list);
     va_end(list);
     put(w, text);
 }
@@ -142,8 +143,8 @@ static void put_number(writer *w, double x, bool is_double, bool point)
     }
     int most = is_double ? 17 : 9;
     for (int digits = is_double ? 15 : 6; digits <= most; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, x);
-        double back = strtod(text, NULL);
+        ebb_snprintf(text, sizeof text, "%.*g", digits, x);
+        double back = ebb_strtod(text, NULL);
         if (is_double ? back >= x && back <= x : (float)back >= (float)x && (float)back <= (float)x)
             break;
     }

@@ -1,6 +1,8 @@
 /* text_tokens.c: ONNX text into tokens, and what a parser says of one that it did not expect. */
 #include "onnx/text/text.h"
 
+#include "onnx/words/print.h"
+
 #include <ctype.h>
 #include <math.h>
 #include <stdarg.h>
@@ -13,7 +15,7 @@ ebb_status ebb_text_error(const ebb_text_reader *r, const char *format, ...)
     char text[256];
     va_list list;
     va_start(list, format);
-    vsnprintf(text, sizeof text, format, list);
+    ebb_vsnprintf(text, sizeof text, format, list);
     va_end(list);
     return ebb_error(EBB_REJECTED, "line %zu:%zu: %s", r->line, r->column, text);
 }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "onnx/words/print.h"
 #include "onnx/words/status.h"
 
 static const struct {
@@ -121,6 +122,7 @@ ebb_bytes_text ebb_bytes(uint64_t bytes)
     int unit = 0;
     for (; number >= 1024.0; unit++)
         number /= 1024.0;
-    (void)snprintf(t.text, sizeof t.text, unit == 0 ? "%.0f %s" : "%.2f %s", number, names[unit]);
+    (void)ebb_snprintf(t.text, sizeof t.text, unit == 0 ? "%.0f %s" : "%.2f %s", number,
+                       names[unit]);
     return t;
 }

@@ -1,6 +1,8 @@
 /* arena.c: chunks that double, names in an open hash. */
 #include "onnx/words/arena.h"
 
+#include "onnx/words/print.h"
+
 #include <assert.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -161,11 +163,11 @@ char *ebb_arena_printf(ebb_arena *arena, const char *format, ...)
     va_list args, again;
     va_start(args, format);
     va_copy(again, args);
-    int length = vsnprintf(NULL, 0, format, args);
+    int length = ebb_vsnprintf(NULL, 0, format, args);
     va_end(args);
     char *text = length < 0 ? NULL : ebb_arena_alloc(arena, (size_t)length + 1);
     if (text != NULL)
-        (void)vsnprintf(text, (size_t)length + 1, format, again);
+        (void)ebb_vsnprintf(text, (size_t)length + 1, format, again);
     va_end(again);
     return text;
 }

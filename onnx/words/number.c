@@ -8,6 +8,8 @@
  */
 #include "onnx/words/status.h"
 
+#include "onnx/words/print.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -102,12 +104,12 @@ EBB_API ebb_status ebb_real_parse(double *number, const char *text, const char *
     EBB_NEED(what);
     const range r = read_range(range_text);
     char *end;
-    const double x = strtod(text, &end);
+    const double x = ebb_strtod(text, &end);
     // It would also take "inf", "nan" and "0x10".
     bool fits = end != text && *end == '\0' && strspn(text, "0123456789+-.eE") == strlen(text) &&
                 isfinite(x);
-    const double least = r.least.none ? 0 : strtod(r.least.text, NULL);
-    const double most = r.most.none ? 0 : strtod(r.most.text, NULL);
+    const double least = r.least.none ? 0 : ebb_strtod(r.least.text, NULL);
+    const double most = r.most.none ? 0 : ebb_strtod(r.most.text, NULL);
     fits = fits && (r.least.none || x > least || (x >= least && !r.least.open));
     fits = fits && (r.most.none || x < most || (x <= most && !r.most.open));
     if (!fits)

@@ -6,6 +6,8 @@
  */
 #include "onnx/words/status.h"
 
+#include "onnx/words/print.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <pthread.h>
@@ -97,7 +99,7 @@ ebb_status ebb_error(ebb_code code, const char *format, ...)
     EBB_GOT(error);
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(error->text, TEXT_BYTES, format, args);
+    (void)ebb_vsnprintf(error->text, TEXT_BYTES, format, args);
     va_end(args);
     return error;
 }
@@ -151,7 +153,7 @@ static ebb_status extended(ebb_status status, const char *before, const char *la
     at = put(error->text, at, "%s", text);
     if (format == NULL)
         return error;
-    (void)vsnprintf(line, sizeof line, format, args);
+    (void)ebb_vsnprintf(line, sizeof line, format, args);
     if (hint != NULL)
         at = (size_t)(hint - text);
     at = put(error->text, at, "\n  %s", label);

@@ -19,6 +19,7 @@
 #include <stdlib.h>
 
 #include "onnx/graph/infer.h"
+#include "onnx/words/print.h"
 #include "passes/common.h"
 #include "passes/gradient/chosen.h"
 #include "passes/parameters/weights.h"
@@ -216,7 +217,7 @@ static ebb_status loss_scale(ebb_reverse *r, ebb_value *scale)
 {
     ebb_graph *g = r->g;
     const char *text = ebb_props_get(g, &g->model->props, "ebb.loss_scale");
-    float start = text != NULL ? strtof(text, NULL) : 0;
+    float start = text != NULL ? ebb_strtof(text, NULL) : 0;
     ebb_type type = ebb_type_tensor(EBB_F32, 0, NULL);
     if (text == NULL)
         return NULL;

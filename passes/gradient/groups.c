@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "passes/gradient/update.h"
+#include "onnx/words/print.h"
 #include "passes/pipeline_text.h"
 
 /* ---- the table ---- */
@@ -67,7 +68,7 @@ const char *ebb_update_text(const ebb_update *u, const char *option)
 
 double ebb_update_number(const ebb_update *u, const char *option)
 {
-    return strtod(ebb_update_text(u, option), NULL);
+    return ebb_strtod(ebb_update_text(u, option), NULL);
 }
 
 /* ---- groups ---- */

@@ -26,6 +26,7 @@
 #include <stdlib.h>
 
 #include "passes/common.h"
+#include "onnx/words/print.h"
 #include "passes/gradient/update.h"
 
 typedef struct maker {
@@ -152,7 +153,7 @@ static ebb_status update(maker *r, ebb_value w, ebb_value grad)
 static ebb_status add_rate(maker *r, ebb_update_group *group, const char *name)
 {
     ebb_graph *g = r->all.e->g;
-    const float lr = (float)strtod(ebb_update_group_text(group, "lr"), NULL);
+    const float lr = (float)ebb_strtod(ebb_update_group_text(group, "lr"), NULL);
     const ebb_type type = ebb_type_tensor(EBB_F32, 0, NULL);
     group->lr = ebb_value_find(g, name);
     if (group->lr.i == 0)

@@ -5,6 +5,8 @@
 
 #include "passes/loss/loss.h"
 
+#include "onnx/words/print.h"
+
 enum { MOST_NUMBERS = 1 << 22 }; // there are no more classes
 
 typedef struct numbers {
@@ -31,7 +33,7 @@ static ebb_status read_text(numbers *n, const char *text, const char *what, bool
     char *end;
     *all = true;
     for (text += strspn(text, between); *text != '\0'; text = end + strspn(end, between)) {
-        const double x = strtod(text, &end);
+        const double x = ebb_strtod(text, &end);
         *all = end != text && (*end == '\0' || strchr(between, *end) != NULL);
         if (!*all)
             return NULL;

@@ -21,6 +21,7 @@
 
 #include "exec/weigh/costs.h"
 #include "exec/weigh/estimate.h"
+#include "onnx/words/print.h"
 
 static const ebb_option options[] = {
     {"file", EBB_OPTION_STRING, NULL, NULL, "what `ebb bench --calibrate -o FILE` wrote"},
@@ -32,7 +33,7 @@ static ebb_status stamp(ebb_edit *e, ebb_node n, double ns)
     char text[32];
     ebb_props *props = &ebb_node_of(e->g, n)->props;
     const char *known = ebb_props_get(e->g, props, "ebb.cost_ns");
-    (void)snprintf(text, sizeof text, "%.0f", ns);
+    (void)ebb_snprintf(text, sizeof text, "%.0f", ns);
     if (known != NULL && strcmp(known, text) == 0)
         return NULL;
     ebb_found(e);

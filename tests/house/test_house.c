@@ -1,5 +1,6 @@
 /* test_house.c: includes run one way, from room to room; a pass knows no other;
  * files and folders stay small; public names are ours. */
+#include <ctype.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -351,6 +352,43 @@ static void a_fact_about_operators_is_a_column_of_their_table(void **state)
     assert_int_equal(broken, 0);
 }
 
+/* ---- the library's numbers have a point, whatever locale its caller has ---- */
+
+static bool has_a_real(const char *line)
+{
+    const char *at = line;
+    while ((at = strchr(at, '%')) != NULL) {
+        at += 1 + strspn(at + 1, "-+0123456789.*l");
+        if (*at == 'e' || *at == 'f' || *at == 'g')
+            return true;
+    }
+    return false;
+}
+
+static void check_numbers(const char *file, FILE *text)
+{
+    static const char *const words[] = {"strtod(", "strtof(", "sscanf(", "vsnprintf(", "snprintf("};
+    char line[1024];
+    const bool at_home = strncmp(file, "cli/", 4) == 0 || strcmp(file, "onnx/words/print.c") == 0 ||
+                         strncmp(file, "kernels/cuda/host/", 18) == 0;
+    while (!at_home && fgets(line, sizeof line, text) != NULL)
+        for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+            const char *at = strstr(line, words[i]);
+            const bool is_whole =
+                at != NULL && (at == line || !(isalnum((unsigned char)at[-1]) || at[-1] == '_'));
+            if (is_whole && (strcmp(words[i], "snprintf(") != 0 || has_a_real(at)))
+                complain("%s: %s) heeds the locale: take ebb_%s) of onnx/words/print.h\n", file,
+                         words[i], words[i]);
+        }
+}
+
+static void numbers_are_written_alike_in_every_locale(void **state)
+{
+    (void)state;
+    walk_all(check_numbers);
+    assert_int_equal(broken, 0);
+}
+
 /* ---- passes speak to each other through the graph alone ---- */
 
 static const char *const passes[] = {
@@ -471,6 +509,7 @@ int main(void)
         cmocka_unit_test(includes_run_down_and_no_folder_is_a_pile),
         cmocka_unit_test(a_long_file_has_a_reason),
         cmocka_unit_test(a_fact_about_operators_is_a_column_of_their_table),
+        cmocka_unit_test(numbers_are_written_alike_in_every_locale),
         cmocka_unit_test(a_pass_knows_no_other_pass),
         cmocka_unit_test(one_file_writes_the_recipe_of_a_step),
         cmocka_unit_test(libebb_exports_only_its_own_names),

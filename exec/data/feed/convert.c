@@ -1,6 +1,8 @@
 /* convert.c: a row as its input wants it. Each thread brings its own scratch memory. */
 #include "exec/data/feed/feed.h"
 
+#include "onnx/words/print.h"
+
 #include <stdio.h>
 
 ebb_status ebb_scratch_grow(void **memory, size_t *size, size_t need)
@@ -36,7 +38,7 @@ static void print_element(char text[64], ebb_dtype dtype, const void *data, size
                           .data = data,
                           .bytes = (at + 1) * (ebb_dtype_bits(dtype) / 8)};
     if (ebb_dtype_is_float(dtype))
-        (void)snprintf(text, 64, "%.17g", ebb_tensor_double(&t, (int64_t)at));
+        (void)ebb_snprintf(text, 64, "%.17g", ebb_tensor_double(&t, (int64_t)at));
     else
         (void)snprintf(text, 64, "%lld", (long long)ebb_tensor_int(&t, (int64_t)at));
 }

@@ -10,6 +10,7 @@
  */
 #include "exec/data/feed/feed.h"
 #include "exec/data/formats/formats.h"
+#include "onnx/words/print.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -154,7 +155,7 @@ static bool read_number(number *n, const cell *c)
     errno = 0;
     n->i = strtoll(text, &end, 10);
     n->whole = errno == 0 && end == text + c->length;
-    n->f = strtof(text, &end);
+    n->f = ebb_strtof(text, &end);
     return end == text + c->length && strpbrk(text, "xX") == NULL; // no hexadecimal
 }
 

@@ -7,6 +7,8 @@
  */
 #include "kernels/cuda/fuse/chain_source.h"
 
+#include "onnx/words/print.h"
+
 #include <chain_headers.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -44,8 +46,8 @@ EBB_PRINTF(2, 3) static void put(text *t, const char *format, ...)
     for (int attempt = 0; attempt < 2 && !t->failed; attempt++) {
         va_list list;
         va_start(list, format);
-        int length = vsnprintf(t->bytes != NULL ? t->bytes + t->length : NULL, t->room - t->length,
-                               format, list);
+        int length = ebb_vsnprintf(t->bytes != NULL ? t->bytes + t->length : NULL,
+                                   t->room - t->length, format, list);
         va_end(list);
         if (length < 0) {
             t->failed = true;
