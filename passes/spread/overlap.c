@@ -8,7 +8,8 @@
  * before, so none can wait for another that is elsewhere; a Wait only says how long its own may take. The sum
  * needs memory of its own, and what it is made of stays until the Wait: depth bounds both, and small ones are
  * not counted: else the biases and norms behind a large weight would end its exchange. Updates go behind what can be
- * computed meanwhile (overlap_updates.c).
+ * computed meanwhile (overlap_updates.c). Of the gradient of a table that is looked up in and multiplied by, what the
+ * product gives is exchanged early, and the rows that were looked up again (overlap_rows.c).
  *
  * A weight that is there in parts (pass shard) is begun to be put together behind the one before it, and waited for
  * where it stood: two of them are whole at once, then.
@@ -22,6 +23,7 @@
  * Declines what is read by the very next node.
  */
 #include "passes/common.h"
+#include "passes/spread/overlap_rows.h"
 #include "passes/spread/overlap_updates.h"
 #include "passes/spread/shard_parts.h"
 
@@ -117,6 +119,7 @@ static ebb_status run(ebb_edit *e)
     ebb_graph *g = e->g;
     ebb_node *exchanges, last = EBB_NO_NODE, wait;
     size_t *until, count, sites = 0;
+    EBB_TRY(ebb_overlap_rows(e));
     EBB_TRY(look(e, &exchanges, &until, &count));
     for (size_t i = 0; i < count; i++)
         sites += is_site(g, exchanges[i]);
@@ -145,7 +148,7 @@ static ebb_status run(ebb_edit *e)
 }
 
 static const ebb_option options[] = {
-    {"depth", EBB_OPTION_INT, "2", "[1, inf)",
+    {"depth", EBB_OPTION_INT, "4", "[1, inf)",
      "how many exchanges are under way at once, at most, besides those of less than 64 KiB"},
     {0},
 };

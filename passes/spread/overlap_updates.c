@@ -140,6 +140,12 @@ static void find_reads(holding *h)
     }
 }
 
+/* A sum that no node reads is waited for behind all. */
+static bool is_for_output(const ebb_graph *g, ebb_node n)
+{
+    return ebb_ends_exchange(g, n) && ebb_value_of(g, ebb_out(g, n, 0))->use_count == 0;
+}
+
 /* As late as can be: before the exchange that would be one too many, before what reads it, and before what writes over
  * what it reads. */
 static void find_slots(holding *h, const ebb_node *exchanges, const size_t *until, size_t count)
@@ -148,9 +154,11 @@ static void find_slots(holding *h, const ebb_node *exchanges, const size_t *unti
     for (uint32_t p = 0; p < h->count; p++) {
         place *o = &h->list[p];
         const size_t next = o->reads != 0 ? until[o->reads - 1] : 0;
-        if (o->moves && (p >= h->end || (o->reads != 0 && next + 1 >= count)))
+        if (o->moves && (p >= h->end || (o->reads != 0 && next + 1 >= count))) {
             o->slot = 2 * h->count;
-        else if (o->moves && o->reads != 0)
+            if (is_for_output(g, o->node))
+                o->reads = UINT32_MAX;
+        } else if (o->moves && o->reads != 0)
             at_least(&o->slot, 2 * h->at[exchanges[next].i]);
     }
     for (uint32_t p = h->count; p-- > 0;) {

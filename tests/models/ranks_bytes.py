@@ -1,4 +1,4 @@
-"""Several processes have the bytes of one that computes as many parts: five steps of AdamW on six exported models, rows with
+"""Several processes have the bytes of one that computes as many parts: five steps of AdamW on six exported models and a small one whose table is tied, rows with
 ignored labels unevenly spread (one process may have none that count), dropout on; with buckets, beside the step, with states
 and weights in parts, and gathered into a step of one process.
 
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 
-from runtimes import SKIPPED, SOURCE, np as numpy
+from runtimes import SKIPPED, SOURCE, np as numpy, onnx
 
 models = os.path.join(os.path.dirname(SOURCE), "shared", "models")
 ROWS, BATCH, STEPS = 40, 8, 5
@@ -25,8 +25,9 @@ MODELS = [  # shape of the target, classes, axis of the classes
     ("lstm_char/dynamo.onnx", (32,), 96, 2, []),
     ("gelu_block_dropout/dynamo.onnx", (16,), 10, 2, []),
 ]
+TIED = ("tied", (8,), 256, 2, [])  # write_tied
 INPUTS = {"mlp_digits": ("input", (64,)), "cnn_digits": ("input", (1, 8, 8)), "gelu_block_dropout": ("input", (16, 64))}
-WORDS = {"bert_tiny": 32, "gpt2_tiny": 64, "lstm_char": 32}
+WORDS = {"bert_tiny": 32, "gpt2_tiny": 64, "lstm_char": 32, "tied": 8}
 PASSES = [[], ["release", "bucket:bytes=1000", "overlap"], ["bucket:bytes=1000000", "overlap:depth=9"], ["shard:least=1"],
           ["shard:parameters,least=1", "bucket", "overlap"]]
 
@@ -70,19 +71,35 @@ def write_data(ebb, name, shape, classes, path):
         rows[key] = random.standard_normal((ROWS, *dims), dtype=numpy.float32)
     else:
         rows["input_ids"] = random.integers(0, 90, (ROWS, WORDS[family]))
-        if family != "lstm_char":
+        if family in ("bert_tiny", "gpt2_tiny"):
             rows["attention_mask"] = numpy.ones((ROWS, WORDS[family]), numpy.int64)
     numpy.savez(path, **rows)
 
 
+def write_tied(path):
+    """Few words of a table are looked up, and each is a class: pass overlap sends its gradient in two parts."""
+    helper, random = onnx.helper, numpy.random.default_rng(6)
+    weights = {"table": random.standard_normal((256, 64)), "layer": random.standard_normal((64, 64)) / 8}
+    nodes = [("Gather", ["table", "input_ids"], "x"), ("MatMul", ["x", "layer"], "h"), ("Tanh", ["h"], "t"),
+             ("Transpose", ["table"], "head"), ("MatMul", ["t", "head"], "logits")]
+    graph = helper.make_graph([helper.make_node(op, ins, [out], name=out) for op, ins, out in nodes], "tied",
+                              [helper.make_tensor_value_info("input_ids", 7, ["batch", 8])],
+                              [helper.make_tensor_value_info("logits", 1, ["batch", 8, 256])],
+                              [onnx.numpy_helper.from_array(w.astype(numpy.float32), name) for name, w in weights.items()])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), path)
+
+
 def check(ebb, name, shape, classes, axis, words, given):
     with tempfile.TemporaryDirectory(prefix="ebb-ranks-") as folder:
-        data = os.path.join(folder, "rows.npz")
+        data, model = os.path.join(folder, "rows.npz"), os.path.join(models, name)
         write_data(ebb, name, shape, classes, data)
+        if name == TIED[0]:
+            model = os.path.join(folder, "tied.onnx")
+            write_tied(model)
 
         def states(passes, start=(ebb,)):
             path = os.path.join(folder, "states")
-            tell([*start, "train", os.path.join(models, name), "--data", data, "--loss",
+            tell([*start, "train", model, "--data", data, "--loss",
                   f"cross-entropy:axis={axis},ignore_index=-100", "--batch", str(BATCH), "--steps", str(STEPS), "--seed", "4", "--threads", "1",
                   "--optimizer", "adamw", *words, *(w for p in passes for w in ("--pass", p)), "--checkpoint", path])
             return open(path, "rb").read()
@@ -108,7 +125,7 @@ def main():
     given = words.parse_args()
     if not os.path.isdir(models):
         sys.exit(SKIPPED)
-    for row in MODELS:
+    for row in [*MODELS, TIED]:
         if given.models in row[0]:
             check(os.path.abspath(given.ebb), *row, given)
 
