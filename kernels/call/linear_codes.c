@@ -136,14 +136,32 @@ const int64_t *ebb_frozen_experts(const ebb_call *c)
     return c->op == EBB_OP_EXPERTS_MATMUL_CODES ? c->in[EBB_FROZEN_OF].data : NULL;
 }
 
+void ebb_frozen_of(ebb_frozen *f, const ebb_call *c)
+{
+    (void)read_frozen(f, c);
+}
+
 void ebb_frozen_open(ebb_frozen_matrix *m, const ebb_call *c)
 {
     ebb_tensor in[FROZEN_INPUTS] = {0};
     ebb_frozen f;
-    (void)read_frozen(&f, c);
+    ebb_frozen_of(&f, c);
     for (uint32_t i = 1; i < c->input_count && i < FROZEN_INPUTS; i++)
         in[i] = (ebb_tensor){.type = c->in[i].type, .data = c->in[i].data};
     ebb_frozen_fill(m, &f, in);
+}
+
+const char *ebb_frozen_table_of(ebb_frozen_table *t, const ebb_call *c)
+{
+    enum { SCALES = 2, INPUTS = 4 };
+    const ebb_type *in[INPUTS] = {NULL};
+    EBB_ASK(ebb_call_any_bits(c));
+    for (uint32_t i = 0; i < c->input_count && i < INPUTS; i++)
+        in[i] = ebb_call_has(c, i) ? &c->in[i].type : NULL;
+    EBB_ASK(ebb_frozen_table_read(t, &c->attrs, in, INPUTS));
+    return c->out[0].type.dtype == c->in[SCALES].type.dtype
+               ? NULL
+               : "the output is of another dtype than the scales";
 }
 
 /* ---- a matrix for each expert ---- */

@@ -7,6 +7,7 @@
  *     QLinearMatMul      (a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero) -> codes;
  *                        QLinearConv the same, and a bias
  *     MatMulCodes, ExpertsMatMulCodes, MatMulDequantized     A and a matrix in few bits, which is decoded element by element
+ *     GatherBlockQuantized                                   rows of a table in few bits
  *     ExpertsMatMul      (a [R, K], w [E, N, K], of [R]) -> y: row r by matrix of[r]
  *     ExpertsMatMulGrad  (a [R, K], dy [R, N], of [R]) -> dw [E, N, K]
  *
@@ -56,11 +57,15 @@ const char *ebb_coded_conv_read(ebb_geometry *window, const ebb_call *call);
  * and of the result are the back end's to check. */
 const char *ebb_frozen_misfit(const ebb_call *c);
 
-/* Of a call that fits, in a run. */
+/* Of a call that fits: its description; and in a run, where the host reads what it holds. */
+void ebb_frozen_of(ebb_frozen *f, const ebb_call *c);
 void ebb_frozen_open(ebb_frozen_matrix *m, const ebb_call *c);
 
 /* The expert of each row of A; NULL: there is one matrix for all. */
 const int64_t *ebb_frozen_experts(const ebb_call *c);
+
+/* Of a GatherBlockQuantized: NULL, or why shapes, attributes and dtypes do not fit. */
+const char *ebb_frozen_table_of(ebb_frozen_table *t, const ebb_call *c);
 
 /* ---- a matrix for each expert, in few bits or not ---- */
 

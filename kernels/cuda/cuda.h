@@ -17,7 +17,7 @@ EBB_C_BEGIN
     X(move_index) X(top_k) X(scatter) X(packed) X(optim) X(random)                           \
     X(cast) X(invert) X(few_bit) X(norm) X(norm_group) X(norm_rows) X(norm_axes) \
     X(matmul) X(sample) X(attention) X(linear_loss) X(codes) X(low_bit) \
-    X(reduce) X(arg) X(loss) X(cross_entropy) X(taper) X(linear_codes) \
+    X(reduce) X(arg) X(loss) X(cross_entropy) X(taper) X(linear_codes) X(frozen) \
     X(resize) X(einsum) X(heads) X(grid_sample) X(roi) X(place) X(recurrent_any) X(signal) \
     X(select) X(algebra) X(together) X(beside)
 // clang-format on

@@ -28,6 +28,11 @@ static int64_t tiles_of(const ebb_cuda_product *p)
     return p->batches * ((p->m + SIDE - 1) / SIDE) * ((p->n + SIDE - 1) / SIDE);
 }
 
+int64_t ebb_cuda_product_jobs(const ebb_cuda_product *p)
+{
+    return tiles_of(p) * p->splits;
+}
+
 /* ---- sizes ---- */
 
 void ebb_cuda_product_plain(ebb_cuda_product *p, int64_t m, int64_t n, int64_t k)
@@ -126,11 +131,17 @@ ebb_status ebb_cuda_product_run(const ebb_call *c, const ebb_cuda_product *p, ui
 {
     const int row = ebb_cuda_float_row(dtype);
     const uint32_t shared = 2 * DEEP * PITCH * register_bytes(dtype);
-    EBB_TRY(EBB_LAUNCH(c, products[row], ebb_cuda_blocks(tiles_of(p) * p->splits), THREADS, shared,
+    EBB_TRY(EBB_LAUNCH(c, products[row], ebb_cuda_blocks(ebb_cuda_product_jobs(p)), THREADS, shared,
                        *p));
+    return ebb_cuda_product_sum(c, p, dtype);
+}
+
+ebb_status ebb_cuda_product_sum(const ebb_call *c, const ebb_cuda_product *p, uint8_t dtype)
+{
     if (p->splits < 2)
         return NULL;
-    return EBB_LAUNCH(c, sums[row], ebb_cuda_grid(p->batches * p->m * p->n), EBB_CUDA_BLOCK, 0, *p);
+    return EBB_LAUNCH(c, sums[ebb_cuda_float_row(dtype)], ebb_cuda_grid(p->batches * p->m * p->n),
+                      EBB_CUDA_BLOCK, 0, *p);
 }
 
 ebb_status ebb_cuda_product_fill(const ebb_call *c, const ebb_cuda_product *p, uint8_t dtype)

@@ -49,6 +49,10 @@ size_t ebb_cuda_product_bytes(const ebb_cuda_product *p, uint8_t dtype);
 /* All operands are of the dtype, but for a wide y or c. y may be c, else none is
  * another. */
 ebb_status ebb_cuda_product_run(const ebb_call *c, const ebb_cuda_product *p, uint8_t dtype);
+/* Of its parts, where another kernel has made them: tiles of 64 x 64, one a block, `jobs` in all; from
+ * one part to the next `each` of k. */
+int64_t ebb_cuda_product_jobs(const ebb_cuda_product *p);
+ebb_status ebb_cuda_product_sum(const ebb_call *c, const ebb_cuda_product *p, uint8_t dtype);
 /* y[i, j] = c[i, j]: where a library adds a product to what is there. */
 ebb_status ebb_cuda_product_fill(const ebb_call *c, const ebb_cuda_product *p, uint8_t dtype);
 

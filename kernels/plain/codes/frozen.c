@@ -76,22 +76,10 @@ static ebb_status run(const ebb_call *c)
 
 /* ---- rows of a table ---- */
 
-static const char *read_table(ebb_frozen_table *t, const ebb_call *c)
-{
-    const ebb_type *in[4] = {NULL};
-    for (uint32_t i = 0; i < c->input_count && i < 4; i++)
-        in[i] = ebb_call_has(c, i) ? &c->in[i].type : NULL;
-    return ebb_frozen_table_read(t, &c->attrs, in, 4);
-}
-
 static const char *misfit_table(const ebb_call *c)
 {
     ebb_frozen_table t;
-    EBB_ASK(ebb_call_any_bits(c));
-    EBB_ASK(read_table(&t, c));
-    if (c->out[0].type.dtype != c->in[2].type.dtype)
-        return "the output is of another dtype than the scales";
-    return NULL;
+    return ebb_frozen_table_of(&t, c);
 }
 
 /* Element i of the table decoded. */
@@ -112,7 +100,7 @@ static double table_at(const ebb_frozen_table *t, const ebb_call *c, int64_t i)
 static ebb_status run_gather(const ebb_call *c)
 {
     ebb_frozen_table t;
-    EBB_MUST_FIT(c, read_table(&t, c));
+    EBB_MUST_FIT(c, ebb_frozen_table_of(&t, c));
     const ebb_span s = ebb_span_of(&t.whole, t.gather);
     const int64_t picked = ebb_elements(&c->in[1].type);
     for (int64_t j = 0; j < picked; j++) {
