@@ -4,6 +4,7 @@
 #include "onnx/graph/infer.h"
 #include "onnx/graph/scan.h"
 #include "onnx/graph/schema.h"
+#include "passes/flatten/counted.h"
 #include "passes/flatten/lift.h"
 #include "passes/flatten/simplify.h"
 
@@ -288,6 +289,8 @@ static ebb_status bring_into_form(ebb_unroll *u, ebb_node n, const char **why, b
     EBB_TRY(ebb_infer_node(u->g, n));
     EBB_TRY(ebb_fold_all(&inner));
     EBB_TRY(unroll_within(u, &inner, why));
+    if (*why == NULL)
+        EBB_TRY(ebb_counted_walk(u, &inner, n));
     if (*why == NULL && !has_all_sizes(s.body))
         *why = "a value of its body has no known size";
     if (*why != NULL)

@@ -160,6 +160,110 @@ static void what_is_the_same_in_each_step_is_computed_once(void **state)
     finish(&r);
 }
 
+/* "$3" is three numbers. */
+static const char *filled(const char *from)
+{
+    static char text[1 << 16];
+    size_t at = 0;
+    for (; *from != '\0' && at + 32 < sizeof text; from++) {
+        if (*from != '$') {
+            text[at++] = *from;
+            continue;
+        }
+        char *end;
+        const long count = strtol(from + 1, &end, 10);
+        for (long i = 0; i < count && at + 32 < sizeof text; i++)
+            at += (size_t)snprintf(text + at, 32, "%s%.4f", i > 0 ? ", " : "",
+                                   0.3 * drawn("weight", (size_t)i + at));
+        from = end - 1;
+    }
+    text[at] = '\0';
+    return text;
+}
+
+/* What the body takes by the number of its step: upwards and down, along either axis, from the end, every other one,
+ * two beside each other, and by a number that it counts itself. */
+static const char by_number[] =
+    HEAD "g (float[6,3] x, float[3,13] z) => (float[3] y, float[5,3] all)\n"
+         "<float[6,3] w = {$18}>\n"
+         "{\n"
+         "   trips = Constant <value = int64 {5}> ()\n"
+         "   none = Constant <value = float[3] {0, 0, 0}> ()\n"
+         "   two = Constant <value = int64 {2}> ()\n"
+         "   m, y, all = Loop <body = b (int64 i, bool on, int64 n, float[3] s)"
+         " => (bool on2, int64 n2, float[3] s2, float[3] o) {\n"
+         "      on2 = Identity (on)\n"
+         "      one = Constant <value = int64 {1}> ()\n"
+         "      first = Constant <value = int64[1] {0}> ()\n"
+         "      second = Constant <value = int64[1] {1}> ()\n"
+         "      pair = Constant <value = int64[1] {2}> ()\n"
+         "      from = Unsqueeze (i, first)\n"
+         "      i1 = Add (i, one)\n"
+         "      to = Unsqueeze (i1, first)\n"
+         "      row = Slice (x, from, to, first)\n"
+         "      a = Squeeze (row, first)\n"
+         "      last = Constant <value = int64 {-1}> ()\n"
+         "      back = Sub (last, i)\n"
+         "      b0 = Gather (w, back)\n"
+         "      both = Mul (i, two)\n"
+         "      c = Gather <axis = -1> (z, both)\n"
+         "      to2 = Add (from, pair)\n"
+         "      rows = Slice (x, from, to2, first)\n"
+         "      d = ReduceMax <keepdims = 0> (rows, first)\n"
+         "      e = Gather (x, n)\n"
+         "      n2 = Sub (n, one)\n"
+         "      ab = Mul (a, b0)\n"
+         "      cd = Mul (c, d)\n"
+         "      abcd = Add (ab, cd)\n"
+         "      abcde = Add (abcd, e)\n"
+         "      v = Add (abcde, s)\n"
+         "      s2 = Tanh (v)\n"
+         "      o = Mul (s2, a)\n"
+         "   }> (trips, \"\", trips, none)\n"
+         "}\n";
+
+/* Places that no step has, or that are no number's: these are asked in each step. */
+static const char by_other_number[] =
+    HEAD "g (float[6,3] x, int64[5] order) => (float[3] y)\n"
+         "{\n"
+         "   none = Constant <value = float[3] {0, 0, 0}> ()\n"
+         "   six = Constant <value = int64 {6}> ()\n"
+         "   y = Scan <num_scan_inputs = 1, body = b (float[3] s, int64 k) => (float[3] s2) {\n"
+         "      at = Mod (k, six)\n"
+         "      row = Gather (x, at)\n"
+         "      v = Add (row, s)\n"
+         "      s2 = Tanh (v)\n"
+         "   }> (none, order)\n"
+         "}\n";
+
+static size_t taken_by_number(const char *text, size_t *walked)
+{
+    ran r;
+    ebb_scan s;
+    size_t count = 0;
+    good(prepare(&r, filled(text), "opset,inline,fold,unroll:most=1"));
+    assert_null(ebb_scan_read(&s, r.model->graph, ebb_last(r.model->graph)));
+    EBB_EACH_NODE(s.body, n)
+        count += ebb_node_of(s.body, n)->op == EBB_OP_GATHER ||
+                 ebb_node_of(s.body, n)->op == EBB_OP_SLICE;
+    *walked = s.inputs;
+    finish(&r);
+    return count;
+}
+
+static void what_is_taken_by_the_number_of_the_step_is_walked_through(void **state)
+{
+    (void)state;
+    size_t walked;
+    assert_int_equal(taken_by_number(by_number, &walked), 0);
+    assert_int_equal(walked, 1 + 6);
+    assert_int_equal(taken_by_number(by_other_number, &walked), 1);
+    same_kept_and_unrolled(filled(by_number), "", 1, &plain, 0);
+    same_kept_and_unrolled(filled(by_number), ",loss:mse,gradient,alias", 2, &cpu, 1e-6);
+    same_kept_and_unrolled(filled(by_number), ",loss:mse,output=all,gradient:train=w,alias", 2,
+                           &plain, 1e-6);
+}
+
 /* A value that is computed before the loop, and that each step reads by its name. */
 static const char context[] =
     HEAD "g (float[4,16] h0, float[40,4,16] x, float[4,8] c) => (float[40,4,6] y)\n"
@@ -181,27 +285,6 @@ static const char context[] =
          "   z = Relu (q)\n"
          "   y = MatMul (z, w4)\n"
          "}\n";
-
-/* "$3" is three numbers. */
-static const char *filled(const char *from)
-{
-    static char text[1 << 16];
-    size_t at = 0;
-    for (; *from != '\0' && at + 32 < sizeof text; from++) {
-        if (*from != '$') {
-            text[at++] = *from;
-            continue;
-        }
-        char *end;
-        const long count = strtol(from + 1, &end, 10);
-        for (long i = 0; i < count && at + 32 < sizeof text; i++)
-            at += (size_t)snprintf(text + at, 32, "%s%.4f", i > 0 ? ", " : "",
-                                   0.3 * drawn("weight", (size_t)i + at));
-        from = end - 1;
-    }
-    text[at] = '\0';
-    return text;
-}
 
 /* A loop within a loop: it begins with the state around, reads by name a weight, a table of its own, the slice
  * and a value that are given or made there, and what it makes goes on as a state and is put together. */
@@ -599,6 +682,7 @@ int main(void)
         cmocka_unit_test(a_kept_loop_gives_what_its_copies_give),
         cmocka_unit_test(planners_know_what_a_body_reads_by_name),
         cmocka_unit_test(what_is_the_same_in_each_step_is_computed_once),
+        cmocka_unit_test(what_is_taken_by_the_number_of_the_step_is_walked_through),
         cmocka_unit_test(what_draws_draws_as_its_copies_do),
         cmocka_unit_test(a_kept_loop_is_differentiated_as_its_copies_are),
         cmocka_unit_test(a_step_that_is_computed_again_gives_the_same_bits),
