@@ -8,7 +8,8 @@
 
 #include "onnx/graph/graph.h"
 
-/* From a file; external data is looked for beside it and must lie inside its folder. Missing
+/* From a file; external data is looked for beside it (of a link: beside what it names, and where nothing is there
+ * beside the link) and must lie inside its folder. Missing
  * external files are no error: such tensors have no bytes (a skeleton). EBB_IO when it cannot be
  * read, EBB_REJECTED with the byte offset or node when it is not a legal model. */
 ebb_status ebb_model_read(ebb_model **model, const char *path);

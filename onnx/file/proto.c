@@ -203,6 +203,27 @@ static ebb_status read_external(ebb_tensor *tensor, ebb_arena *arena, const ebb_
     return NULL;
 }
 
+static uint32_t mixed(uint32_t sum, const void *bytes, size_t count)
+{
+    for (const unsigned char *b = bytes; count > 0; count--)
+        sum = (sum ^ *b++) * 16777619u; // FNV-1a
+    return sum;
+}
+
+/* Of the first, the middle and the last bytes: training changes all, and so does another order. */
+uint64_t ebb_proto_external_sum(const ebb_tensor *t)
+{
+    enum { SAMPLE = 64 };
+    const uint32_t start = 2166136261u;
+    const size_t some = t->bytes < SAMPLE ? t->bytes : SAMPLE, rest = t->bytes - some;
+    const unsigned char *bytes = t->data;
+    uint32_t place = mixed(start, t->location, strlen(t->location)), sum = start;
+    place = mixed(place, &t->offset, sizeof t->offset);
+    for (size_t k = 0; k < 3; k++)
+        sum = mixed(sum, bytes + rest / 2 * k, some);
+    return (uint64_t)place << 32 | sum;
+}
+
 /* ---- tensors ---- */
 
 static ebb_status read_dims(ebb_type *type, const Onnx__TensorProto *proto, int64_t *count)

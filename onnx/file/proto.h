@@ -27,6 +27,11 @@ typedef struct ebb_proto_files {
 ebb_status ebb_proto_tensor(ebb_tensor *tensor, ebb_arena *arena, const ebb_proto_files *files,
                             const Onnx__TensorProto *proto, const void *origin);
 
+/* Metadata of an initializer whose bytes lie in a file that another one is the owner of: 16 hexadecimal digits, of where
+ * they lie (the upper half) and of some of them. */
+#define EBB_EXTERNAL_SUM "ebb.sum"
+uint64_t ebb_proto_external_sum(const ebb_tensor *tensor);
+
 /* Fields whose messages are read and written one after the other: onnx.proto has their numbers. */
 enum {
     EBB_MODEL_GRAPH = 7,

@@ -2,6 +2,7 @@
 #include "onnx/file/file.h"
 
 #include "onnx/file/reader.h"
+#include "onnx/file/sink.h"
 
 /* ---- functions ---- */
 
@@ -247,30 +248,61 @@ static ebb_status read_bytes(ebb_model *m, const void *bytes, size_t size)
     return read_model(&r, whole, (const Onnx__ModelProto *)(const void *)frame);
 }
 
-static ebb_status read_file(ebb_model *m, const char *path)
+/* External data are looked for beside `place`. */
+static ebb_status read_file(ebb_model *m, const char *path, const char *place)
 {
-    const char *slash = strrchr(path, '/');
+    const char *slash = strrchr(place, '/');
     m->path = ebb_arena_strdup(&m->arena, path);
-    m->folder = slash == NULL   ? "."
-                : slash == path ? "/"
-                                : ebb_arena_printf(&m->arena, "%.*s", (int)(slash - path), path);
+    m->folder = slash == NULL    ? "."
+                : slash == place ? "/"
+                                 : ebb_arena_printf(&m->arena, "%.*s", (int)(slash - place), place);
     EBB_GOT(m->path && m->folder);
     EBB_TRY(ebb_mapping_open(&m->mappings, path));
     const ebb_mapping *file = m->mappings;
     ebb_status status = read_bytes(m, file->data, file->bytes);
-    ebb_mappings_rest(file);
+    ebb_mappings_rest(m->mappings);
     return ebb_at(status, path);
 }
 
-ebb_status ebb_model_read(ebb_model **model, const char *path)
+static ebb_status read_from(ebb_model **model, const char *path, const char *place)
 {
     ebb_model *m;
+    *model = NULL;
     EBB_TRY(ebb_model_new(&m, 0));
-    ebb_status status = read_file(m, path);
+    ebb_status status = read_file(m, path, place);
     if (status == NULL)
         *model = m;
     else
         ebb_model_free(m);
+    return status;
+}
+
+/* It has external data, and none of them where they were looked for. */
+static bool has_found_nothing(const ebb_model *m)
+{
+    bool looked = false;
+    for (const ebb_mapping *f = m->mappings; f != NULL; f = f->older) {
+        if (f->name != NULL && !f->absent)
+            return false;
+        looked |= f->name != NULL;
+    }
+    return looked;
+}
+
+/* A link stands for the file that it names, with what lies beside that; else with what lies beside the link. */
+ebb_status ebb_model_read(ebb_model **model, const char *path)
+{
+    char *target;
+    EBB_TRY(ebb_sink_target(&target, path));
+    ebb_model *m;
+    ebb_status status = read_from(&m, path, target);
+    if (status == NULL && strcmp(target, path) != 0 && has_found_nothing(m)) {
+        ebb_model_free(m);
+        status = read_from(&m, path, path);
+    }
+    ebb_free(target);
+    if (status == NULL)
+        *model = m;
     return status;
 }
 

@@ -156,7 +156,22 @@ static ebb_status read_input(ebb_reader *r, ebb_graph *g, const void *part,
     return ebb_graph_add_input(g, v);
 }
 
-static ebb_status read_initializer_props(ebb_reader *r, ebb_value_info *value,
+/* Where the bytes are at hand, and still where they were: who moved them has had them. */
+static ebb_status check_sum(ebb_tensor *t, const char *text)
+{
+    const uint64_t then = strtoull(text, NULL, 16), now = ebb_proto_external_sum(t);
+    t->summed = true;
+    if (then >> 32 != now >> 32 || then == now)
+        return NULL;
+    return ebb_hint(ebb_error(EBB_REJECTED,
+                              "external data '%.100s' has changed since this file was made: it "
+                              "was written again, with other weights or in another order",
+                              t->location),
+                    "make the file again from the model; a trained model that is saved under a "
+                    "name of its own leaves the data of others as they are");
+}
+
+static ebb_status read_initializer_props(ebb_reader *r, ebb_value_info *value, ebb_tensor *tensor,
                                          const Onnx__TensorProto *proto)
 {
     for (size_t i = 0; i < proto->n_metadata_props; i++) {
@@ -166,6 +181,8 @@ static ebb_status read_initializer_props(ebb_reader *r, ebb_value_info *value,
                                                   : 0;
         if (role != 0)
             value->role = role;
+        else if (has_key(entry, EBB_EXTERNAL_SUM) && tensor->external && tensor->data != NULL)
+            EBB_TRY(check_sum(tensor, ebb_reader_text(entry->value)));
         else
             EBB_TRY(ebb_reader_prop(r, &value->props, entry));
     }
@@ -200,7 +217,9 @@ static ebb_status read_initializer(ebb_reader *r, ebb_graph *g, const void *part
     if (status != NULL)
         return ebb_reader_placed(status, "initializer", t->name);
     EBB_TRY(add_initializer(g, &v, t->name, tensor));
-    EBB_TRY(read_initializer_props(r, ebb_value_of(g, v), t));
+    status = read_initializer_props(r, ebb_value_of(g, v), tensor, t);
+    if (status != NULL)
+        return ebb_reader_placed(status, "initializer", t->name);
     return append_value(r, &g->initializers, &g->initializer_count, &g->initializer_capacity, v)
                ? NULL
                : ebb_error_memory();

@@ -151,7 +151,30 @@ int ebb_sink_descriptor(const char *path)
     return -1;
 }
 
-/* Also where a link names a file that is not there yet. */
+ebb_status ebb_sink_target(char **target, const char *path)
+{
+    *target = joined(path, strlen(path), "");
+    EBB_GOT(*target);
+    if (ebb_sink_descriptor(path) >= 0)
+        return NULL;
+    int links = 0;
+    while (follow(target))
+        if (++links > MOST_LINKS) {
+            errno = ELOOP;
+            break;
+        }
+    ebb_status status = NULL;
+    if (errno == ENOMEM)
+        status = ebb_error_memory();
+    else if (errno == ENAMETOOLONG || links > MOST_LINKS)
+        status = ebb_error_io(path, "following the link");
+    if (status != NULL) {
+        ebb_free(*target);
+        *target = NULL;
+    }
+    return status;
+}
+
 static ebb_status find_target(ebb_sink *s)
 {
     struct stat facts;
@@ -159,17 +182,7 @@ static ebb_status find_target(ebb_sink *s)
         s->is_stream = true;
         return NULL;
     }
-    s->target = joined(s->path, strlen(s->path), "");
-    EBB_GOT(s->target);
-    for (int links = 0; follow(&s->target);)
-        if (++links > MOST_LINKS) {
-            errno = ELOOP;
-            return ebb_error_io(s->path, "writing");
-        }
-    if (errno == ENOMEM)
-        return ebb_error_memory();
-    if (errno == ENAMETOOLONG)
-        return ebb_error_io(s->path, "writing");
+    EBB_TRY(ebb_sink_target(&s->target, s->path));
     s->is_stream = stat(s->target, &facts) == 0 && !S_ISREG(facts.st_mode);
     if (s->is_stream && S_ISDIR(facts.st_mode))
         return ebb_error(EBB_IO, "%s: writing: it is a folder", s->path);

@@ -27,6 +27,8 @@ typedef struct ebb_sink {
 ebb_status ebb_sink_open(ebb_sink *sink, const char *path);
 /* Whether one could be opened, before there is anything to write. Nothing is left or changed. */
 ebb_status ebb_sink_check(const char *path);
+/* The file that a path leads to through links, be it there yet or not; for ebb_free(). A descriptor's path is its own. */
+ebb_status ebb_sink_target(char **target, const char *path);
 /* The open descriptor that a path stands for, as /dev/fd/N does; -1: none. */
 int ebb_sink_descriptor(const char *path);
 /* Memory for exactly `bytes`; afterwards sink.buffer is the caller's, from ebb_alloc. */

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-enum { IR_TRAINING = 7, IR_FUNCTIONS = 8, IR_METADATA = 10, LARGE_TENSOR_BYTES = 1024 };
+enum { IR_TRAINING = 7, IR_FUNCTIONS = 8, LARGE_TENSOR_BYTES = 1024 };
 
 static const char *or_blank(const char *text)
 {
@@ -326,7 +326,7 @@ static ebb_status make_model(ebb_writer *w, Onnx__ModelProto **model, ebb_model 
     const bool new_functions = proto->n_functions > ebb_wire_count(file_of(w), EBB_MODEL_FUNCTIONS);
     const bool new_training =
         proto->n_training_info > ebb_wire_count(file_of(w), EBB_MODEL_TRAINING_INFO);
-    int64_t least = w->new_metadata ? IR_METADATA
+    int64_t least = w->new_metadata ? EBB_IR_METADATA
                     : new_functions ? IR_FUNCTIONS
                     : new_training  ? IR_TRAINING
                                     : 0;
@@ -381,9 +381,20 @@ static bool same_folder(const char *a, const char *b)
            one.st_ino == other.st_ino;
 }
 
-/* Names beside `path`, and whether external references mean the same there. */
+/* The path behind links, in memory of the writer's. */
+static ebb_status follow_links(ebb_writer *w, const char **path)
+{
+    char *target;
+    EBB_TRY(ebb_sink_target(&target, *path));
+    *path = ebb_arena_strdup(&w->kept, target);
+    ebb_free(target);
+    return *path != NULL ? NULL : ebb_error_memory();
+}
+
+/* Names beside what `path` leads to, and whether external references mean the same there. */
 static ebb_status look_around(ebb_writer *w, const char *path, const char **data_path)
 {
+    EBB_TRY(follow_links(w, &path));
     const char *slash = strrchr(path, '/');
     const char *base = slash != NULL ? slash + 1 : path;
     const char *folder = slash == NULL ? "."
@@ -461,6 +472,7 @@ static ebb_status write_model(const ebb_model *model, const char *path, const eb
     ebb_model *host = NULL;
     EBB_GOT(w);
     *w = (ebb_writer){.model = model, .changed = ebb_writer_changed(model->graph)};
+    w->sums_external = ebb_writer_sums(w);
     ebb_status status = ebb_model_new(&host, 0);
     if (status == NULL)
         status = path != NULL ? write_to(w, host, path, o) : write_memory(w, host, bytes, size);

@@ -161,8 +161,10 @@ static Onnx__TensorProto *make_initializer(ebb_writer *w, const ebb_graph *g, eb
         info = EBB_WRITER_MESSAGE(w, Onnx__ValueInfoProto, value_info_proto, value->origin, 0);
     if (info != NULL)
         others = (ebb_entries){info->metadata_props, info->n_metadata_props};
-    const ebb_owned role = {"ebb.role", value->role != 0 ? ebb_role_spelling[value->role] : NULL};
-    ebb_entries now = ebb_writer_props(w, g, &value->props, was, others, &role, 1);
+    const ebb_owned owned[] = {
+        {"ebb.role", value->role != 0 ? ebb_role_spelling[value->role] : NULL},
+        {EBB_EXTERNAL_SUM, ebb_writer_sum(w, value->tensor)}};
+    ebb_entries now = ebb_writer_props(w, g, &value->props, was, others, owned, 2);
     t->metadata_props = now.list;
     t->n_metadata_props = now.count;
     return t;

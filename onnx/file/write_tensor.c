@@ -136,3 +136,30 @@ const char *ebb_writer_free_name(ebb_writer *w, const char *base)
     }
     return name;
 }
+
+/* ---- sums of what lies in files of others ---- */
+
+static bool has_given(const ebb_graph *g)
+{
+    for (size_t i = 0; i < g->initializer_count; i++)
+        if (ebb_value_of(g, g->initializers[i])->tensor->given)
+            return true;
+    return false;
+}
+
+bool ebb_writer_sums(const ebb_writer *w)
+{
+    const ebb_model *m = w->model;
+    return (m->graph->binding_count > 0 || m->ir_version >= EBB_IR_METADATA) &&
+           (w->changed || has_given(m->graph));
+}
+
+const char *ebb_writer_sum(ebb_writer *w, const ebb_tensor *t)
+{
+    if (!t->external || t->given || t->data == NULL || t->origin == NULL || !w->keeps_external ||
+        !(w->sums_external || t->summed))
+        return NULL;
+    const char *text = ebb_arena_printf(&w->arena, "%016" PRIx64, ebb_proto_external_sum(t));
+    w->failed |= text == NULL;
+    return text;
+}

@@ -25,6 +25,7 @@ typedef struct ebb_writer {
     ebb_arena kept;              /* until all is written */
     const Onnx__ModelProto *was; /* the file's model without its parts; NULL: there is no file */
     bool keeps_external;         /* external references stay good where the output goes */
+    bool sums_external;          /* they are written with a sum of what they refer to */
     size_t external_above;       /* bytes; 0: leave weights where they are */
     const char *data_name;       /* file name for moved weights, NULL: nothing may move */
     const char *absent_name;     /* file name for weights that nobody has */
@@ -82,6 +83,13 @@ Onnx__StringStringEntryProto *ebb_writer_entry(ebb_writer *w, const char *key, c
 Onnx__TensorProto *ebb_writer_tensor(ebb_writer *w, const ebb_tensor *tensor, bool movable);
 
 const char *ebb_writer_free_name(ebb_writer *w, const char *base); /* for the data file */
+
+/* Whether references to the data of others are written with a sum of the bytes: where the file is another than that
+ * which it was made of, and has metadata of initializers. */
+bool ebb_writer_sums(const ebb_writer *w);
+/* The sum as text; NULL: the tensor is written with none. */
+const char *ebb_writer_sum(ebb_writer *w, const ebb_tensor *tensor);
+enum { EBB_IR_METADATA = 10 }; /* the first version with such metadata */
 
 /* Whether nodes have come or gone since the file was read. */
 bool ebb_writer_changed(const ebb_graph *g);

@@ -84,6 +84,12 @@ EBB_MUST_USE bool ebb_type_bytes(const ebb_type *type, size_t *bytes);
 /* "float32[2,3,batch]" into text (always terminated); returns text. names may be NULL. */
 const char *ebb_type_print(char *text, size_t size, const ebb_type *type, const ebb_names *names);
 
+/* n / by, rounded up. */
+static inline int64_t ebb_up(int64_t n, int64_t by)
+{
+    return n / by + (n % by != 0);
+}
+
 /* Row-major strides in elements. */
 void ebb_strides(int64_t *strides, int rank, const int64_t *dims);
 
@@ -95,6 +101,7 @@ typedef struct ebb_tensor {
     size_t bytes;            /* by type, also when data is NULL */
     bool external;           /* the file keeps it in an external file */
     bool given;              /* its bytes came since: they are not those of the file */
+    bool summed;             /* external: the file has a sum of the bytes */
     const char *location;    /* external: file name relative to the model's folder */
     uint64_t offset, length; /* external: where in that file; length 0 = to its end */
     const void *origin;      /* the bytes of its TensorProto, for the writer; NULL when made here */

@@ -3,6 +3,8 @@
  */
 #include "tests/onnx/files.h"
 
+#include "onnx/graph/build.h"
+
 static void external_model(bytes *b)
 {
     size_t graph = open_model(b);
@@ -138,6 +140,86 @@ static void weights_that_nobody_has_are_written_as_absent(void **state)
     ebb_model_free(model);
 }
 
+static const float *weights_at(ebb_model **model, const char *path)
+{
+    OK(ebb_model_read(model, path_of(path)));
+    return tensor_of(*model, "w")->data;
+}
+
+/* Where the link leads, under the name that the file has there. */
+static void data_lie_beside_the_file_that_a_link_names(void **state)
+{
+    (void)state;
+    static const float weights[] = {0, 1, 2, 3, 4}, others[] = {9, 9, 9, 9};
+    bytes b = {.count = 0};
+    external_model(&b);
+    put_file(path_of("model.onnx"), b.data, b.count);
+    put_file(path_of("weights.bin"), weights, sizeof weights);
+    assert_int_equal(symlink("other/linked.onnx", path_of("link.onnx")), 0);
+    ebb_model *model, *back;
+    OK(ebb_model_read(&model, path_of("model.onnx")));
+    OK(ebb_model_write(model, path_of("link.onnx"), NULL));
+    ebb_model_free(model);
+    assert_file(path_of("other/linked.onnx.data"), weights + 1, 16);
+    assert_int_equal(files_like("link.onnx.data"), 0);
+    put_file(path_of("linked.onnx.data"), others, sizeof others); // beside the link: another's
+    static const char *const names[] = {"link.onnx", "other/linked.onnx"};
+    for (size_t i = 0; i < 2; i++) {
+        assert_memory_equal(weights_at(&back, names[i]), weights + 1, 16);
+        ebb_model_free(back);
+    }
+    // Nothing lies there: then beside the link.
+    put_file(path_of("other/lone.onnx"), b.data, b.count);
+    assert_int_equal(symlink("other/lone.onnx", path_of("lone.onnx")), 0);
+    assert_memory_equal(weights_at(&back, "lone.onnx"), weights + 1, 16);
+    ebb_model_free(back);
+    unlink(path_of("weights.bin"));
+    assert_null(weights_at(&back, "lone.onnx"));
+    ebb_model_free(back);
+    unlink(path_of("linked.onnx.data"));
+}
+
+/* A file made of another names its data, which are written again when that one is saved in place. */
+static void data_that_were_written_again_are_told_by_who_names_them(void **state)
+{
+    (void)state;
+    static const float before[] = {0, 1, 2, 3, 4}, after[] = {0, 1, 2, 3, 5};
+    bytes b = {.count = 0};
+    external_model(&b);
+    put_file(path_of("model.onnx"), b.data, b.count);
+    put_file(path_of("weights.bin"), before, sizeof before);
+    ebb_model *model, *made = NULL;
+    OK(ebb_model_read(&model, path_of("model.onnx")));
+    model->ir_version = 10; // the first that has metadata of initializers
+    ebb_build build = ebb_build_at(model->graph, EBB_NO_NODE, EBB_FORWARD, NULL);
+    (void)ebb_emit(&build, EBB_OP_NEG, ebb_value_find(model->graph, "w"));
+    OK(build.status);
+    OK(ebb_model_write(model, path_of("made.onnx"), NULL));
+    ebb_model_free(model);
+    assert_memory_equal(weights_at(&model, "made.onnx"), before + 1, 16);
+    OK(ebb_model_write(model, path_of("copied.onnx"), NULL)); // unchanged: the same bytes
+    OK(ebb_model_write(model, path_of("other/apart.onnx"), NULL));
+    ebb_model_free(model);
+    put_file(path_of("weights.bin"), after, sizeof after);
+    static const char *const names[] = {"made.onnx", "copied.onnx"};
+    for (size_t i = 0; i < 2; i++) {
+        ebb_status status = ebb_model_read(&made, path_of(names[i]));
+        assert_int_equal(ebb_status_code(status), EBB_REJECTED);
+        assert_non_null(strstr(ebb_status_text(status), "external data 'weights.bin' has changed"));
+    }
+    assert_memory_equal(weights_at(&made, "other/apart.onnx"), before + 1, 16);
+    ebb_model_free(made);
+    unlink(path_of("weights.bin"));
+    assert_null(weights_at(&made, "made.onnx")); // a skeleton, as ever, which keeps what it says
+    OK(ebb_model_write(made, path_of("bare.onnx"), NULL));
+    ebb_model_free(made);
+    ebb_mapping *file = NULL;
+    OK(ebb_mapping_open(&file, path_of("made.onnx")));
+    assert_file(path_of("bare.onnx"), file->data, file->bytes);
+    assert_file(path_of("copied.onnx"), file->data, file->bytes);
+    ebb_mappings_free(file);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -146,6 +228,8 @@ int main(void)
         cmocka_unit_test(external_weights_that_changed_are_written_anew),
         cmocka_unit_test(large_weights_go_outside_when_asked),
         cmocka_unit_test(weights_that_nobody_has_are_written_as_absent),
+        cmocka_unit_test(data_lie_beside_the_file_that_a_link_names),
+        cmocka_unit_test(data_that_were_written_again_are_told_by_who_names_them),
     };
     return cmocka_run_group_tests(tests, make_folders, remove_folder);
 }
