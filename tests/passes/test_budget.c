@@ -15,6 +15,7 @@
 #include "exec/weigh/estimate.h"
 #include "kernels/device.h"
 #include "onnx/file/file.h"
+#include "passes/pipeline.h"
 #include "tests/share.h"
 
 typedef struct plan {
@@ -218,6 +219,60 @@ static void what_an_offer_may_cost_is_by_the_device(void **state)
     ebb_model_free(step);
 }
 
+/* ---- what was tried is what the step becomes ---- */
+
+static struct {
+    const ebb_graph *step;
+    int adopted, on_step,
+        after; /* runs of passes: on the step's own graph, and once it had changed */
+    int runs;
+} seen;
+
+ebb_status __real_ebb_pipeline_one(ebb_graph *g, const ebb_pass *pass,
+                                   const struct ebb_option_value *options, ebb_decides decides,
+                                   void *context, ebb_arena *keep, ebb_report *report);
+ebb_status __wrap_ebb_pipeline_one(ebb_graph *g, const ebb_pass *pass,
+                                   const struct ebb_option_value *options, ebb_decides decides,
+                                   void *context, ebb_arena *keep, ebb_report *report);
+ebb_status __wrap_ebb_pipeline_one(ebb_graph *g, const ebb_pass *pass,
+                                   const struct ebb_option_value *options, ebb_decides decides,
+                                   void *context, ebb_arena *keep, ebb_report *report)
+{
+    seen.runs++;
+    seen.on_step += g == seen.step;
+    seen.after += seen.adopted > 0;
+    return __real_ebb_pipeline_one(g, pass, options, decides, context, keep, report);
+}
+
+void __real_ebb_model_adopt(ebb_model *model, ebb_model *copy);
+void __wrap_ebb_model_adopt(ebb_model *model, ebb_model *copy);
+void __wrap_ebb_model_adopt(ebb_model *model, ebb_model *copy)
+{
+    seen.adopted += model->graph == seen.step;
+    __real_ebb_model_adopt(model, copy);
+}
+
+/* Passes run on copies, one a variant, and none when the choice is made: with values made again, in parts of the batch,
+ * and with some of them on disk. */
+static void the_chosen_copy_becomes_the_step_and_nothing_runs_again(void **state)
+{
+    (void)state;
+    static const char *const passes[] = {"fit:budget=80%,time=0.03",
+                                         "fit:budget=35%,time=0.03,allow=rounding",
+                                         "fit:budget=60%,time=0.03,disk=1GiB"};
+    for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) {
+        ebb_model *step = step_of("transformer");
+        memset(&seen, 0, sizeof seen);
+        seen.step = step->graph;
+        must(ebb_rewrite(step, passes[i], NULL, NULL));
+        if (seen.adopted != 1 || seen.on_step != 0 || seen.after != 0 || seen.runs == 0)
+            fail_msg("%s: %d copies taken over; of %d runs of passes %d on the step itself, %d "
+                     "after the choice",
+                     passes[i], seen.adopted, seen.runs, seen.on_step, seen.after);
+        ebb_model_free(step);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -226,6 +281,7 @@ int main(void)
         cmocka_unit_test(the_least_that_a_refusal_names_is_met_and_nothing_below_it),
         cmocka_unit_test(a_copy_costs_what_the_rates_of_the_device_say),
         cmocka_unit_test(what_an_offer_may_cost_is_by_the_device),
+        cmocka_unit_test(the_chosen_copy_becomes_the_step_and_nothing_runs_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
