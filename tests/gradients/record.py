@@ -212,6 +212,14 @@ case("m = Neg (x3) v = Exp (x4) y = BatchNormalization <epsilon = 0.0009765625> 
      x=torch.arange(12.0).reshape(3, 2, 2) / 8 - 0.5, x1=torch.tensor([0.75, -1.5]), x2=torch.tensor([0.25, -0.5]),
      x3=torch.tensor([0.5, -0.25]), x4=torch.tensor([-0.5, 0.75]))
 
+# The last ones draw nothing, so that the numbers of the others stay.
+eighths = torch.arange(-11., 13.).reshape(2, 3, 4) / 8
+case("y = GatherND <batch_dims = 1> (x, i)", lambda x, i: torch.stack([x[0][i[0]], x[1][i[1]]]).squeeze(2), x=eighths.clone(),
+     i=ints(2, 2, 0, -1, 1, 1).reshape(2, 3, 1))
+case("y = GatherND <batch_dims = 2> (x, i)", lambda x, i: x.gather(2, i).squeeze(2), x=eighths.clone(), i=ints(3, 3, 0, 1, 2, 1).reshape(2, 3, 1))
+case("y = GatherND <batch_dims = 1> (x, i)", lambda x, i: torch.stack([x[0][tuple(i[0])], x[1][tuple(i[1])]]), x=eighths.clone(),
+     i=ints(2, 3, 0, 1).reshape(2, 2))
+
 
 def write(name):
     """The cases so far into this file beside this one."""

@@ -307,22 +307,47 @@ void ebb_grad_gather_elements(ebb_build *b, ebb_grad *c)
     c->dx[0] = ebb_emit(b, EBB_OP_GATHER_ELEMENTS_GRAD, c->dy[0], shape, c->x[1]);
 }
 
+/* Indices that begin with the place in the batch, which ScatterND does not know by itself: for
+ * batch_dims = 1, index [B, n, k] becomes [B, n, 1 + k]. */
+static ebb_value with_batch(ebb_build *b, ebb_value index, int batch)
+{
+    ebb_type type = *ebb_build_type(b, index);
+    const int last = type.rank - 1;
+    int64_t dims[EBB_MAX_RANK], count = 1;
+    EBB_LOCAL_ARENA(scratch);
+    memcpy(dims, type.dims, sizeof dims);
+    for (int i = 0; i < last; i++)
+        count *= type.dims[i] = i < batch ? type.dims[i] : 1;
+    type.dims[last] = dims[last] = batch;
+    int64_t *place = EBB_NEW(scratch, int64_t, (size_t)(count * batch));
+    if (place == NULL)
+        return ebb_build_fail(b, ebb_error_memory()), EBB_NO_VALUE;
+    for (int64_t row = 0; row < count; row++)
+        for (int64_t i = batch, rest = row; i-- > 0; rest /= dims[i])
+            place[row * batch + i] = rest % dims[i];
+    const ebb_value parts[] = {
+        ebb_emit(b, EBB_OP_EXPAND, ebb_const_tensor(b, &type, place),
+                 ebb_const_ints(b, dims, (uint32_t)type.rank)),
+        index,
+    };
+    ebb_with_int(b, "axis", last);
+    return ebb_emit_list(b, EBB_OP_CONCAT, parts, 2);
+}
+
 /* dy is added up where it came from: ScatterND with reduction = add, which opset 16 has first. */
 void ebb_grad_gather_nd(ebb_build *b, ebb_grad *c)
 {
     if (b->status != NULL)
         return;
-    if (ebb_attr_int(&c->attrs, "batch_dims", 0) != 0) {
-        refuse(b, c, "for batch_dims");
-        return;
-    }
     if (ebb_model_opset(b->g->model, EBB_DOMAIN_ONNX) < 16) {
         refuse(b, c, "before opset 16, where ScatterND cannot add");
         return;
     }
+    const int batch = (int)ebb_attr_int(&c->attrs, "batch_dims", 0);
     ebb_value zeros = ebb_emit_zeros_like(b, c->x[0]);
+    ebb_value index = batch == 0 ? c->x[1] : with_batch(b, c->x[1], batch);
     ebb_with_string(b, "reduction", "add");
-    c->dx[0] = ebb_emit(b, EBB_OP_SCATTER_ND, zeros, c->x[1], c->dy[0]);
+    c->dx[0] = ebb_emit(b, EBB_OP_SCATTER_ND, zeros, index, c->dy[0]);
 }
 
 /* A scatter over the rule's own indices, and its way back. */
