@@ -14,7 +14,8 @@
 #include "passes/common.h"
 
 static const double SAME = 1e-9; // sums of the same times in another order
-enum { POINTS = 6, LEVELS = 48, DEEP = 24, PACKED = 32, LEAST_BYTES = 1 << 16 };
+enum { LEVELS = 48, DEEP = 24, WAYS = 4, PACKED = 32, LEAST_BYTES = 1 << 16 };
+enum { FEW_POINTS = 6, MOST_POINTS = 48, POINT_NODES = 72000 }; // more nodes: fewer points
 
 /* Where lies what lasts from step to step. */
 typedef enum lasting { HERE, STATES_AWAY, WEIGHTS_AWAY, LASTINGS } lasting;
@@ -52,7 +53,8 @@ typedef struct plans {
     size_t base_count;
     opened open;
     plan *list;
-    size_t count;
+    size_t count, capacity;
+    uint64_t budget;
     uint64_t room[EBB_PLACE_COUNT]; /* bytes; 0: not named */
 } plans;
 
@@ -86,7 +88,9 @@ static size_t pick_points(const plans *all, const variant *v, const choice **lis
     }
     if (count > 1)
         qsort(list, count, sizeof *list, by_cost);
-    const size_t tried = count < POINTS ? count : POINTS;
+    const size_t nodes = v->model->graph->node_count + (size_t)1, many = POINT_NODES / nodes;
+    const size_t most = many < FEW_POINTS ? FEW_POINTS : many < MOST_POINTS ? many : MOST_POINTS;
+    const size_t tried = count < most ? count : most;
     for (size_t k = 0; k < tried; k++) {
         const choice *c = list[tried > 1 ? k * (count - 1) / (tried - 1) : 0];
         if (is_cheaper(all, c))
@@ -156,6 +160,8 @@ static ebb_status add_plan(plans *all, base *b, ebb_moved_plan p, bool *lowest)
 {
     EBB_TRY(look(all, b, &p));
     *lowest = p.peak_bytes > p.aim;
+    EBB_GOT(ebb_arena_grow(all->j->e->scratch, &all->list, all->count, &all->capacity,
+                           sizeof *all->list));
     all->list[all->count++] = (plan){b, p, b->whole.ns + p.added_ns};
     return NULL;
 }
@@ -167,12 +173,15 @@ static ebb_status add_base(plans *all, const choice *c, const ebb_moved_places *
     *b = (base){.c = c, .places = *places, .lasts = lasts, .excess = 1};
     EBB_TRY(open_base(all, b));
     const uint64_t peak = all->open.moved.memory.peak_bytes;
-    for (int way = 0; way < 2; way++) {
+    const int ways = all->open.moved.once.site != NULL ? WAYS : WAYS / 2;
+    for (int way = 0; way < ways; way++) {
         bool lowest = false;
         uint64_t aim = peak;
         for (int i = 1; i < LEVELS + DEEP && !lowest; i++) {
             aim -= i < LEVELS ? peak / LEVELS : aim / 4; // long sequences go down to a hundredth
-            EBB_TRY(add_plan(all, b, (ebb_moved_plan){.aim = aim, .all = way == 1}, &lowest));
+            EBB_TRY(add_plan(all, b,
+                             (ebb_moved_plan){.aim = aim, .all = way % 2 == 1, .once = way >= 2},
+                             &lowest));
         }
     }
     return NULL;
@@ -195,6 +204,22 @@ static uint64_t bytes_away(const ebb_graph *g, ebb_place place, lasting lasts, d
     return bytes;
 }
 
+/* What a plan of the point takes at least: what is alive above the budget, beside what lies there from step to
+ * step, goes and comes back, by links that need their time. */
+static double least_ns(const plans *all, const choice *c, const ebb_moved_places *places,
+                       uint64_t stays, double ns)
+{
+    const ebb_graph *g = c->v->model->graph;
+    const uint64_t spare = c->v->trial.source.spare_bytes, most = all->budget + spare + stays;
+    const uint64_t peak = c->point->peak_bytes, bytes = peak > most ? peak - most : 0;
+    double least = c->point->cost_ns + ns;
+    for (int back = 0; back < 2 && places->count == 1; back++) {
+        const ebb_move_time t = ebb_move_time_of(g, (double)bytes, places->place[0], back != 0);
+        least = fmax(least, fmin(t.alone, t.beside));
+    }
+    return least;
+}
+
 /* Each way that is another than the one before it, and not dearer from the start than what was chosen. */
 static ebb_status add_lasting(plans *all, const choice *c, const ebb_moved_places *places)
 {
@@ -206,7 +231,8 @@ static ebb_status add_lasting(plans *all, const choice *c, const ebb_moved_place
         if (bytes == before)
             continue;
         before = bytes;
-        if (all->chosen == NULL || c->point->cost_ns + ns < all->chosen->point->cost_ns)
+        if (all->chosen == NULL ||
+            least_ns(all, c, places, bytes, ns) < all->chosen->point->cost_ns)
             EBB_TRY(add_base(all, c, places, (lasting)k));
     }
     return NULL;
@@ -381,14 +407,14 @@ static ebb_status look_at_all(plans *all, uint64_t budget, ebb_fit_away *best)
 {
     joint *j = all->j;
     const plan *taken;
-    const size_t most = j->variant_count * (POINTS + 1), ways = (EBB_AWAY_PLACES + 1) * LASTINGS;
+    const size_t most = j->variant_count * (MOST_POINTS + 1),
+                 ways = (EBB_AWAY_PLACES + 1) * LASTINGS;
     const choice **list =
         (const choice **)ebb_arena_zeroed(j->e->scratch, j->choice_count + 1, sizeof *list);
     const choice **picked =
-        (const choice **)ebb_arena_zeroed(j->e->scratch, POINTS + 1, sizeof *picked);
+        (const choice **)ebb_arena_zeroed(j->e->scratch, MOST_POINTS + 1, sizeof *picked);
     all->bases = EBB_NEW(j->e->scratch, base, most * ways + 1);
-    all->list = EBB_NEW(j->e->scratch, plan, most * ways * 2 * (LEVELS + DEEP) + 1);
-    EBB_GOT(list && picked && all->bases && all->list);
+    EBB_GOT(list && picked && all->bases);
     for (size_t i = 0; i < j->variant_count; i++) {
         const size_t count = pick_points(all, &j->variants[i], list, picked);
         for (size_t k = 0; k < count; k++)
@@ -406,7 +432,7 @@ static ebb_status look_at_all(plans *all, uint64_t budget, ebb_fit_away *best)
 
 ebb_status ebb_fit_move(joint *j, uint64_t budget, const choice *chosen, ebb_fit_away *best)
 {
-    plans all = {.j = j, .chosen = chosen};
+    plans all = {.j = j, .chosen = chosen, .budget = budget};
     *best = (ebb_fit_away){.least = UINT64_MAX, .ns = chosen != NULL ? chosen->ns : INFINITY};
     if (ebb_option_given(j->e, "host"))
         EBB_TRY(ebb_option_bytes(j->e, "host", 0, &all.room[EBB_PLACE_HOST]));

@@ -215,7 +215,10 @@ ebb_status ebb_moved_look(const ebb_moved *o, ebb_moved_plan *plan)
     const ebb_away_problem *p = &o->problem;
     EBB_LOCAL_ARENA(scratch);
     ebb_away_weight weight = {0};
-    ebb_status status = ebb_away_find(&weight, p, plan->aim, plan->all, scratch);
+    ebb_away_problem ruled = *p;
+    if (plan->once && o->once.site != NULL)
+        ruled.rule = o->once;
+    ebb_status status = ebb_away_find(&weight, &ruled, plan->aim, plan->all, scratch);
     plan->peak_bytes = weight.peak_bytes;
     plan->added_ns = weight.added_ns;
     memset(plan->away_bytes, 0, sizeof plan->away_bytes);
@@ -403,7 +406,11 @@ ebb_status ebb_moved_begin(ebb_moved *o, ebb_edit *e, const ebb_moved_places *pl
     EBB_TRY(read_list(o));
     EBB_TRY(list_sites(o, least, names));
     EBB_TRY(weigh(o, estimate));
-    return ebb_away_rule_make(&o->problem.rule, &o->problem, e->scratch);
+    EBB_TRY(ebb_away_rule_make(&o->problem.rule, &o->problem, false, e->scratch));
+    for (uint32_t i = 0; i < o->problem.site_count; i++)
+        if (o->problem.sites[i].ring != i)
+            return ebb_away_rule_make(&o->once, &o->problem, true, e->scratch);
+    return NULL;
 }
 
 static ebb_status try(const ebb_moved *o, const char *backend, ebb_graph *g, ebb_arena *arena,

@@ -22,12 +22,15 @@ typedef struct ebb_moved {
     ebb_memory memory;
     uint32_t align; /* of a tensor in the arena */
     ebb_away_problem problem;
+    ebb_away_rule
+        once; /* as the problem's rule, each tensor away once; site NULL: none is away oftener */
 } ebb_moved;
 
 /* A plan: how it is looked for, and what is said of it in numbers. */
 typedef struct ebb_moved_plan {
     uint64_t aim; /* bytes alive at most */
     bool all;     /* as ebb_away_find */
+    bool once;    /* each tensor is away once */
     uint64_t peak_bytes, away_bytes[EBB_AWAY_PLACES];
     double added_ns;
 } ebb_moved_plan;

@@ -210,6 +210,38 @@ static void what_a_placement_takes_is_what_happens(void **state)
     ebb_arena_fini(&scratch);
 }
 
+static double waiting(const drawn *d, uint32_t site)
+{
+    return d->starts[d->sites[site].next] - d->starts[d->sites[site].last + 1];
+}
+
+/* As the rule was before a tensor could go oftener: what it finds is looked at beside the other. */
+static void a_tensor_that_goes_once_goes_for_its_longest_time(void **state)
+{
+    (void)state;
+    ebb_arena scratch = {0};
+    size_t less = 0;
+    for (uint64_t seed = 0; seed < GRAPHS; seed++) {
+        drawn d;
+        ebb_away_rule once, often;
+        draw_problem(&d, seed);
+        good(ebb_away_rule_make(&once, &d.p, true, &scratch));
+        good(ebb_away_rule_make(&often, &d.p, false, &scratch));
+        for (size_t k = 0; k < once.count; k++) {
+            assert_true(once.peak[k + 1] <= once.peak[k]);
+            for (uint32_t i = d.sites[once.site[k]].ring; i != once.site[k]; i = d.sites[i].ring) {
+                assert_true(waiting(&d, i) <= waiting(&d, once.site[k]));
+                for (size_t other = 0; other < once.count; other++)
+                    assert_int_not_equal(once.site[other], i);
+            }
+        }
+        assert_true(often.peak[often.count] <= once.peak[once.count]);
+        less += once.count < often.count;
+    }
+    assert_true(less > 0);
+    ebb_arena_fini(&scratch);
+}
+
 /* ---- real graphs ---- */
 
 /* Layers of two widths, read again in the other order, and some of them once before that. */
@@ -319,6 +351,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(few_values_are_placed_as_well_as_can_be),
         cmocka_unit_test(what_a_placement_takes_is_what_happens),
+        cmocka_unit_test(a_tensor_that_goes_once_goes_for_its_longest_time),
         cmocka_unit_test(no_choice_among_few_tensors_is_faster),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

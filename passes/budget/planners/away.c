@@ -241,13 +241,27 @@ static void put_back(search *w, ebb_away_site *s)
     s->place = 0;
 }
 
+static bool is_longest(const ebb_away_problem *p, uint32_t site)
+{
+    const ebb_away_site *s = &p->sites[site], *other;
+    for (uint32_t k = s->ring; k != site; k = other->ring) {
+        other = &p->sites[k];
+        const double longer = p->starts[other->next] - p->starts[other->last + 1] -
+                              (p->starts[s->next] - p->starts[s->last + 1]);
+        if (longer > 0 || (longer == 0 && k < site))
+            return false;
+    }
+    return true;
+}
+
 /* Of those that could be away at `at` and are not, the one that is needed again last. */
-static ebb_away_site *farthest(const search *w, uint32_t at)
+static ebb_away_site *farthest(const search *w, uint32_t at, bool once)
 {
     const ebb_away_problem *p = w->p;
     ebb_away_site *best = NULL;
     for (ebb_away_site *s = p->sites; s != p->sites + p->site_count; s++)
-        if (s->place == 0 && s->last < at && at < s->next && nearest(w, s) != 0 &&
+        if (s->place == 0 && (!once || is_longest(p, (uint32_t)(s - p->sites))) && s->last < at &&
+            at < s->next && nearest(w, s) != 0 &&
             (best == NULL || s->next > best->next ||
              (s->next == best->next && s->bytes > best->bytes)))
             best = s;
@@ -386,7 +400,7 @@ static ebb_status begin(search *w, const ebb_away_problem *p, uint64_t most, ebb
     return NULL;
 }
 
-static ebb_status list_rule(ebb_away_rule *rule, search *w, ebb_arena *arena)
+static ebb_status list_rule(ebb_away_rule *rule, search *w, bool once, ebb_arena *arena)
 {
     const ebb_away_problem *p = w->p;
     uint32_t at;
@@ -396,7 +410,7 @@ static ebb_status list_rule(ebb_away_rule *rule, search *w, ebb_arena *arena)
     memcpy(w->live, p->live, p->count * sizeof *w->live);
     for (;;) {
         rule->peak[rule->count] = highest(w->live, p->count, &at);
-        ebb_away_site *next = farthest(w, at);
+        ebb_away_site *next = farthest(w, at, once);
         if (next == NULL)
             break;
         put(w, next, nearest(w, next));
@@ -408,11 +422,12 @@ static ebb_status list_rule(ebb_away_rule *rule, search *w, ebb_arena *arena)
     return NULL;
 }
 
-ebb_status ebb_away_rule_make(ebb_away_rule *rule, const ebb_away_problem *p, ebb_arena *arena)
+ebb_status ebb_away_rule_make(ebb_away_rule *rule, const ebb_away_problem *p, bool once,
+                              ebb_arena *arena)
 {
     search w;
     EBB_TRY(begin(&w, p, 0, arena));
-    return list_rule(rule, &w, arena);
+    return list_rule(rule, &w, once, arena);
 }
 
 ebb_status ebb_away_weigh(ebb_away_weight *weight, const ebb_away_problem *p, uint64_t most,
@@ -434,7 +449,7 @@ ebb_status ebb_away_find(ebb_away_weight *weight, const ebb_away_problem *p, uin
     for (size_t i = 0; i < p->site_count; i++)
         p->sites[i].place = 0;
     if (ruled.rule.peak == NULL)
-        EBB_TRY(list_rule(&ruled.rule, &w, scratch));
+        EBB_TRY(list_rule(&ruled.rule, &w, false, scratch));
     follow_rule(&w);
     if (!all)
         leave_needless(&w);

@@ -75,8 +75,9 @@ uint32_t ebb_away_elsewhere(const ebb_away_site *sites, uint32_t site);
 bool ebb_away_writes(const ebb_away_site *sites, uint32_t site);
 /* What the tensor takes there. */
 uint64_t ebb_away_bytes(const ebb_away_place *place, const ebb_away_site *site);
-/* For who looks for many placements of p. All sites must stay. */
-ebb_status ebb_away_rule_make(ebb_away_rule *rule, const ebb_away_problem *p, ebb_arena *arena);
+/* For who looks for many placements of p. All sites must stay. `once`: of each tensor the longest time alone goes. */
+ebb_status ebb_away_rule_make(ebb_away_rule *rule, const ebb_away_problem *p, bool once,
+                              ebb_arena *arena);
 /* The moments of the sites by their places, and what they cost. The peak may rise to `most`, where it is below
  * that. */
 ebb_status ebb_away_weigh(ebb_away_weight *weight, const ebb_away_problem *p, uint64_t most,
