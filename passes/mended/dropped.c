@@ -5,31 +5,55 @@
  *
  * The dynamo exporter's optimiser drops them, and what is not in the file is not trained. Its note at
  * the node still names the parameter; so it does of a batch norm whose bias was zero when it was folded
- * into a convolution.
+ * into a convolution. A layer that runs twice has one bias.
  */
 #include "passes/mended/dropped.h"
 
 #include <stdio.h>
 
+#include "passes/parameters/noted.h"
 #include "passes/parameters/trainable.h"
 
-static const char kind_key[] = "pkg.torch.export.graph_signature.InputSpec.kind";
+typedef struct dropping {
+    ebb_graph *g;
+    ebb_arena *scratch;
+    ebb_noted_losses losses;
+    ebb_noted noted; /* of the node that was looked at last */
+} dropping;
 
-enum { LONGEST = 400 };
-
-/* "p_fc_bias" of the call that the node stands for; false: it reads none. */
-static bool bias_of_call(char name[LONGEST], const ebb_graph *g, ebb_node n)
+static bool is_of_layer(const ebb_graph *g, ebb_node n)
 {
-    const char *at = ebb_props_get(g, &ebb_node_of(g, n)->props, "pkg.torch.onnx.fx_node");
-    at = at != NULL ? strstr(at, "args = (") : NULL;
-    while (at != NULL && (at = strstr(at, "%p_")) != NULL) {
-        size_t length = strcspn(++at, ",)] ");
-        if (length > 5 && length < LONGEST && strncmp(at + length - 5, "_bias", 5) == 0) {
-            (void)snprintf(name, LONGEST, "%.*s", (int)length, at);
-            return true;
-        }
+    static const char *const layers[] = {".linear.", ".addmm.", ".conv"};
+    const char *call = ebb_props_get(g, &ebb_node_of(g, n)->props, EBB_NOTED_CALL);
+    bool is = false;
+    for (size_t i = 0; i < sizeof layers / sizeof *layers && !is; i++) {
+        const char *found = strstr(call, layers[i]);
+        is = found != NULL && found < strchr(call, '(');
     }
-    return false;
+    return is;
+}
+
+/* A parameter that the file does not have, or did not before. */
+static bool is_dropped(const dropping *d, const char *source)
+{
+    const ebb_noted_loss *known = ebb_noted_parameter(&d->losses, source);
+    const ebb_value v = known != NULL ? ebb_value_find(d->g, known->name) : EBB_NO_VALUE;
+    return known != NULL &&
+           (v.i == 0 || ebb_props_get(d->g, &ebb_value_of(d->g, v)->props, EBB_DROPPED) != NULL);
+}
+
+/* "p_fc_bias" of the call that the node stands for; else what a layer's call reads that the file does not have;
+ * NULL: neither. */
+static const char *bias_of_call(dropping *d, ebb_node n)
+{
+    ebb_noted_sources(&d->noted, d->g, n, "p_");
+    for (int i = 0; i < d->noted.count; i++)
+        if (ebb_ends_in(d->noted.name[i], "_bias"))
+            return d->noted.name[i];
+    for (int i = 0; i < d->noted.count && is_of_layer(d->g, n); i++)
+        if (is_dropped(d, d->noted.name[i]))
+            return d->noted.name[i];
+    return NULL;
 }
 
 /* How many elements the bias has; 0: not known. */
@@ -65,33 +89,50 @@ static const char *name_beside(const ebb_graph *g, ebb_node n, ebb_arena *scratc
                  : ebb_arena_printf(scratch, "%s_bias", weight);
 }
 
-static ebb_status restore(ebb_graph *g, ebb_node n, int64_t count, ebb_arena *scratch)
+/* The bias of that name, which a layer read before. */
+static ebb_value there_already(const ebb_graph *g, const char *name, const ebb_type *type)
 {
-    ebb_value bias;
-    ebb_dtype dtype = (ebb_dtype)ebb_value_of(g, ebb_in(g, n, 1))->tensor->type.dtype;
-    ebb_type type = ebb_type_tensor(dtype, 1, &count);
-    const char *name = name_beside(g, n, scratch);
-    void *zeros = EBB_NEW(scratch, unsigned char, (size_t)count *(ebb_dtype_bits(dtype) / 8));
+    const ebb_value v = ebb_value_find(g, name);
+    const ebb_tensor *t = v.i != 0 ? ebb_value_of(g, v)->tensor : NULL;
+    const bool is = t != NULL && (ebb_value_of(g, v)->flags & EBB_IS_INITIALIZER) != 0 &&
+                    ebb_type_same_shape(&t->type, type) && t->type.dtype == type->dtype;
+    return is ? v : EBB_NO_VALUE;
+}
+
+static ebb_status restore(dropping *d, ebb_node n, const char *source, int64_t count)
+{
+    ebb_graph *g = d->g;
+    const ebb_noted_loss *known = ebb_noted_parameter(&d->losses, source);
+    const ebb_dtype dtype = (ebb_dtype)ebb_value_of(g, ebb_in(g, n, 1))->tensor->type.dtype;
+    const ebb_type type = ebb_type_tensor(dtype, 1, &count);
+    const char *name = known != NULL ? known->name : name_beside(g, n, d->scratch);
+    void *zeros = EBB_NEW(d->scratch, unsigned char, (size_t)count *(ebb_dtype_bits(dtype) / 8));
     EBB_GOT(name && zeros);
-    EBB_TRY(ebb_graph_add_initializer(g, &bias, name, &type, zeros, EBB_ROLE_NONE));
-    EBB_TRY(ebb_props_set(g, &ebb_value_of(g, bias)->props, kind_key, "PARAMETER"));
-    EBB_TRY(ebb_props_set(g, &ebb_value_of(g, bias)->props, EBB_DROPPED, "1"));
+    ebb_value bias = there_already(g, name, &type);
+    if (bias.i == 0) {
+        EBB_TRY(ebb_graph_add_initializer(g, &bias, name, &type, zeros, EBB_ROLE_NONE));
+        ebb_props *props = &ebb_value_of(g, bias)->props;
+        EBB_TRY(ebb_props_set(g, props, EBB_NOTED_KIND, "PARAMETER"));
+        EBB_TRY(ebb_props_set(g, props, EBB_DROPPED, "1"));
+    }
     return ebb_node_set_input(g, n, 2, bias);
 }
 
 ebb_status ebb_dropped_restore(ebb_graph *g, ebb_arena *scratch)
 {
+    dropping *d = EBB_NEW(scratch, dropping, 1);
+    EBB_GOT(d);
+    *d = (dropping){.g = g, .scratch = scratch};
+    EBB_TRY(ebb_noted_losses_find(&d->losses, g, scratch));
     EBB_EACH_NODE(g, n) {
-        char name[LONGEST];
-        if (ebb_in(g, n, 2).i != 0 || !bias_of_call(name, g, n))
-            continue;
-        int64_t count = channels(g, n);
+        const char *source = ebb_in(g, n, 2).i == 0 ? bias_of_call(d, n) : NULL;
+        const int64_t count = source != NULL ? channels(g, n) : 0;
         ebb_value w = ebb_in(g, n, 1);
         if (count < 1 || !ebb_trainable_candidate(g, w) ||
             ebb_value_of(g, w)->tensor->data == NULL ||
             (uint64_t)count > ebb_value_of(g, w)->tensor->bytes)
             continue;
-        EBB_TRY(restore(g, n, count, scratch));
+        EBB_TRY(restore(d, n, source, count));
     }
     return NULL;
 }

@@ -17,7 +17,7 @@
 #include "passes/parameters/trainable.h"
 #include "passes/parameters/weights.h"
 
-enum { LEAST = 8 }; // elements that are left: fewer say nothing
+enum { LEAST = 8 }; // elements that are left: fewer say nothing, unless the exporter does
 
 /* The same bytes again along this axis. */
 static bool repeats(const ebb_tensor *t, int axis)
@@ -47,8 +47,8 @@ bool ebb_initializer_is_folded(const ebb_graph *g, ebb_value v)
            (info->flags & (EBB_IS_INPUT | EBB_IS_OUTPUT | EBB_IS_STATE | EBB_IS_CAPTURED)) == 0;
 }
 
-/* Which axes of v shrink to one; 0: none. */
-static unsigned repeated_axes(const ebb_graph *g, ebb_value v)
+/* Which axes of v shrink to one, where so many elements are left; 0: none. */
+static unsigned repeated_axes(const ebb_graph *g, ebb_value v, int64_t least)
 {
     const ebb_value_info *info = ebb_value_of(g, v);
     const ebb_tensor *t = info->tensor;
@@ -56,7 +56,7 @@ static unsigned repeated_axes(const ebb_graph *g, ebb_value v)
     unsigned axes = 0;
     int64_t left;
     if (!ebb_initializer_is_folded(g, v) || t->type.rank < 2 || t->type.rank > 8 ||
-        !ebb_type_elements(&t->type, &left) || left < LEAST || element == 0 ||
+        !ebb_type_elements(&t->type, &left) || left < least || element == 0 ||
         t->bytes / element != (size_t)left || t->bytes % element != 0)
         return 0;
     for (size_t i = 0; i < info->use_count; i++)
@@ -68,7 +68,7 @@ static unsigned repeated_axes(const ebb_graph *g, ebb_value v)
         axes |= 1U << k;
         left /= t->type.dims[k];
     }
-    return left < LEAST ? 0 : axes;
+    return left < least ? 0 : axes;
 }
 
 /* The first element along each of those axes. */
@@ -150,10 +150,11 @@ ebb_status ebb_repeated_shrink(ebb_graph *g)
     EBB_TRY(ebb_noted_losses_find(&losses, g, kept));
     for (size_t i = 0, count = g->initializer_count; i < count; i++) {
         ebb_value v = g->initializers[i];
-        unsigned axes = repeated_axes(g, v);
+        EBB_LOCAL_ARENA(scratch);
+        const bool noted = ebb_noted_repeated(&losses, g, v, scratch) != NULL;
+        const unsigned axes = repeated_axes(g, v, noted ? 2 : LEAST);
         if (axes == 0)
             continue;
-        EBB_LOCAL_ARENA(scratch);
         EBB_TRY(shrink(g, v, axes, &losses, scratch));
         i--, count--; // the list moved up by one, and the new one stands last
     }

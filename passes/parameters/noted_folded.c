@@ -1,4 +1,5 @@
 /* noted_folded.c: what the dynamo exporter's optimiser notes at an initializer that it made. */
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -41,6 +42,19 @@ ebb_noted_fold ebb_noted_fold_of(const ebb_noted_losses *losses, const ebb_graph
                         : EBB_FOLD_OF_SEVERAL;
 }
 
+bool ebb_noted_is_beside(const ebb_noted_losses *losses, const ebb_graph *g, ebb_value v)
+{
+    const char *at = note_of(g, v);
+    char name[EBB_NOTED_LONGEST];
+    while (next_name(name, &at)) {
+        const ebb_value of = ebb_noted_is_parameter(losses, name) ? ebb_value_find(g, name) : v;
+        if (of.i != 0 && of.i != v.i && (ebb_value_of(g, of)->flags & EBB_IS_INITIALIZER) != 0 &&
+            ebb_value_is_read(g, of))
+            return true;
+    }
+    return false;
+}
+
 /* ---- calls on its way ---- */
 
 static bool is_resized(const char *name)
@@ -75,9 +89,62 @@ bool ebb_noted_is_expanded(const ebb_graph *g, ebb_value v)
     return has_call(g, v, is_repeat);
 }
 
+static bool is_sum(const char *name)
+{
+    return ebb_name_is_after(name, "add");
+}
+
+/* "abs_1": a name that is none of a parameter nor made up, and of no call that moves, repeats or joins. */
+static bool is_of_other_call(const char *name)
+{
+    static const char *const moves[] = {"view",
+                                        "_unsafe_view",
+                                        "reshape",
+                                        "permute",
+                                        "transpose",
+                                        "t",
+                                        "unsqueeze",
+                                        "squeeze",
+                                        "broadcast_in_dim",
+                                        "flip",
+                                        "roll",
+                                        "rot90",
+                                        "movedim",
+                                        "flatten",
+                                        "unflatten",
+                                        "alias",
+                                        "clone",
+                                        "detach",
+                                        "contiguous",
+                                        "_to_copy",
+                                        "split",
+                                        "chunk",
+                                        "split_with_sizes",
+                                        "getitem",
+                                        "unbind",
+                                        "cat",
+                                        "stack",
+                                        "unfold",
+                                        "repeat_interleave",
+                                        "diagonal",
+                                        "tensor_split",
+                                        "lift_fresh_copy"};
+    bool is = isalpha((unsigned char)name[0]) != 0 || name[0] == '_';
+    for (size_t i = 0; i < sizeof moves / sizeof *moves && is; i++)
+        is = !ebb_name_is_after(name, moves[i]);
+    return is && strchr(name, '.') == NULL && !ebb_name_is_anonymous(name) && !is_sum(name) &&
+           !is_repeat(name) && !is_resized(name) && !ebb_name_is_of_part(name);
+}
+
 bool ebb_noted_is_computed(const ebb_graph *g, ebb_value v)
 {
-    return has_call(g, v, ebb_name_is_of_arithmetic);
+    return has_call(g, v, ebb_name_is_of_arithmetic) ||
+           (note_of(g, v) != NULL && is_of_other_call(ebb_value_name(g, v)));
+}
+
+bool ebb_noted_is_sum(const ebb_graph *g, ebb_value v)
+{
+    return has_call(g, v, is_sum);
 }
 
 const char *ebb_noted_repeated(const ebb_noted_losses *losses, const ebb_graph *g, ebb_value v,

@@ -105,6 +105,21 @@ static bool is_zero_or_one(const ebb_tensor *t)
     return x == 0 || x == 1;
 }
 
+/* Zeros and ones, and both of them: a mask, of however few. */
+static bool is_binary(const ebb_tensor *t)
+{
+    int64_t elements, ones = 0;
+    if (t->data == NULL || !ebb_type_elements(&t->type, &elements))
+        return false;
+    for (int64_t i = 0; i < elements; i++) {
+        const double x = ebb_tensor_double(t, i);
+        if (x != 0 && x != 1)
+            return false;
+        ones += x == 1;
+    }
+    return ones > 0 && ones < elements;
+}
+
 /* A product with it would do nothing, but for what training makes of it. */
 static bool is_identity(const ebb_tensor *t)
 {
@@ -212,7 +227,7 @@ static ebb_weight judge_operand(const ebb_judge *j, ebb_value v, const ebb_reade
         return sure(in_their_place); // 1 + w, where w is still 0
     if (look == EBB_LOOK_EQUAL) // a scale for each channel; a number for all would be one number
         return r->parameter || r->owner || r->behind || (r->scales && !is_zero_or_one(info->tensor))
-                   ? sure(NULL)
+                   ? sure(ebb_is_folded_state(j->g, v) ? taken : NULL)
                    : judge_equal(j, v, r);
     // biases are drawn above 0 here and there; what came of an exponential is a scale
     const bool bias =
@@ -229,6 +244,8 @@ static ebb_weight judge_operand(const ebb_judge *j, ebb_value v, const ebb_reade
         return doubtful("a layer was computed before the run, and this is what came of it");
     if (r->less)
         return ebb_is_folded_state(j->g, v) ? untold(subtracted) : doubtful(subtracted);
+    if (ebb_is_folded_state(j->g, v) && is_binary(info->tensor))
+        return untold(not_told);
     return sure(ebb_is_folded_state(j->g, v) ? taken : NULL);
 }
 
@@ -280,10 +297,11 @@ static ebb_weight judge_state(const ebb_judge *j, ebb_value v, const ebb_readers
     if (told == EBB_UNMARKED_FROZEN)
         return doubtful(frozen_norm);
     // values of a filter, a transform, a grid or a mask are mostly a buffer's
-    const bool follows_rule = look == EBB_LOOK_EXPANDED || look == EBB_LOOK_LOOKED_UP
-                                  ? r->weight || !r->alone
-                              : look == EBB_LOOK_EQUAL ? r->weight && !is_zero_or_one(info->tensor)
-                                                       : r->weight && is_constant_by_look(look);
+    const bool follows_rule =
+        look == EBB_LOOK_EXPANDED || look == EBB_LOOK_LOOKED_UP ? r->weight || !r->alone
+        : look == EBB_LOOK_EQUAL
+            ? r->weight && !is_zero_or_one(info->tensor)
+            : (r->weight && is_constant_by_look(look)) || is_binary(info->tensor);
     if (follows_rule || (r->matrix && look != EBB_LOOK_EQUAL))
         return untold(follows_rule ? not_told : bare_matrix);
     return (ebb_weight){.kind = EBB_SURE_WEIGHT, .why = taken};
@@ -361,6 +379,14 @@ ebb_status ebb_weight_judge(ebb_judge *j, ebb_value v, ebb_weight *weight)
     if (of_weights && weight->kind == EBB_SURE_WEIGHT && look == EBB_LOOK_EQUAL &&
         ebb_noted_is_expanded(g, v))
         *weight = doubtful(ebb_look_words(EBB_LOOK_EXPANDED)); // of how many is not to be seen
+    if (of_weights && weight->kind == EBB_SURE_WEIGHT && look != EBB_LOOK_EQUAL &&
+        ebb_noted_is_beside(&j->losses, g, v))
+        *weight = doubtful(beside_another);
+    const bool made = of_weights && weight->kind == EBB_SURE_WEIGHT;
+    if (made && !r.weight && ebb_noted_is_computed(g, v))
+        *weight = doubtful(computed);
+    else if (made && weight->why == NULL && (ebb_noted_is_computed(g, v) || ebb_noted_is_sum(g, v)))
+        weight->why = in_their_place;
     const bool lone = ebb_type_elements(ebb_value_of(g, v)->type, &elements) && elements == 1 &&
                       ebb_is_folded_state(j->g, v);
     if ((of_weights || lone) && weight->kind == EBB_NO_WEIGHT && ebb_value_is_read(g, v))

@@ -445,6 +445,65 @@ class Passed(nn.Module):
         return self.norm(self.first(x) * torch.tanh(self.gate) + x * (1 - self.gate))
 
 
+class Twice(nn.Module):
+    """A layer that runs twice, and back by its transpose: fresh, the file has neither of the biases."""
+
+    def __init__(self):
+        super().__init__()
+        self.w, self.b, self.c = nn.Parameter(torch.randn(6, 6) * 0.3), nn.Parameter(torch.zeros(6)), nn.Parameter(torch.zeros(6))
+
+    def forward(self, x):
+        for _ in range(2):
+            x = torch.tanh(nn.functional.linear(x, self.w, self.b))
+        return nn.functional.linear(x, self.w.T, self.c)
+
+
+class Spread(nn.Module):
+    """Two numbers that are repeated for each row, as the deviations of a policy."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.deviation = nn.Linear(6, 2), nn.Parameter(torch.zeros(1, 2))
+
+    def forward(self, x):
+        y = self.first(x)
+        return torch.cat([y, self.deviation.expand_as(y)], 1)
+
+
+class Flipped(nn.Module):
+    """A filter over, and back by itself, turned round."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv1d(3, 3, 3, padding=1)
+
+    def forward(self, x):
+        return nn.functional.conv1d(torch.tanh(self.first(x)), self.first.weight.flip(2).transpose(0, 1), padding=1)
+
+
+class Positive(nn.Module):
+    """Scales by what they are above zero."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.scale = nn.Linear(6, 8), nn.Parameter(torch.randn(8))
+
+    def forward(self, x):
+        return torch.tanh(self.first(x)) * self.scale.abs()
+
+
+class Halves(nn.Module):
+    """A mask of four numbers that is a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 3)
+        self.register_buffer("chosen", torch.tensor([1.0, 0.0, 1.0, 0.0]))
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.first(x * self.chosen)) + x)
+
+
 class Quantised(nn.Module):
     """As trained for few bits: 8 of what comes in, a weight's by rows, 7 between; scales that make quotients exact."""
 
@@ -501,9 +560,15 @@ models = {
     "shares": (Shares, {"x": ("float", 8)}, ["trained-default", "trained-ts"]),
     "snake": (Snake, {"x": ("float", 8)}, ["fresh-default"]),
     "passed": (Passed, {"x": ("float", 8)}, ["fresh-ts"]),
+    "twice": (Twice, {"x": ("float", 6)}, ["fresh-default"]),
+    "spread": (Spread, {"x": ("float", 6)}, ["trained-default"]),
+    "flipped": (Flipped, {"x": ("float", 3, 7)}, ["trained-default"]),
+    "positive": (Positive, {"x": ("float", 6)}, ["trained-default"]),
+    "halves": (Halves, {"x": ("float", 4)}, ["trained-ts"]),
     "film": (Film, {"x": ("float", 2, 4, 5, 5)}, ["trained-dynamo-plain"]),
 }
-said = ("cell", "offset", "scalars", "queries", "keys", "branches", "heads", "memory", "centers", "sinks", "prototypes", "triangle", "token", "places", "shares", "snake", "passed")  # of which nothing is recorded
+said = ("cell", "offset", "scalars", "queries", "keys", "branches", "heads", "memory", "centers", "sinks", "prototypes", "triangle", "token", "places", "shares", "snake", "passed", "spread",
+        "flipped", "positive", "halves")  # of which nothing is recorded
 # and of a codebook whose file has lost a detach(), and of norms that only training iterates
 untold = [("codebook", "trained-default"), ("codebook", "trained-ts"), ("spectral", "trained-ts")]
 
@@ -581,7 +646,7 @@ def one(name, form, folder):
     lost = any(told["is"] in ("scaled", "computed") for *_, told in weights)
     lines = [f"model {name}-{form} mse 1 0", *lines, target] + ([] if lost else [f"loss {loss:.9g}"])
     lines += [f"weight {n} {t.size} {told['is']}" for n, t, told in weights] + [f"constant {n}" for n in fixed]
-    for n in sorted(grads) if name in ("parallel", "normed") else []:
+    for n in sorted(grads) if name in ("parallel", "normed", "twice") else []:
         if n not in tensors:  # the exporter made it one with another
             weights.append((n, values[n], {"is": "same", "of": [n]}))
     for n, t, told in weights:

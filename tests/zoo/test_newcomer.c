@@ -106,6 +106,20 @@ static void what_was_expanded_for_the_batch_has_its_own_name(void **state)
     assert_true(is_trained("token-trained-default", "model.token"));
 }
 
+static void the_bias_of_a_layer_that_runs_twice_is_one(void **state)
+{
+    (void)state;
+    assert_true(is_trained("twice-fresh-default", "model.b"));
+    assert_true(is_trained("twice-fresh-default", "model.c"));
+    assert_false(is_trained("twice-fresh-default", "model.b_1"));
+}
+
+static void a_few_numbers_that_were_repeated_are_few(void **state)
+{
+    (void)state;
+    assert_true(is_trained("spread-trained-default", "model.deviation"));
+}
+
 /* ---- what the doctor says ---- */
 
 /* Whether `ebb check` warns of this kind. */
@@ -226,6 +240,24 @@ static void a_sum_that_is_equal_to_the_parameter_in_it_is_refused(void **state)
 {
     (void)state;
     assert_true(is_refused("snake-fresh-default"));
+}
+
+static void what_was_moved_of_a_weight_that_is_trained_as_well_is_refused(void **state)
+{
+    (void)state;
+    assert_true(is_refused("flipped-trained-default"));
+}
+
+static void what_any_call_computed_of_a_scale_is_refused(void **state)
+{
+    (void)state;
+    assert_true(is_refused("positive-trained-default"));
+}
+
+static void zeros_and_ones_that_may_be_a_mask_are_refused(void **state)
+{
+    (void)state;
+    assert_true(is_refused("halves-trained-ts"));
 }
 
 static void ones_that_were_computed_and_multiply_the_input_are_refused(void **state)
@@ -350,6 +382,11 @@ int main(void)
         cmocka_unit_test(a_table_that_was_interpolated_before_the_run_is_refused),
         cmocka_unit_test(a_weight_that_the_rest_to_one_was_made_of_is_refused),
         cmocka_unit_test(a_sum_that_is_equal_to_the_parameter_in_it_is_refused),
+        cmocka_unit_test(the_bias_of_a_layer_that_runs_twice_is_one),
+        cmocka_unit_test(a_few_numbers_that_were_repeated_are_few),
+        cmocka_unit_test(what_was_moved_of_a_weight_that_is_trained_as_well_is_refused),
+        cmocka_unit_test(what_any_call_computed_of_a_scale_is_refused),
+        cmocka_unit_test(zeros_and_ones_that_may_be_a_mask_are_refused),
         cmocka_unit_test(ones_that_were_computed_and_multiply_the_input_are_refused),
         cmocka_unit_test(fresh_numbers_that_were_expanded_are_refused),
         cmocka_unit_test(a_matrix_that_was_computed_and_then_transposed_is_refused),
