@@ -7,7 +7,7 @@
  */
 #include "kernels/cuda/axes.h"
 #include "kernels/cuda/lanes.h"
-#include "kernels/cuda/power.h"
+#include "kernels/math/power.h"
 #include "kernels/call/misfit.h"
 
 typedef struct axes_args {

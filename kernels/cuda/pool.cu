@@ -9,7 +9,7 @@
  */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/floats.h"
-#include "kernels/cuda/power.h"
+#include "kernels/math/power.h"
 #include "kernels/cuda/window.h"
 
 typedef enum pool_way { POOL_MAX, POOL_PACKED, POOL_AVERAGE } pool_way;

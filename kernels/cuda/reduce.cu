@@ -7,7 +7,7 @@
  */
 #include "kernels/cuda/axes.h"
 #include "kernels/cuda/lanes.h"
-#include "kernels/cuda/power.h"
+#include "kernels/math/power.h"
 
 typedef enum way { SUM, SIZES, SQUARES, POWERS, PRODUCT, LOG_SUM, MOST, LEAST } way;
 typedef enum ending { AS_IT_IS, MEAN, ROOT, LOGARITHM } ending; // what becomes of the sum
