@@ -63,7 +63,7 @@ EBB_GPU_INLINE double size_real(double v)
 
 EBB_GPU_INLINE double power_real(double v, int64_t order)
 {
-    return ebb_cuda_power(v, order);
+    return ebb_power(v, order);
 }
 
 EBB_GPU_INLINE double lane_xor_real(double v, uint32_t apart)
@@ -84,7 +84,7 @@ EBB_GPU_INLINE double finish_real(const reduce_args *a, double sum, int64_t n)
     case MEAN:
         return sum / (double)n;
     case ROOT:
-        return ebb_cuda_root(sum, a->order);
+        return ebb_root(sum, a->order);
     case LOGARITHM:
         return log(sum);
     default:
