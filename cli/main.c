@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include <ctype.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -347,6 +348,7 @@ static void print_error(const char *verb, int code)
 
 int main(int count, char **words)
 {
+    (void)signal(SIGXFSZ, SIG_IGN); // a file that may not grow is an error of writing
     if (count < 2) {
         (void)cli_help(0, NULL);
         return EBB_USAGE;

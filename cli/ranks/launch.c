@@ -25,7 +25,6 @@ int cli_launch(const cli *c)
         cli_has(c, "--link") ? ebb_link_parse(&us, &gb, cli_get(c, "--link", "")) : NULL;
     if (status != NULL)
         return cli_fail(status);
-    (void)signal(SIGXFSZ, SIG_IGN); // memory that may not be made is an error
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
         struct sigaction now, then = {.sa_handler = pass_on, .sa_flags = SA_RESTART};
         if (sigaction(signals[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN)

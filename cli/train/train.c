@@ -61,7 +61,6 @@ static void catch_signals(ebb_trainer *trainer)
 {
     running = trainer;
     (void)signal(SIGPIPE, SIG_IGN);
-    (void)signal(SIGXFSZ, SIG_IGN); // the same of a file that may not grow
     for (size_t i = 0; i < SIGNALS; i++) {
         struct sigaction now, soon = {.sa_handler = stop_soon, .sa_flags = SA_RESTART};
         if (sigaction(signals[i].number, NULL, &now) == 0 && now.sa_handler != SIG_IGN)
