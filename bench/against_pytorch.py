@@ -14,6 +14,7 @@ import argparse
 import contextlib
 import datetime
 import json
+import os
 import pathlib
 import statistics
 import subprocess
@@ -205,6 +206,8 @@ def main():
     parser.add_argument("--ebb", default=str(ROOT / "build/release/ebb"))
     parser.add_argument("-o", dest="output", help="the table goes to this file, too")
     arguments = parser.parse_args()
+    if os.environ.get("OMP_WAIT_POLICY", "").lower() == "active":
+        parser.error("OMP_WAIT_POLICY=active: PyTorch's threads would compute on nothing while ebb has its turn; unset it")
     torch.set_num_threads(arguments.threads)
     wanted = [c for c in CASES.split(",") if c in arguments.only.split(",") or c.split(":")[0] in arguments.only.split(",")]
     lines = [f"{datetime.date.today()}, {processor()}, {arguments.threads} threads, torch {torch.__version__}", ""]
