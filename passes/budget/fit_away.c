@@ -15,7 +15,8 @@
 
 static const double SAME = 1e-9; // sums of the same times in another order
 enum { LEVELS = 48, DEEP = 24, WAYS = 4, PACKED = 32, LEAST_BYTES = 1 << 16 };
-enum { FEW_POINTS = 6, MOST_POINTS = 48, POINT_NODES = 72000 }; // more nodes: fewer points
+/* Points: more nodes, fewer of them; always STRIDE times some, and one, so that the few are among the many. */
+enum { STRIDE = 5, FEW_POINTS = STRIDE + 1, MOST_POINTS = 9 * STRIDE + 1, POINT_NODES = 72000 };
 
 /* Where lies what lasts from step to step. */
 typedef enum lasting { HERE, STATES_AWAY, WEIGHTS_AWAY, LASTINGS } lasting;
@@ -89,7 +90,9 @@ static size_t pick_points(const plans *all, const variant *v, const choice **lis
     if (count > 1)
         qsort(list, count, sizeof *list, by_cost);
     const size_t nodes = v->model->graph->node_count + (size_t)1, many = POINT_NODES / nodes;
-    const size_t most = many < FEW_POINTS ? FEW_POINTS : many < MOST_POINTS ? many : MOST_POINTS;
+    const size_t most = many < FEW_POINTS    ? FEW_POINTS
+                        : many < MOST_POINTS ? (many - 1) / STRIDE * STRIDE + 1
+                                             : MOST_POINTS;
     const size_t tried = count < most ? count : most;
     for (size_t k = 0; k < tried; k++) {
         const choice *c = list[tried > 1 ? k * (count - 1) / (tried - 1) : 0];
@@ -329,9 +332,10 @@ static bool is_again(const plan *a, const plan *b)
 static ebb_status take_fastest(plans *all, uint64_t budget, ebb_fit_away *best, const plan **taken)
 {
     const plan *last = NULL;
-    int packed = 0;
+    const size_t most = all->base_count < PACKED ? PACKED : all->base_count;
+    size_t packed = 0;
     *taken = NULL;
-    for (size_t i = 0; i < all->count && packed < PACKED; i++) {
+    for (size_t i = 0; i < all->count && packed < most; i++) {
         const plan *p = &all->list[i];
         const double before = best->ns;
         bool fits;
