@@ -107,10 +107,11 @@ typedef enum ebb_noted_fold {
 bool ebb_noted_is_resized(const ebb_graph *g, ebb_value v);
 /* Whether it was expanded or repeated on its way. */
 bool ebb_noted_is_expanded(const ebb_graph *g, ebb_value v);
-/* Whether a call that computes is among those, as of a table whose rows are normalised, or of a scaled matrix; or
- * a sum, as of 1 + w. */
+/* Whether a call that computes is among those, as of a table whose rows are normalised, or of a scaled matrix; a
+ * sum, as of 1 + w; or a product of matrices. */
 bool ebb_noted_is_computed(const ebb_graph *g, ebb_value v);
 bool ebb_noted_is_sum(const ebb_graph *g, ebb_value v);
+bool ebb_noted_is_product(const ebb_graph *g, ebb_value v);
 /* Whether a parameter that went into it is in the file by itself as well. */
 bool ebb_noted_is_beside(const ebb_noted_losses *losses, const ebb_graph *g, ebb_value v);
 /* "tok" of ['tok', 'val_1', 'val_2'] where that was expanded and nothing else was done; NULL: it is not so. */

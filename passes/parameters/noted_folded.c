@@ -142,6 +142,20 @@ bool ebb_noted_is_computed(const ebb_graph *g, ebb_value v)
            (note_of(g, v) != NULL && is_of_other_call(ebb_value_name(g, v)));
 }
 
+static bool is_product(const char *name)
+{
+    static const char *const calls[] = {"matmul", "mm", "bmm", "einsum", "linear", "addmm"};
+    bool is = false;
+    for (size_t i = 0; i < sizeof calls / sizeof *calls && !is; i++)
+        is = ebb_name_is_after(name, calls[i]);
+    return is;
+}
+
+bool ebb_noted_is_product(const ebb_graph *g, ebb_value v)
+{
+    return has_call(g, v, is_product);
+}
+
 bool ebb_noted_is_sum(const ebb_graph *g, ebb_value v)
 {
     return has_call(g, v, is_sum);

@@ -19,12 +19,9 @@
 #include "passes/parameters/values.h"
 
 /* A product of parameters takes the place of neither, unlike one that was scaled or normalised. */
-static bool is_product_of_weights(const char *name, const ebb_readers *r)
+static bool is_product_of_weights(const ebb_judge *j, ebb_value v, const ebb_readers *r)
 {
-    return r->fold >= EBB_FOLD_OF_PARAMETERS &&
-           (ebb_name_is_after(name, "matmul") || ebb_name_is_after(name, "mm") ||
-            ebb_name_is_after(name, "bmm") || ebb_name_is_after(name, "einsum") ||
-            ebb_name_is_after(name, "linear") || ebb_name_is_after(name, "addmm"));
+    return r->fold >= EBB_FOLD_OF_PARAMETERS && ebb_noted_is_product(j->g, v);
 }
 
 static const char in_their_place[] =
@@ -179,8 +176,7 @@ static ebb_weight judge_slot(const ebb_judge *j, ebb_value v, const ebb_readers 
         (!r->product || ebb_name_is_of_arithmetic(ebb_value_name(j->g, v)) ||
          ebb_noted_is_computed(j->g, v)))
         return doubtful(of_module);
-    if ((folded && r->product && info->type->rank > 3) ||
-        is_product_of_weights(ebb_value_name(j->g, v), r))
+    if ((folded && r->product && info->type->rank > 3) || is_product_of_weights(j, v, r))
         return doubtful(computed);
     if (ebb_is_folded_state(j->g, v) && !r->whole)
         return sure(taken);
@@ -299,9 +295,8 @@ static ebb_weight judge_state(const ebb_judge *j, ebb_value v, const ebb_readers
     // values of a filter, a transform, a grid or a mask are mostly a buffer's
     const bool follows_rule =
         look == EBB_LOOK_EXPANDED || look == EBB_LOOK_LOOKED_UP ? r->weight || !r->alone
-        : look == EBB_LOOK_EQUAL
-            ? r->weight && !is_zero_or_one(info->tensor)
-            : (r->weight && is_constant_by_look(look)) || is_binary(info->tensor);
+        : look == EBB_LOOK_EQUAL ? r->weight && !is_zero_or_one(info->tensor)
+                                 : is_constant_by_look(look) || is_binary(info->tensor);
     if (follows_rule || (r->matrix && look != EBB_LOOK_EQUAL))
         return untold(follows_rule ? not_told : bare_matrix);
     return (ebb_weight){.kind = EBB_SURE_WEIGHT, .why = taken};

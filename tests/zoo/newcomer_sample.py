@@ -492,6 +492,19 @@ class Positive(nn.Module):
         return torch.tanh(self.first(x)) * self.scale.abs()
 
 
+class Distances(nn.Module):
+    """Waves of four lengths, which are a buffer, and what a layer makes of them: known before the run."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8, bias=False)
+        self.register_buffer("lengths", 100 ** (-torch.arange(4) / 4))
+
+    def forward(self, x):
+        angles = torch.outer(torch.arange(5.0), self.lengths)
+        return self.first(x) @ self.second(torch.cat([angles.sin(), angles.cos()], 1)).T
+
+
 class Halves(nn.Module):
     """A mask of four numbers that is a buffer."""
 
@@ -564,11 +577,12 @@ models = {
     "spread": (Spread, {"x": ("float", 6)}, ["trained-default"]),
     "flipped": (Flipped, {"x": ("float", 3, 7)}, ["trained-default"]),
     "positive": (Positive, {"x": ("float", 6)}, ["trained-default"]),
+    "distances": (Distances, {"x": ("float", 8)}, ["trained-default", "trained-ts-unfolded"]),
     "halves": (Halves, {"x": ("float", 4)}, ["trained-ts"]),
     "film": (Film, {"x": ("float", 2, 4, 5, 5)}, ["trained-dynamo-plain"]),
 }
 said = ("cell", "offset", "scalars", "queries", "keys", "branches", "heads", "memory", "centers", "sinks", "prototypes", "triangle", "token", "places", "shares", "snake", "passed", "spread",
-        "flipped", "positive", "halves")  # of which nothing is recorded
+        "flipped", "positive", "distances", "halves")  # of which nothing is recorded
 # and of a codebook whose file has lost a detach(), and of norms that only training iterates
 untold = [("codebook", "trained-default"), ("codebook", "trained-ts"), ("spectral", "trained-ts")]
 

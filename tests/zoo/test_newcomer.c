@@ -254,6 +254,14 @@ static void what_any_call_computed_of_a_scale_is_refused(void **state)
     assert_true(is_refused("positive-trained-default"));
 }
 
+static void
+what_a_layer_made_of_a_table_is_refused_and_so_is_the_table_unless_it_is_marked(void **state)
+{
+    (void)state;
+    assert_true(is_refused("distances-trained-default"));
+    assert_true(is_refused("distances-trained-ts-unfolded"));
+}
+
 static void zeros_and_ones_that_may_be_a_mask_are_refused(void **state)
 {
     (void)state;
@@ -386,6 +394,8 @@ int main(void)
         cmocka_unit_test(a_few_numbers_that_were_repeated_are_few),
         cmocka_unit_test(what_was_moved_of_a_weight_that_is_trained_as_well_is_refused),
         cmocka_unit_test(what_any_call_computed_of_a_scale_is_refused),
+        cmocka_unit_test(
+            what_a_layer_made_of_a_table_is_refused_and_so_is_the_table_unless_it_is_marked),
         cmocka_unit_test(zeros_and_ones_that_may_be_a_mask_are_refused),
         cmocka_unit_test(ones_that_were_computed_and_multiply_the_input_are_refused),
         cmocka_unit_test(fresh_numbers_that_were_expanded_are_refused),
