@@ -61,27 +61,6 @@ static void an_option_without_effect_is_a_usage_error(void **state)
         says(wrong[i].words, 2, wrong[i].says);
 }
 
-/* The system's signal for it would end the command without a word. */
-static void a_file_that_may_not_grow_is_an_error_of_writing(void **state)
-{
-    (void)state;
-    static const char limit[] = "(ulimit -f 8; " EBB " ";
-    char command[2048];
-    (void)snprintf(command, sizeof command,
-                   "%sgrad " DIGITS "cnn.onnx --dim batch=4 --loss cross-entropy -o big.onnx) 2>&1",
-                   limit);
-    assert_int_equal(run_command(command), 8);
-    assert_non_null(strstr(output, "ebb: big.onnx: writing: "));
-    assert_int_equal(run_command("test ! -e big.onnx"), 0);
-    (void)snprintf(command, sizeof command,
-                   "%strain " DIGITS "cnn.onnx --data " DATA " --map label=target"
-                   " --loss cross-entropy --pass 'offload:least=1,values=*' --spill . --steps 1)"
-                   " 2>&1",
-                   limit);
-    assert_int_equal(run_command(command), 8);
-    assert_non_null(strstr(output, "ebb: "));
-}
-
 static void what_makes_a_step_is_refused_where_there_is_one(void **state)
 {
     (void)state;
@@ -680,7 +659,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mistakes_get_one_sentence_and_the_right_exit_code),
         cmocka_unit_test(an_option_without_effect_is_a_usage_error),
-        cmocka_unit_test(a_file_that_may_not_grow_is_an_error_of_writing),
         cmocka_unit_test(what_makes_a_step_is_refused_where_there_is_one),
         cmocka_unit_test(a_budget_is_read_before_anything_is_done),
         cmocka_unit_test(a_step_is_made_to_fit),

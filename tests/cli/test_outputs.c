@@ -122,9 +122,31 @@ static void a_command_sees_the_environment_of_its_user(void **state)
                      0);
 }
 
+/* The system's signal for it would end the command without a word. */
+static void a_file_that_may_not_grow_is_an_error_of_writing(void **state)
+{
+    (void)state;
+    static const char limit[] = "(ulimit -f 8; " EBB " ";
+    char command[2048];
+    (void)snprintf(command, sizeof command,
+                   "%sgrad " DIGITS "cnn.onnx --dim batch=4 --loss cross-entropy -o big.onnx) 2>&1",
+                   limit);
+    assert_int_equal(run_command(command), 8);
+    assert_non_null(strstr(output, "ebb: big.onnx: writing: "));
+    assert_int_equal(run_command("test ! -e big.onnx"), 0);
+    (void)snprintf(command, sizeof command,
+                   "%strain " DIGITS "cnn.onnx --data " DIGITS "digits.npz --map label=target"
+                   " --loss cross-entropy --pass 'offload:least=1,values=*' --spill . --steps 1)"
+                   " 2>&1",
+                   limit);
+    assert_int_equal(run_command(command), 8);
+    assert_non_null(strstr(output, "ebb: "));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_file_that_may_not_grow_is_an_error_of_writing),
         cmocka_unit_test(a_loss_that_is_no_number_is_null),
         cmocka_unit_test(an_error_is_one_object_as_well),
         cmocka_unit_test(a_pipe_and_a_device_are_written_into),
