@@ -73,6 +73,8 @@
  * Threads: use a model or a program from one thread at a time; it need not be the same one. Several
  * threads may use several models and programs at once. A program computes with as many threads as it
  * was compiled for, whichever thread asks for a step.
+ *
+ * Numbers in texts, options and files have a decimal point, whatever locale the program has set.
  */
 #ifndef EBB_H
 #define EBB_H
