@@ -84,6 +84,24 @@ static void with_batch_norm(recipe *r)
     with(r, ',', "freeze", chosen ? freeze : NULL);
 }
 
+/* A further pass that the recipe has itself, train-mode or gradient: its options are that one's. */
+static const char *options_of(const char *pass, const char *own)
+{
+    const size_t length = strlen(own);
+    return strncmp(pass, own, length) == 0 && pass[length] == ':' ? pass + length + 1 : NULL;
+}
+
+static void with_own(recipe *r, char before, const char *own)
+{
+    for (size_t i = 0; r->o->passes != NULL && r->o->passes[i] != NULL && r->text != NULL; i++) {
+        const char *options = options_of(r->o->passes[i], own);
+        if (options == NULL)
+            continue;
+        r->text = ebb_arena_printf(r->arena, "%s%c%s", r->text, before, options);
+        before = ',';
+    }
+}
+
 static void add_train_mode(recipe *r)
 {
     const ebb_step_options *o = r->o;
@@ -97,13 +115,7 @@ static void add_train_mode(recipe *r)
     with(r, ',', "statistics", o->onnx_statistics ? "onnx" : NULL);
     with(r, ',', "dropout", named ? dropout : "on");
     with(r, ',', "ratio", named ? NULL : dropout);
-}
-
-/* A further pass that is the gradient itself: its options are that one's. */
-static const char *options_of_gradient(const char *pass)
-{
-    static const char own[] = "gradient:";
-    return strncmp(pass, own, sizeof own - 1) == 0 ? pass + sizeof own - 1 : NULL;
+    with_own(r, ',', "train-mode");
 }
 
 static void add_gradient(recipe *r)
@@ -117,13 +129,7 @@ static void add_gradient(recipe *r)
     with(r, before, "straight-through", r->o->straight_through ? "on" : NULL);
     with(r, r->o->straight_through ? ',' : before, "partial", r->o->allow_partial ? "allow" : NULL);
     before = before == ',' || r->o->straight_through || r->o->allow_partial ? ',' : ':';
-    for (size_t i = 0; r->o->passes != NULL && r->o->passes[i] != NULL && r->text != NULL; i++) {
-        const char *options = options_of_gradient(r->o->passes[i]);
-        if (options == NULL)
-            continue;
-        r->text = ebb_arena_printf(r->arena, "%s%c%s", r->text, before, options);
-        before = ',';
-    }
+    with_own(r, before, "gradient");
 }
 
 static bool says(const ebb_stage *stage, const char *option)
@@ -215,7 +221,8 @@ static void add_passes(recipe *r, bool has_gradient)
 {
     for (size_t i = 0; r->o->passes != NULL && r->o->passes[i] != NULL; i++)
         if (r->o->passes[i][0] != '\0' &&
-            !(has_gradient && options_of_gradient(r->o->passes[i]) != NULL))
+            !(has_gradient && (options_of(r->o->passes[i], "gradient") != NULL ||
+                               options_of(r->o->passes[i], "train-mode") != NULL)))
             add(r, r->o->passes[i]);
 }
 

@@ -156,3 +156,54 @@ ebb_status ebb_copied_join(ebb_graph *g, ebb_arena *scratch)
     }
     return NULL;
 }
+
+/* ---- the other way ---- */
+
+static void put_transposed(unsigned char *to, const ebb_tensor *from)
+{
+    const size_t element = ebb_dtype_bits((ebb_dtype)from->type.dtype) / 8;
+    const size_t rows = (size_t)from->type.dims[0], columns = (size_t)from->type.dims[1];
+    const unsigned char *x = from->data;
+    for (size_t i = 0; i < rows; i++)
+        for (size_t k = 0; k < columns; k++)
+            memcpy(to + (k * rows + i) * element, x + (i * columns + k) * element, element);
+}
+
+static ebb_status add_copy(ebb_graph *g, ebb_value of, ebb_value *copy)
+{
+    const ebb_value_info *info = ebb_value_of(g, of);
+    const char *name = ebb_props_get(g, &info->props, EBB_COPIED_AS);
+    const ebb_role role = (ebb_role)info->role;
+    ebb_type type = *info->type;
+    EBB_LOCAL_ARENA(scratch);
+    unsigned char *data = ebb_arena_alloc(scratch, info->tensor->bytes + 1);
+    EBB_GOT(data);
+    type.dims[0] = info->type->dims[1];
+    type.dims[1] = info->type->dims[0];
+    put_transposed(data, info->tensor);
+    EBB_TRY(ebb_graph_add_initializer(g, copy, name, &type, data, role));
+    return ebb_props_set(g, &ebb_value_of(g, *copy)->props, EBB_MERGED_WITH, ebb_value_name(g, of));
+}
+
+ebb_status ebb_copied_part(ebb_graph *g)
+{
+    for (size_t i = 0, count = g->initializer_count; i < count; i++) {
+        const ebb_value v = g->initializers[i];
+        const ebb_value_info *info = ebb_value_of(g, v);
+        ebb_value copy = EBB_NO_VALUE;
+        if (ebb_props_get(g, &info->props, EBB_COPIED_AS) == NULL || info->type->rank != 2)
+            continue;
+        for (size_t u = ebb_value_of(g, v)->use_count; u-- > 0;) {
+            const ebb_node n = ebb_value_of(g, v)->uses[u].node;
+            if (ebb_node_of(g, n)->op != EBB_OP_TRANSPOSE)
+                continue;
+            if (copy.i == 0)
+                EBB_TRY(add_copy(g, v, &copy));
+            EBB_TRY(ebb_value_replace(g, ebb_out(g, n, 0), copy));
+            ebb_node_remove(g, n);
+        }
+        if (copy.i != 0)
+            ebb_props_drop(g, &ebb_value_of(g, v)->props, EBB_COPIED_AS);
+    }
+    return NULL;
+}

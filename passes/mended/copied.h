@@ -12,3 +12,5 @@ bool ebb_is_copy(const ebb_graph *g, ebb_value a, ebb_value b, bool *turned);
 
 /* Readers of a copy read the parameter, in files from PyTorch; see copied.c. */
 ebb_status ebb_copied_join(ebb_graph *g, ebb_arena *scratch);
+/* The other way: who reads such a parameter transposed reads its copy again, which is trained by itself. */
+ebb_status ebb_copied_part(ebb_graph *g);

@@ -59,6 +59,8 @@ static ebb_status part_merged(ebb_edit *e)
     size_t count = 0;
     const char *names = "";
     EBB_TRY(ebb_merged_part(e->g, e->scratch));
+    if (strcmp(ebb_option_string(e, "copies"), "apart") == 0)
+        EBB_TRY(ebb_copied_part(e->g));
     EBB_TRY(tell_mended(e, EBB_COPIED_AS, "stored twice by the exporter, one again"));
     EBB_TRY(tell_mended(e, EBB_REPEATED, "repeated by the exporter, once again"));
     EBB_TRY(tell_mended(e, EBB_LOOKED_UP, "looked up by the exporter, tables again"));
@@ -447,6 +449,7 @@ static const ebb_option options[] = {
     {"statistics",   EBB_OPTION_CHOICE, "pytorch", "pytorch|onnx", "running variance of N elements: divided by N-1 (pytorch) or N (onnx)"},
     {"seed",         EBB_OPTION_INT,    "1",       "[0, inf)",     "of the random key"},
     {"split-shared", EBB_OPTION_INT,    "0",       "[0, 1]",       "1: separate equal parameters that the exporter merged"},
+    {"copies",       EBB_OPTION_CHOICE, "joined",  "joined|apart", "apart: a tied weight that the exporter stored twice, turned, is trained as two"},
     {0},
 };
 // clang-format on

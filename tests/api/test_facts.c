@@ -54,11 +54,12 @@ static void one_recipe_writes_every_step(void **state)
        "straight-through=on,optimizer:kind=sgd,lr=0.1,cost:file=\"my,costs.json\",sign-mask,"
        "pool-index,tempo,drop-saves,fit:budget=80%,time=2,allow=lossy,costs=\"my,costs.json\","
        "backend=cuda:h100,stream,alias,cost:file=\"my,costs.json\"");
-    const ebb_step_options again = {
-        .passes = (const char *const[]){"sign-mask", "gradient:loops=again", NULL}};
-    assert_null(ebb_step_pipeline(&text, &again)); // the gradient is there already: its options
-    is(text, "flatten,train-mode:seed=0,batch-norm=train,dropout=on,fold,fuse,gradient:loops=again,"
-             "optimizer:kind=adamw,sign-mask,drop-saves,stream,alias");
+    const ebb_step_options again = {.passes =
+                                        (const char *const[]){"sign-mask", "gradient:loops=again",
+                                                              "train-mode:copies=apart", NULL}};
+    assert_null(ebb_step_pipeline(&text, &again)); // both are there already: their options
+    is(text, "flatten,train-mode:seed=0,batch-norm=train,dropout=on,copies=apart,fold,fuse,"
+             "gradient:loops=again,optimizer:kind=adamw,sign-mask,drop-saves,stream,alias");
     assert_null(ebb_evaluation_pipeline(&text, &all));
     is(text,
        "flatten,train-mode:dropout=off,batch-norm=frozen,fold,fuse,loss:kind=cross-entropy,axis=1,"
