@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "kernels/away/group_mpi.h"
 #include "kernels/away/group_shared.h"
 #include "onnx/words/options.h"
 
@@ -166,6 +167,11 @@ EBB_API ebb_status ebb_launch(const ebb_launch_options *options, int *code)
         return ebb_error(EBB_USAGE, "a group is a command and 1 to %d processes", EBB_GROUP_MOST);
     if (!(o->late_s >= 0 && o->link_us >= 0 && o->link_gb >= 0))
         return ebb_error(EBB_USAGE, "ebb_launch: late_s, link_us and link_gb must be 0 or more");
+    if (getenv(EBB_SHARED_VARIABLE) != NULL || ebb_mpi_processes() > 1)
+        return ebb_hint(ebb_error(EBB_USAGE,
+                                  "this process is one of several already: each of them "
+                                  "would start a group of its own, which trains by itself"),
+                        "start them once: by mpirun, or by one `ebb launch -n` of all");
     const double late = o->late_s > 0 ? fmin(o->late_s * 1000, 4e9) : LATE_MS;
     const ebb_shared_terms terms = {.late_ms = (uint32_t)late,
                                     .message_ns = o->link_us * 1e3,

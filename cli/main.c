@@ -90,10 +90,17 @@ static void say(const char *label, const char *text)
     (void)snprintf(last_said, sizeof last_said, "%.*s", (int)strcspn(text, "\n"), text);
     if (!cli_speaks())
         return;
-    fprintf(stderr, "%s%s%s", color ? "\033[1;31m" : "", label, color ? "\033[0m" : "");
+    char *all = NULL; // said at once: others may be saying the same
+    size_t bytes;
+    FILE *line = open_memstream(&all, &bytes);
+    FILE *to = line != NULL ? line : stderr;
+    fprintf(to, "%s%s%s", color ? "\033[1;31m" : "", label, color ? "\033[0m" : "");
     for (; *text != '\0'; text++)
-        fputc(*text != '\n' && iscntrl((unsigned char)*text) ? '?' : *text, stderr);
-    fputc('\n', stderr);
+        fputc(*text != '\n' && iscntrl((unsigned char)*text) ? '?' : *text, to);
+    fputc('\n', to);
+    if (line != NULL && fclose(line) == 0)
+        (void)fwrite(all, 1, bytes, stderr);
+    free(all);
 }
 
 int cli_fail(ebb_status status)

@@ -841,6 +841,7 @@ typedef struct ebb_evaluator_options {
     const char *const *passes; /* as given to the step, for adapters; NULL: none */
     const char *adapters;      /* as given to the step; or NULL */
     bool segments;             /* as given to the step */
+    struct ebb_group *group;   /* that shares the batches; NULL: that of `trained`, if it has one */
 } ebb_evaluator_options;
 
 /* The model forward, dropout off and with running statistics. It is as exported, stays as it is and

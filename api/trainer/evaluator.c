@@ -10,8 +10,10 @@
  */
 #include "api/trainer/trainer.h"
 
+#include "exec/data/checksum.h"
 #include "exec/data/data.h"
 #include "exec/run/program.h"
+#include "onnx/file/file.h"
 #include "onnx/words/options.h"
 
 struct ebb_evaluator {
@@ -187,7 +189,7 @@ ebb_status ebb_evaluator_new(ebb_evaluator **evaluator, const ebb_model *exporte
     EBB_NEED(options);
     *evaluator = NULL;
     ebb_evaluator_options own;
-    EBB_TRY(EBB_OPTIONS_TAKE(ebb_evaluator_options, &own, segments, options));
+    EBB_TRY(EBB_OPTIONS_TAKE(ebb_evaluator_options, &own, group, options));
     EBB_NEED_COUNT(own.row_count);
     EBB_NEED_COUNT(own.batch);
     EBB_NEED_COUNT(own.threads);
@@ -212,16 +214,39 @@ ebb_status ebb_evaluator_new(ebb_evaluator **evaluator, const ebb_model *exporte
     return status;
 }
 
+/* What a training has compared already: each process is to evaluate the same. */
+static ebb_status agree(const ebb_evaluator *e)
+{
+    const ebb_graph *g = e->exported->graph;
+    ebb_checksum c;
+    char *text = NULL;
+    ebb_checksum_begin(&c);
+    EBB_TRY(ebb_text_print(&text, g));
+    ebb_checksum_add(&c, text, strlen(text));
+    ebb_free(text);
+    for (size_t i = 0; i < g->initializer_count; i++) {
+        const ebb_tensor *t = ebb_value_of(g, g->initializers[i])->tensor;
+        if (t != NULL && t->data != NULL)
+            ebb_checksum_add(&c, t->data, t->bytes);
+    }
+    ebb_checksum_add(&c, e->rows, (size_t)e->row_count * sizeof *e->rows);
+    ebb_checksum_add(&c, &e->batch, sizeof e->batch);
+    return ebb_group_agree(e->o.group, "the evaluation (checksum of its model, rows and batch)",
+                           ebb_checksum_end(&c));
+}
+
 ebb_status ebb_evaluator_run(ebb_evaluator *evaluator, ebb_program *trained,
                              bool (*stop)(void *context), void *context)
 {
     EBB_NEED(evaluator);
     ebb_evaluator *e = evaluator;
-    ebb_group *const all = trained != NULL ? trained->group : NULL;
+    ebb_group *const all = trained != NULL ? trained->group : e->o.group;
     asking ask = {stop, context, all, all};
     const int64_t whole = e->row_count / e->batch * e->batch;
     if (e->row_count / e->batch < ebb_group_ranks(ask.group))
         ask.group = NULL;
+    if (trained == NULL && all != NULL)
+        EBB_TRY(agree(e));
     ebb_metrics_clear(e->metrics);
     EBB_TRY(run_part(e, trained, 0, whole, e->batch, &ask));
     EBB_TRY(run_part(e, trained, whole, e->row_count, e->row_count - whole, &ask));

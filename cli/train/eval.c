@@ -41,6 +41,7 @@ int cli_open_evaluation(const cli *c, cli_evaluation *e, const char *files, cons
                                            .passes = e->passes,
                                            .adapters = cli_get(c, "--adapter", NULL),
                                            .segments = cli_has(c, "--pack"),
+                                           .group = cli_launched(),
                                            .bind = bind_sizes,
                                            .context = (void *)(uintptr_t)c};
     ebb_status status = e->of != NULL ? cli_data_again(c, e->of, &e->data)
@@ -126,7 +127,9 @@ int cli_eval(const cli *c)
         return cli_usage("say what to evaluate it on: --data FILE");
     if (!cli_has(c, "--loss"))
         return cli_usage("say what to evaluate it by, e.g. --loss cross-entropy");
-    ebb_status status = ebb_open(&e.model, c->files[0]);
+    ebb_status status = cli_join();
+    if (status == NULL)
+        status = ebb_open(&e.model, c->files[0]);
     if (status == NULL)
         status = cli_set_threads(c, e.model);
     if (status == NULL)
@@ -144,6 +147,7 @@ int cli_eval(const cli *c)
         code = cli_fail(status);
     if (code == EBB_OK)
         show(c, e.evaluator);
+    cli_leave();
     cli_close_evaluation(&e);
     ebb_close(e.model);
     ebb_close(p.model);

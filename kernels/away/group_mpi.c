@@ -46,6 +46,12 @@ bool ebb_mpi_is_here(void)
     return launcher_here() != NULL;
 }
 
+int ebb_mpi_processes(void)
+{
+    const struct launcher *l = launcher_here();
+    return l != NULL ? atoi(getenv(l->variable)) : 0;
+}
+
 /* ---- an exchange ---- */
 
 static ebb_status bring(const side *s, const void *send, size_t stride, void *receive, size_t bytes,

@@ -28,6 +28,8 @@ typedef struct ebb_mpi {
 
 /* Has an MPI's launcher started this process? */
 bool ebb_mpi_is_here(void);
+/* How many it has started; 0: none has. */
+int ebb_mpi_processes(void);
 /* EBB_USAGE: its object is not there, or is of another MPI than the launcher. */
 ebb_status ebb_mpi_join(ebb_group *group);
 /* Of this process among those of its machine, as the launcher says it; -1: it does not. */

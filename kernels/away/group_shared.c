@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LOOKS = 64, PATIENCE_NS = 20000000, AWAKE_NS = 30000, LINE = 64, WHAT = 228 };
+enum { LOOKS = 64, PATIENCE_NS = 20000000, AWAKE_NS = 20000, LINE = 64, WHAT = 228 };
 
 static const uint64_t magic = UINT64_C(0x7072672f31626265);
 

@@ -14,6 +14,9 @@
                    "--loss cross-entropy:axis=-1 --seed 4 --threads 1 "
 #define RANK "${EBB_GROUP##*:}"
 
+#define EVALUATION \
+    "--data " DIGITS "digits.npz --map label=target --loss cross-entropy --metric f1 --threads 1"
+
 /* ---- bits ---- */
 
 /* Five steps of AdamW: all states, by one that computes N parts, and by N processes, which pass more words. */
@@ -327,6 +330,29 @@ static void evaluation_counts_each_row_once(void **state)
     }
 }
 
+static int times_in_output(const char *words)
+{
+    int count = 0;
+    for (const char *at = output; (at = strstr(at, words)) != NULL; at++)
+        count++;
+    return count;
+}
+
+/* Ten batches and a smaller one: each once, whoever takes it; one process alone says the numbers. */
+static void several_evaluate_as_one(void **state)
+{
+    (void)state;
+    char one[512];
+    says("eval " DIGITS "mlp.onnx --batch 143 " EVALUATION, 0, "loss");
+    (void)snprintf(one, sizeof one, "%.500s", output);
+    says("launch -n 3 -- " EBB " eval " DIGITS "mlp.onnx --batch 143 " EVALUATION, 0, one);
+    assert_int_equal(times_in_output("loss"), 1);
+    says("launch -n 2 -- sh -c 'exec " EBB " eval " DIGITS "mlp.onnx --batch 1" RANK " " EVALUATION
+         "'",
+         2, "the evaluation (checksum of its model, rows and batch) differs between processes");
+    assert_int_equal(times_in_output("ebb: "), 1);
+}
+
 /* ---- who says what ---- */
 
 static void a_step_for_others_is_not_run_alone(void **state)
@@ -367,14 +393,6 @@ static void what_cannot_be_split_is_refused(void **state)
          5, "the batch is not divisible by the number of parts\n  hint: it has 32 rows: 33 can be");
 }
 
-static int times_in_output(const char *words)
-{
-    int count = 0;
-    for (const char *at = output; (at = strstr(at, words)) != NULL; at++)
-        count++;
-    return count;
-}
-
 static void one_process_speaks_for_all(void **state)
 {
     (void)state;
@@ -392,6 +410,10 @@ static void one_process_speaks_for_all(void **state)
     assert_non_null(strstr(output, "the group's memory: making it: File too large"));
     says("launch -n 2 -- true", 0, "");
     says("launch -n 2 -- false", 1, "");
+    says("launch -n 2 -- " EBB " launch -n 2 -- true", 2, "is one of several already");
+    assert_int_equal(run_command("PMI_SIZE=2 " EBB " launch -n 2 -- true 2>&1"), 2);
+    says("launch -n 2 -- sh -c 'PMI_SIZE=1 exec env -u EBB_GROUP " EBB " launch -n 2 -- true'", 0,
+         "");
 }
 
 /* While rank 0 says much, too. */
@@ -405,6 +427,11 @@ static void a_line_is_said_at_once(void **state)
                     "ebb: nowhere.onnx: opening: No such file or directory$'"),
         0);
     assert_int_equal(atoi(output), 4);
+    assert_int_equal(run_command("for again in 1 2 3 4 5; do " EBB " launch -n 8 -- " EBB
+                                 " train --wrong 2>&1; done | grep -c \"^ebb: unknown option "
+                                 "'--wrong': see .ebb help train.$\""),
+                     0);
+    assert_int_equal(atoi(output), 40);
 }
 
 static void processes_that_differ_are_told(void **state)
@@ -509,6 +536,7 @@ int main(void)
         cmocka_unit_test(batch_norm_takes_the_statistics_of_all_rows),
         cmocka_unit_test(weights_of_classes_are_counted_over_all),
         cmocka_unit_test(evaluation_counts_each_row_once),
+        cmocka_unit_test(several_evaluate_as_one),
         cmocka_unit_test(a_step_for_others_is_not_run_alone),
         cmocka_unit_test(what_cannot_be_split_is_refused),
         cmocka_unit_test(one_process_speaks_for_all),
