@@ -131,6 +131,7 @@ static void look_at_use(ebb_judge *j, ebb_readers *r, ebb_use use)
     r->product |= weight && (op == EBB_OP_MATMUL || op == EBB_OP_FUSED_MATMUL);
     r->norm |=
         weight && ebb_op_has(op, EBB_NORM) && op != EBB_OP_RMS_NORM; // that was made of a product
+    r->resized |= op == EBB_OP_RESIZE && use.slot == 0;
     r->alone |= ebb_use_is_alone(g, use);
     r->behind |=
         (op == EBB_OP_MUL || op == EBB_OP_ADD) && is_normed(g, ebb_in(g, use.node, use.slot == 0));

@@ -14,6 +14,7 @@ typedef struct ebb_readers { /* what reads a tensor, through what only moves it 
     bool bias;               /* a product of matrices has it added to it */
     bool scales;             /* a product with what is computed */
     bool less;               /* it is subtracted or divided by */
+    bool resized;            /* it is interpolated */
     bool input;              /* that, and from what comes in */
     bool noted;              /* the exporter notes what they stand for */
     bool parameter;          /* and that it is a parameter */

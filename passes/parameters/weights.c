@@ -255,12 +255,15 @@ static ebb_weight judge_alone(const ebb_judge *j, ebb_value v, ebb_look look)
 }
 
 /* Of one that goes where neither is expected: that it is left out is said where it is no constant. */
-static ebb_weight judge_other(const ebb_judge *j, ebb_value v, ebb_look look, int64_t different)
+static ebb_weight judge_other(const ebb_judge *j, ebb_value v, const ebb_readers *r, ebb_look look,
+                              int64_t different)
 {
     enum { ENOUGH = 64 };
     bool drawn = look == EBB_LOOK_DRAWN || look == EBB_LOOK_ONE_SIGN;
     bool read = ebb_value_is_read(j->g, v);
     static const char unknown[] = "no operator that reads it tells what it is";
+    if (read && r->resized && look == EBB_LOOK_EQUAL && ebb_is_folded_state(j->g, v))
+        return (ebb_weight){.kind = EBB_DOUBTFUL_WEIGHT, .made = true, .why = does_nothing};
     if (!read || !drawn)
         return no_weight();
     if (ebb_is_folded_state(j->g, v)) // a constant would lie in a node
@@ -367,7 +370,7 @@ ebb_status ebb_weight_judge(ebb_judge *j, ebb_value v, ebb_weight *weight)
               : r.weight     ? judge_slot(j, v, &r, look)
               : r.alone      ? judge_alone(j, v, look)
               : r.arithmetic ? judge_operand(j, v, &r, look)
-                             : judge_other(j, v, look, different);
+                             : judge_other(j, v, &r, look, different);
     const bool of_weights = r.fold >= EBB_FOLD_OF_PARAMETERS;
     if (of_weights && weight->kind == EBB_SURE_WEIGHT && ebb_noted_is_resized(g, v))
         *weight = doubtful(resized);

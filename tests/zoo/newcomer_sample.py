@@ -404,10 +404,11 @@ class Places(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.first, self.last, self.table = nn.Linear(16, 16), nn.Linear(16, 16), nn.Parameter(torch.randn(1, 16, 2, 2))
+        self.first, self.last = nn.Linear(16, 16), nn.Linear(16, 16)
+        self.table = nn.Parameter(torch.zeros(1, 2, 2, 16))
 
     def forward(self, x):
-        places = nn.functional.interpolate(self.table, size=(3, 3), mode="bilinear", align_corners=False)
+        places = nn.functional.interpolate(self.table.permute(0, 3, 1, 2), size=(3, 3), mode="bilinear", align_corners=False)
         return self.last(torch.tanh(self.first(x + places.flatten(2).transpose(1, 2))))
 
 
@@ -569,7 +570,7 @@ models = {
     "normed": (Normed, {"x": ("float", 5, 8)}, ["fresh-default"]),
     "quantised": (Quantised, {"x": ("float", 6)}, ["trained-default", "trained-ts"]),
     "token": (Token, {"x": ("float", 3, 16)}, ["trained-default"]),
-    "places": (Places, {"x": ("float", 9, 16)}, ["trained-default"]),
+    "places": (Places, {"x": ("float", 9, 16)}, ["trained-default", "fresh-ts"]),
     "shares": (Shares, {"x": ("float", 8)}, ["trained-default", "trained-ts"]),
     "snake": (Snake, {"x": ("float", 8)}, ["fresh-default"]),
     "passed": (Passed, {"x": ("float", 8)}, ["fresh-ts"]),

@@ -227,6 +227,7 @@ static void a_table_that_was_interpolated_before_the_run_is_refused(void **state
 {
     (void)state;
     assert_true(is_refused("places-trained-default"));
+    assert_true(is_refused("places-fresh-ts"));
 }
 
 static void a_weight_that_the_rest_to_one_was_made_of_is_refused(void **state)
