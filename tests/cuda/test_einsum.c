@@ -143,12 +143,13 @@ static void halves_that_are_declined_are_widened_on_the_device(void **state)
 static void whole_sums_are_those_of_the_definition(void **state)
 {
     (void)state;
-    static const ebb_dtype dtypes[] = {EBB_I64, EBB_I32, EBB_U8, EBB_U64, EBB_I16};
+    static const ebb_dtype dtypes[] = {EBB_I64, EBB_I32, EBB_U8,  EBB_U64,
+                                       EBB_I16, EBB_I8,  EBB_U16, EBB_U32};
     for (int i = 0; i < 2 * EQUATIONS; i++) // of all bits, which wrap around; of small numbers
-        for (int d = 0; d < 5; d++) {
+        for (int d = 0; d < 8; d++) {
             testing t;
             const size_t size = ebb_dtype_bits(dtypes[d]) / 8;
-            if (d > 0 && d != 1 + i / 2 % 4)
+            if (d > 0 && d != 1 + i / 2 % 7)
                 continue;
             const uint32_t count = put_equation(&t, &equations[i / 2], EBB_F32);
             for (uint32_t k = 0; k <= count; k++) {

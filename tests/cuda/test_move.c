@@ -360,7 +360,8 @@ static void diagonals_are_ones_of_each_dtype(void **state)
 {
     (void)state;
     static const ebb_dtype dtypes[] = {EBB_F32, EBB_F64, EBB_F16, EBB_BF16, EBB_I64,
-                                       EBB_I32, EBB_I8,  EBB_U16, EBB_BOOL};
+                                       EBB_I32, EBB_I8,  EBB_U16, EBB_BOOL, EBB_I16,
+                                       EBB_U8,  EBB_U32, EBB_U64};
     for (size_t d = 0; d < sizeof dtypes / sizeof dtypes[0]; d++)
         for (int64_t k = -8; k < 10; k++)
             for (int64_t rows = 0; rows < 8; rows += 7) {

@@ -142,8 +142,9 @@ static void put_mel(testing *t, int64_t bins, int64_t length, ebb_dtype dtype)
 static void mel_weights_are_those_of_the_plain_kernel(void **state)
 {
     (void)state;
-    static const ebb_dtype dtypes[] = {EBB_F32, EBB_F64, EBB_F16, EBB_I8};
-    for (int d = 0; d < 4; d++)
+    static const ebb_dtype dtypes[] = {EBB_F32, EBB_F64, EBB_F16, EBB_BF16, EBB_I8,  EBB_I16,
+                                       EBB_I32, EBB_I64, EBB_U8,  EBB_U16,  EBB_U32, EBB_U64};
+    for (size_t d = 0; d < sizeof dtypes / sizeof dtypes[0]; d++)
         for (int64_t bins = 1; bins < 40; bins += 13) {
             testing t;
             put_mel(&t, bins, 64 * bins, dtypes[d]);

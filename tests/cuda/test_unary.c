@@ -208,8 +208,9 @@ static void not_is_that_of_the_plain_kernel(void **state)
 static void clip_has_its_bounds_from_inputs_or_attributes(void **state)
 {
     (void)state;
-    static const ebb_dtype dtypes[] = {EBB_F32, EBB_F64, EBB_F16, EBB_BF16, EBB_I32, EBB_U8};
-    for (size_t d = 0; d < 6; d++)
+    static const ebb_dtype dtypes[] = {EBB_F32, EBB_F64, EBB_F16, EBB_BF16, EBB_I8,  EBB_I16,
+                                       EBB_I32, EBB_I64, EBB_U8,  EBB_U16,  EBB_U32, EBB_U64};
+    for (size_t d = 0; d < sizeof dtypes / sizeof dtypes[0]; d++)
         for (int kind = 0; kind < 5; kind++) { // none; low; high; both; both as attributes
             testing t;
             bool real = d < 4;
