@@ -15,8 +15,8 @@
 
 static const double SAME = 1e-9; // sums of the same times in another order
 enum { LEVELS = 48, DEEP = 24, WAYS = 4, PACKED = 32, LEAST_BYTES = 1 << 16 };
-/* Points: more nodes, fewer of them; always STRIDE times some, and one, so that the few are among the many. */
-enum { STRIDE = 5, FEW_POINTS = STRIDE + 1, MOST_POINTS = 9 * STRIDE + 1, POINT_NODES = 72000 };
+/* Points: all of a small graph; of more nodes fewer, STRIDE times some, and one: so the few are among the many. */
+enum { STRIDE = 5, FEW_POINTS = STRIDE + 1, MOST_POINTS = 39 * STRIDE + 1, POINT_NODES = 12000 };
 
 /* Where lies what lasts from step to step. */
 typedef enum lasting { HERE, STATES_AWAY, WEIGHTS_AWAY, LASTINGS } lasting;
@@ -89,7 +89,8 @@ static size_t pick_points(const plans *all, const variant *v, const choice **lis
     }
     if (count > 1)
         qsort(list, count, sizeof *list, by_cost);
-    const size_t nodes = v->model->graph->node_count + (size_t)1, many = POINT_NODES / nodes;
+    const size_t nodes = v->model->graph->node_count + (size_t)1;
+    const size_t many = (size_t)POINT_NODES * POINT_NODES / (nodes * nodes);
     const size_t most = many < FEW_POINTS    ? FEW_POINTS
                         : many < MOST_POINTS ? (many - 1) / STRIDE * STRIDE + 1
                                              : MOST_POINTS;
