@@ -12,7 +12,7 @@
  * product gives is exchanged early, and the rows that were looked up again (overlap_rows.c).
  *
  * A weight that is there in parts (pass shard) is begun to be put together behind the one before it, and waited for
- * where it stood: two of them are whole at once, then.
+ * where it stood: two of them are whole at once, then, or more (ahead).
  *
  *   before   V = Unshard(v)   y = f(x, V)   W = Unshard(w)   z = g(y, W)
  *   after    V = Unshard(v)   s = StartUnshard(w)   y = f(x, V)   W = Wait(s, w)   z = g(y, W)
@@ -68,18 +68,27 @@ static bool is_site(const ebb_graph *g, ebb_node n)
            (ebb_value_of(g, ebb_out(g, n, 0))->flags & EBB_IS_CAPTURED) == 0;
 }
 
-/* A weight is put together while what reads the one before it is computed. *last: where that was. */
-static ebb_status fetch(ebb_edit *e, ebb_node n, ebb_node *last)
+/* A weight is put together while what reads those before it is computed. before: where `ahead` of them were, the
+ * oldest first; none: there were fewer. */
+static ebb_status fetch(ebb_edit *e, ebb_node n, ebb_node *before, int64_t ahead)
 {
-    const ebb_node before = *last;
-    *last = n;
-    if (before.i == 0)
-        return ebb_skipped(e, n, "no weight is put together before it");
-    if (ebb_value_of(e->g, ebb_in(e->g, n, 0))->producer.i != 0)
-        return ebb_skipped(e, n, "its part is made in the step");
-    if (ebb_same_node(ebb_next(e->g, before), n))
-        return ebb_skipped(e, n, "nothing is computed since the weight before it");
-    return part(e, n, ebb_next(e->g, before), n, last);
+    int64_t oldest = 0;
+    while (oldest < ahead && before[oldest].i == 0)
+        oldest++;
+    ebb_node begin = oldest < ahead ? ebb_next(e->g, before[oldest]) : n, wait = n;
+    while (ebb_node_of(e->g, begin)->op == EBB_OP_START_UNSHARD) // of one before it
+        begin = ebb_next(e->g, begin);
+    if (oldest == ahead)
+        EBB_TRY(ebb_skipped(e, n, "no weight is put together before it"));
+    else if (ebb_value_of(e->g, ebb_in(e->g, n, 0))->producer.i != 0)
+        EBB_TRY(ebb_skipped(e, n, "its part is made in the step"));
+    else if (ebb_same_node(begin, n))
+        EBB_TRY(ebb_skipped(e, n, "nothing is computed since the weight before it"));
+    else
+        EBB_TRY(part(e, n, begin, n, &wait));
+    memmove(before, before + 1, (size_t)(ahead - 1) * sizeof *before);
+    before[ahead - 1] = wait;
+    return NULL;
 }
 
 static bool is_large(const ebb_graph *g, ebb_node n)
@@ -117,8 +126,10 @@ static ebb_status look(ebb_edit *e, ebb_node **exchanges, size_t **until, size_t
 static ebb_status run(ebb_edit *e)
 {
     ebb_graph *g = e->g;
-    ebb_node *exchanges, last = EBB_NO_NODE, wait;
+    const int64_t ahead = ebb_option_int(e, "ahead");
+    ebb_node *exchanges, *before = EBB_SCRATCH(e, ebb_node, (size_t)ahead), wait;
     size_t *until, count, sites = 0;
+    EBB_GOT(before);
     EBB_TRY(ebb_overlap_rows(e));
     EBB_TRY(look(e, &exchanges, &until, &count));
     for (size_t i = 0; i < count; i++)
@@ -134,7 +145,7 @@ static ebb_status run(ebb_edit *e)
         const ebb_node reader = ebb_first_reader(g, ebb_out(g, n, 0), positions);
         ebb_found(e);
         if (ebb_node_of(g, n)->op == EBB_OP_UNSHARD) {
-            EBB_TRY(fetch(e, n, &last));
+            EBB_TRY(fetch(e, n, before, ahead));
             continue;
         }
         if (reader.i != 0 && positions[reader.i] == positions[n.i] + 1) {
@@ -150,6 +161,8 @@ static ebb_status run(ebb_edit *e)
 static const ebb_option options[] = {
     {"depth", EBB_OPTION_INT, "4", "[1, inf)",
      "how many exchanges are under way at once, at most, besides those of less than 64 KiB"},
+    {"ahead", EBB_OPTION_INT, "4", "[1, 64]",
+     "how many weights in parts are put together before they are read"},
     {0},
 };
 
