@@ -19,6 +19,13 @@ static const shape shapes[] = {
     {2, 2, 1, 66, 67, 3, 17, 5},
     {1, 1, 1, 16, 5, 0, 3, 130},
     {1, 2, 1, 17, 0, 0, 4, 5},
+    /* heads that end within each of the eight elements of a lane */
+    {1, 1, 1, 1, 3, 0, 40, 230},
+    {1, 1, 1, 1, 3, 0, 70, 200},
+    {1, 1, 1, 1, 3, 0, 100, 170},
+    {1, 1, 1, 1, 3, 0, 170, 100},
+    {1, 1, 1, 1, 3, 0, 200, 70},
+    {1, 1, 1, 1, 3, 0, 230, 40},
 };
 
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };

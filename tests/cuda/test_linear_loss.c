@@ -2,6 +2,7 @@
  * any outputs, labels that do not count and labels that are no class.
  */
 #include "tests/cuda/halves.h"
+#include "tests/cuda/numbers.h"
 #include "tests/kernels/linear_loss_layers.h"
 
 #define CUDA "cuda.linear_cross_entropy"
@@ -33,6 +34,14 @@ static void halves_agree_with_float32(void **state)
     }
 }
 
+/* Beside 16 bits are float32: bias, weights, and what is summed over rows. */
+static void widen_sums(testing *t)
+{
+    ebb_operand *const wide[] = {&t->in[2], &t->in[4], &t->out[0], &t->out[2], &t->out[3]};
+    for (size_t k = 0; k < sizeof wide / sizeof *wide; k++)
+        widen_operand(wide[k]);
+}
+
 /* Of the exponents the biggest is 0, in every dtype. */
 static void scores_that_are_far_apart_overflow_nothing(void **state)
 {
@@ -42,13 +51,7 @@ static void scores_that_are_far_apart_overflow_nothing(void **state)
     for (int d = 0; d < 4; d++) {
         testing t;
         make(&t, &y, dtypes[d]);
-        for (uint32_t o = 0; o < 4; o++) { // what is summed over rows stays float32
-            const ebb_operand narrow = t.out[o];
-            if (d > 1 && o != 1) {
-                make_operand(&t.out[o], EBB_F32, narrow.type.rank, narrow.type.dims);
-                unguard(narrow.data);
-            }
-        }
+        widen_sums(&t);
         for (size_t i = 0; i < count_of(&t.in[0]); i++)
             set_value(&t.in[0], i, 100 * value_of(&t.in[0], i));
         if (d < 2)
@@ -148,12 +151,15 @@ static void a_label_outside_the_classes_is_a_fault(void **state)
 {
     (void)state;
     static const int64_t bad[] = {29, -1, 4611686018427387904};
+    static const ebb_dtype dtypes[] = {EBB_F32, EBB_F64, EBB_F16, EBB_BF16};
     for (size_t k = 0; k < 3; k++)
-        for (int narrow = 0; narrow < 2; narrow++) {
+        for (int way = 0; way < 8; way++) {
+            const bool narrow = way % 2;
             testing t;
             bool replays;
             ebb_fault fault;
-            make(&t, &layers[1], EBB_F32);
+            make(&t, &layers[1], dtypes[way / 2]);
+            widen_sums(&t);
             t.call.position = 7;
             ((int64_t *)t.in[3].data)[20] = narrow ? bad[k] % 1000 : bad[k];
             if (narrow) {
