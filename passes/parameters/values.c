@@ -278,6 +278,23 @@ static ebb_look look_along(const ebb_tensor *t, int64_t *different)
     return EBB_LOOK_DRAWN;
 }
 
+/* Of few places: pairs of columns, beside each other or half a row apart, that are sine and cosine of one angle. */
+static bool is_of_circles(const ebb_tensor *t, int64_t count)
+{
+    enum { FEWEST_COLUMNS = 8 };
+    const int64_t columns = t->type.dims[t->type.rank - 1], pairs = columns / 2;
+    bool beside = columns >= FEWEST_COLUMNS && columns % 2 == 0, apart = beside, whole = true;
+    for (int64_t i = 0; i < count / 2 && (beside || apart); i++) {
+        const double a = ebb_tensor_double(t, 2 * i), b = ebb_tensor_double(t, 2 * i + 1);
+        const int64_t at = i / pairs * columns + i % pairs;
+        const double c = ebb_tensor_double(t, at), d = ebb_tensor_double(t, at + pairs);
+        beside = beside && fabs(a * a + b * b - 1) <= SINE_CLOSE;
+        apart = apart && fabs(c * c + d * d - 1) <= SINE_CLOSE;
+        whole = whole && a == trunc(a);
+    }
+    return (beside || apart) && !whole;
+}
+
 bool ebb_is_table_of_sines(const ebb_tensor *t)
 {
     int64_t count;
@@ -287,7 +304,8 @@ bool ebb_is_table_of_sines(const ebb_tensor *t)
         return false;
     while (t->type.dims[k] == 1)
         k++;
-    return t->type.dims[k] >= SHORTEST && is_computed_along(t, axis_of(&t->type, k), true);
+    return t->type.dims[k] >= SHORTEST ? is_computed_along(t, axis_of(&t->type, k), true)
+                                       : is_of_circles(t, count);
 }
 
 /* Zeros count once: what was pruned has many. */

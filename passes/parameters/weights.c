@@ -391,9 +391,10 @@ ebb_status ebb_weight_judge(ebb_judge *j, ebb_value v, ebb_weight *weight)
         *weight = doubtful(computed);
     if (r.fold == EBB_FOLD_OF_SEVERAL && weight->kind == EBB_SURE_WEIGHT && !r.weight)
         *weight = doubtful(computed); // a sum of tokens and places, or layers of them
-    // angles of places, which their author holds as a parameter that is not trained
-    const bool fixed =
-        weight->why == computed && of_weights && ebb_is_table_of_sines(ebb_value_of(g, v)->tensor);
+    // angles of places, of however few, which their author holds as a parameter that is not trained
+    const bool fixed = (weight->why == computed && of_weights &&
+                        ebb_is_table_of_sines(ebb_value_of(g, v)->tensor)) ||
+                       (weight->kind == EBB_SURE_WEIGHT && !named && is_fixed_table(j, v, &r));
     if (fixed)
         *weight = doubtful(sines);
     const bool part = of_weights && ebb_name_is_of_part(ebb_value_name(g, v));

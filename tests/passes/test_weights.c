@@ -382,11 +382,17 @@ static void a_table_of_sines_is_held_fixed_and_named_though_it_is_marked(void **
     const given in_halves = {"Gather", "32x8", 0, halves, "embed_positions.weight", NULL};
     const given added = {"Add", "1x32x8", 1, position, "positions", NULL};
     const given trained = {"Gather", "32x8", 0, moved, "embed_positions.weight", NULL};
+    const given few = {"Gather", "4x8", 0, position, "embed_positions.weight", NULL};
+    const given few_in_halves = {"Gather", "3x8", 0, halves, "embed_positions.weight", NULL};
+    const given few_trained = {"Gather", "4x8", 0, moved, "embed_positions.weight", NULL};
     const given multiplied = {"MatMul", "32x8", 1, position, "fc.weight", NULL};
     for (int marked = 0; marked < 2; marked++) {
         const char *kind = marked != 0 ? "InputKind.PARAMETER" : NULL;
         assert_true(says_sines(&looked_up_in, marked != 0, kind));
         assert_true(says_sines(&in_halves, marked != 0, kind));
+        assert_true(says_sines(&few, marked != 0, kind));
+        assert_true(says_sines(&few_in_halves, marked != 0, kind));
+        assert_false(says_sines(&few_trained, marked != 0, kind));
         assert_false(says_sines(&trained, marked != 0, kind));
         assert_false(says_sines(&multiplied, marked != 0, kind));
     }
