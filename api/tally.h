@@ -41,15 +41,16 @@ typedef struct ebb_tally {
     ebb_tally_column *columns;
 } ebb_tally;
 
-/* Adds a batch. lengths: of lists, how many steps each row has; or NULL. *fits: false where the two shapes or types do not go together, and then nothing is
- * counted. EBB_USAGE: another number of classes or columns than before. */
+/* Adds a batch. lengths: of lists, how many steps each row has; or NULL. *fits: false where shapes or types
+ * of scores and target do not match; then nothing is counted. EBB_USAGE: the number of classes or
+ * columns is not that of the batches before. */
 ebb_status ebb_tally_take(ebb_tally *t, const ebb_tensor *scores, const ebb_tensor *target,
                           const ebb_tensor *lengths, bool *fits);
 /* tally_lists.c: the same for lists. */
 ebb_status ebb_tally_lists(ebb_tally *t, const ebb_tensor *scores, const ebb_tensor *target,
                            const ebb_tensor *lengths, bool *fits);
-/* trainer/tally_merge.c: that of all processes together, in each; they counted batches of their own, at least one
- * each. */
+/* trainer/tally_merge.c: adds up the counts of all processes, of which each has counted at least one batch of
+ * its own. Each process gets the sums. */
 ebb_status ebb_tally_merge(ebb_tally *t, ebb_group *group);
 void ebb_tally_fini(ebb_tally *t);
 

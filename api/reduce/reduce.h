@@ -60,12 +60,14 @@ ebb_status ebb_reduce_search(ebb_reducer *r);
 /* ---- change.c ---- */
 
 ebb_status ebb_less_nodes(ebb_model *copy, size_t at, size_t size, bool *applies);
-/* As that, but what a kept node reads from them becomes a weight of ones, so that there is one. */
+/* The same, but what a kept node reads from them becomes a weight of ones instead of an input: so
+ * the model still has something to train. */
 ebb_status ebb_less_before_weights(ebb_model *copy, size_t at, size_t size, bool *applies);
 ebb_status ebb_less_outputs(ebb_model *copy, size_t at, size_t size, bool *applies);
 ebb_status ebb_less_steps(ebb_model *copy, size_t at, size_t size,
                           bool *applies); /* update bindings */
-/* Node `at`: its last operand but `size` goes; or its readers read that operand. */
+/* operands: node `at` loses the operand that stands `size` places before its last one. between: the node goes, and
+ * its readers read its operand `size` instead. */
 ebb_status ebb_less_operands(ebb_model *copy, size_t at, size_t size, bool *applies);
 ebb_status ebb_less_between(ebb_model *copy, size_t at, size_t size, bool *applies);
 ebb_status ebb_less_attributes(ebb_model *copy, size_t at, size_t size, bool *applies);

@@ -4,7 +4,8 @@
 
 #include "exec/run/program.h"
 
-/* The state v's name and type, and its bytes, or its average's where `to` has no place for that: what
- * holds averages is a step itself. to NULL: it has none. *named is borrowed until the next step. */
+/* Name, type and bytes of the state v. The bytes are those of its average, unless the graph `to`, for
+ * which they are meant, keeps averages itself (it is a step) and so takes both; NULL: it does not.
+ * *named is borrowed until the next step. */
 ebb_status ebb_average_get(ebb_program *program, ebb_value v, const ebb_graph *to,
                            ebb_named *named);

@@ -11,9 +11,9 @@
  *                                      that the last step writes the output; a body that writes the new
  *                                      state over the old one needs no second place
  *
- * Only these addresses change from step to step. A loop within the body is one of its calls, whose operands
- * and names lie in these places, so it looks up where they are when it begins. A body makes each of its outputs by a node, and no value
- * twice (pass unroll sees to it), so that every output has an address of its own.
+ * Only these addresses change from step to step. A loop within the body is one of its calls: its operands
+ * lie in these places too, so it looks up their addresses each time it begins. Pass unroll makes sure
+ * that each output of a body is made by a node of its own, and so has an address of its own.
  */
 #pragma once
 
@@ -60,15 +60,15 @@ typedef struct ebb_loop {
         struct ebb_loop_spot spot;
     } * moves;
     uint32_t move_count;
-    struct
-        ebb_loop_draw { /* a call that draws, or a loop with such: in step t it would have this name */
+    /* Calls that draw random numbers, and loops with such calls. A number depends on the name of its
+     * node; in step t that is the name which the node's copy of an unrolled loop would have. */
+    struct ebb_loop_draw {
         ebb_call *call;
         const char *name;
     } * draws;
     uint32_t draw_count;
-    const char
-        *name; /* what the names of copies would begin with, and a hash of what stands before it */
-    uint64_t before;
+    const char *name; /* how the names of copies begin */
+    uint64_t before;  /* in a loop within a loop: the hash of the outer name and its step */
     size_t workspace_bytes;
 } ebb_loop;
 

@@ -1,17 +1,17 @@
-/* gathered.h: products by the tiles of tile.h, of operands that need not lie anywhere.
+/* gathered.h: products by the tiles of tile.h, of matrices that are never stored as a whole.
  *
  *   C[m, n] = sum over k of A[m, k] B[k, n]          for each of `batches`
  *
- * A and B are asked for line by line while they are packed: of a convolution, one of them is the windows
- * of an image, which are never written down as a whole. C is computed in blocks, each by one thread in
- * memory of its own, a stretch of k after the other, and its rows are then handed out. How it is cut
- * follows from the sizes alone: the bits do not depend on the number of threads.
+ * The functions below give A and B line by line while they are packed: in a convolution, one of the two
+ * holds the windows of an image. C is computed in blocks, each by one thread in its own memory, over one
+ * stretch of k after the other; then store() takes its rows. The blocks depend on the sizes alone, so
+ * the bits do not depend on the number of threads.
  */
 #pragma once
 
 #include "kernels/kernels.h"
 
-enum { EBB_GATHERED_LINE = 256 }; /* elements that are asked for at once, at most */
+enum { EBB_GATHERED_LINE = 256 }; /* most elements in one call of left() or right() */
 
 typedef struct ebb_stretch { /* of a line: elements to .. to + count, and where they are from */
     int32_t place;
@@ -30,8 +30,8 @@ struct ebb_gathered {
     void (*right)(const ebb_gathered *p, float *to, int64_t batch, int64_t index, int64_t first,
                   int64_t count, const ebb_stretch *places);
     bool by_columns;
-    /* What all lines of so many elements have in common, which right() is then given: place_rows of
-     * count + 1 each. NULL: nothing. */
+    /* What is the same for all lines of `count` elements: place_rows lists of count + 1 stretches,
+     * which right() is then given. NULL: nothing is. */
     void (*places)(const ebb_gathered *p, ebb_stretch *to, int64_t first, int64_t count);
     int64_t place_rows;
     /* `count` elements from column `first` on of C's row. */

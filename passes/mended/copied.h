@@ -6,8 +6,8 @@
 /* Metadata of an initializer: the name of its copy, which nothing reads now. */
 #define EBB_COPIED_AS "ebb.copied_as"
 
-/* Whether both hold the same numbers and not one number over and over; *turned: rows of one are
- * columns of the other. */
+/* Whether both hold the same numbers. False where these are all equal, as in fresh layers: that says
+ * nothing. *turned: one is the transpose of the other. */
 bool ebb_is_copy(const ebb_graph *g, ebb_value a, ebb_value b, bool *turned);
 
 /* Readers of a copy read the parameter, in files from PyTorch; see copied.c. */
