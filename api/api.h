@@ -18,6 +18,9 @@ ebb_status ebb_weights_json(json_t **list, const ebb_model *model);
 
 json_t *ebb_report_to_json(const ebb_report *report);
 
+/* The array of this name, or NULL. */
+const ebb_named *ebb_batch_find(const ebb_batch *batch, const char *name);
+
 /* metrics.c: an evaluation by several processes, in turns of one batch each. NULL: this one has none left,
  * but for the first turn. */
 ebb_status ebb_metrics_turn(ebb_metrics *metrics, ebb_group *group, ebb_program *program,

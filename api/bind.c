@@ -7,12 +7,21 @@
  * a run is given can be looked at first: the inputs upstream of a node whose outputs have no known
  * size, or of an If, Loop or Scan that is still there, are fixed to their values.
  */
+#include "api/api.h"
 
 #include "onnx/graph/graph.h"
 #include "onnx/graph/infer.h"
 #include "onnx/graph/scan.h"
 
 enum { MOST_ELEMENTS = 4096 }; /* of an input that is bound: sizes are few, and data is not */
+
+const ebb_named *ebb_batch_find(const ebb_batch *batch, const char *name)
+{
+    for (size_t i = 0; i < batch->count; i++)
+        if (strcmp(batch->tensors[i].name, name) == 0)
+            return &batch->tensors[i];
+    return NULL;
+}
 
 static bool is_open(const ebb_graph *g, ebb_node n)
 {
@@ -52,14 +61,6 @@ static void mark_upstream(const ebb_graph *g, bool *marked)
         if (reached)
             mark_captured(g, n, marked);
     }
-}
-
-static const ebb_named *array_of(const ebb_batch *batch, const char *name)
-{
-    for (size_t i = 0; i < batch->count; i++)
-        if (strcmp(batch->tensors[i].name, name) == 0)
-            return &batch->tensors[i];
-    return NULL;
 }
 
 /* Integers, truth values, and the few floats that scales of a Resize are. */
@@ -102,7 +103,7 @@ ebb_status ebb_bind_values(ebb_model *model, const ebb_batch *batch, size_t *cou
     mark_upstream(g, marked);
     for (size_t i = 0; i < g->input_count; i++) {
         ebb_value v = g->inputs[i];
-        const ebb_named *t = array_of(batch, ebb_value_name(g, v));
+        const ebb_named *t = ebb_batch_find(batch, ebb_value_name(g, v));
         if (!marked[v.i] || t == NULL || !decides(t))
             continue;
         EBB_TRY(fix(g, v, t));
@@ -119,7 +120,7 @@ ebb_status ebb_bind_defaults(ebb_model *model, const ebb_batch *batch, size_t *c
     ebb_graph *g = model->graph;
     *count = 0;
     for (size_t i = 0; i < g->input_count; i++) {
-        const ebb_named *t = array_of(batch, ebb_value_name(g, g->inputs[i]));
+        const ebb_named *t = ebb_batch_find(batch, ebb_value_name(g, g->inputs[i]));
         if (t == NULL || (ebb_value_of(g, g->inputs[i])->flags & EBB_IS_INITIALIZER) == 0)
             continue;
         EBB_TRY(fix(g, g->inputs[i], t));

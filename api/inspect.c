@@ -50,9 +50,8 @@ ebb_status ebb_inspect_json(const ebb_model *model, char **json)
     EBB_NEED(model);
     EBB_NEED(json);
     const ebb_graph *g = model->graph;
-    size_t bytes = 0, external = 0, missing = 0, nodes = 0;
-    EBB_EACH_NODE(g, n)
-        nodes++;
+    size_t bytes = 0, external = 0, missing = 0;
+    const size_t nodes = ebb_graph_size(g);
     for (size_t i = 0; i < g->initializer_count; i++) {
         const ebb_tensor *t = ebb_value_of(g, g->initializers[i])->tensor;
         bytes += t->bytes;

@@ -14,6 +14,7 @@
 
 #include "kernels/away/group_mpi.h"
 #include "kernels/away/group_shared.h"
+#include "onnx/words/clock.h"
 #include "onnx/words/options.h"
 
 enum { LOOK_NS = 10000000, GRACE_S = 3, LATE_MS = 600000, NOT_STARTED = 127 };
@@ -28,13 +29,6 @@ typedef struct launch {
     int64_t failed_ns;
     bool is_killed;
 } launch;
-
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 /* ---- starting ---- */
 
@@ -111,7 +105,7 @@ static void take_end(launch *l, int rank, int status)
         return;
     l->failed = rank;
     l->status = status;
-    l->failed_ns = now_ns();
+    l->failed_ns = ebb_now_ns();
 }
 
 static void watch(launch *l)
@@ -126,7 +120,7 @@ static void watch(launch *l)
             *l->o->signal = 0;
         }
         if (l->failed >= 0 && !l->is_killed &&
-            now_ns() - l->failed_ns > GRACE_S * INT64_C(1000000000)) {
+            ebb_now_ns() - l->failed_ns > GRACE_S * INT64_C(1000000000)) {
             signal_all(l, SIGKILL);
             l->is_killed = true;
         }

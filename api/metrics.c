@@ -280,14 +280,6 @@ static ebb_status find_scores(const ebb_metrics *m, ebb_program *p, const ebb_lo
     return NULL;
 }
 
-static const ebb_named *find_target(const ebb_batch *batch, const char *name)
-{
-    for (size_t i = 0; i < batch->count; i++)
-        if (strcmp(batch->tensors[i].name, name) == 0)
-            return &batch->tensors[i];
-    return NULL;
-}
-
 static ebb_tensor tensor_of(const ebb_named *n)
 {
     return (ebb_tensor){.type = ebb_type_tensor((ebb_dtype)n->dtype, n->rank, n->dims),
@@ -297,12 +289,12 @@ static ebb_tensor tensor_of(const ebb_named *n)
 static ebb_status count_batch(ebb_metrics *m, part *p, ebb_program *program, const ebb_batch *batch)
 {
     ebb_named scores;
-    const ebb_named *target = find_target(batch, p->facts->target);
+    const ebb_named *target = ebb_batch_find(batch, p->facts->target);
     bool fits = false;
     EBB_TRY(find_scores(m, program, p->facts, &scores));
     if (p->fits && target != NULL && scores.data != NULL) {
         const ebb_named *steps =
-            p->facts->lengths != NULL ? find_target(batch, p->facts->lengths) : NULL;
+            p->facts->lengths != NULL ? ebb_batch_find(batch, p->facts->lengths) : NULL;
         const ebb_tensor x = tensor_of(&scores), y = tensor_of(target);
         const ebb_tensor lengths = steps != NULL ? tensor_of(steps) : (ebb_tensor){0};
         EBB_TRY(ebb_tally_take(&p->tally, &x, &y, steps != NULL ? &lengths : NULL, &fits));
@@ -313,7 +305,7 @@ static ebb_status count_batch(ebb_metrics *m, part *p, ebb_program *program, con
 
 static int64_t rows_of(const ebb_batch *batch, const part *p)
 {
-    const ebb_named *n = find_target(batch, p->facts->target);
+    const ebb_named *n = ebb_batch_find(batch, p->facts->target);
     n = n == NULL && batch->count > 0 ? &batch->tensors[0] : n;
     return n != NULL && n->rank > 0 ? n->dims[0] : 1;
 }

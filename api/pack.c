@@ -12,13 +12,13 @@
 
 #include "exec/weigh/pack.h"
 #include "onnx/file/sink.h"
+#include "onnx/words/clock.h"
 #include "onnx/words/options.h"
 #include "onnx/words/print.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 enum { COLUMNS = 64 };
 
@@ -419,13 +419,6 @@ static ebb_status no_packing(const table *t, const ebb_packing *p, uint64_t capa
                      t->path, capacity, p->height, p->lower_bound, more);
 }
 
-static int64_t now_ns(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 static json_t *describe(const table *t, const ebb_packing *p, uint64_t capacity, int64_t ns)
 {
     double bound = p->lower_bound != 0 ? (double)p->lower_bound : 1.0;
@@ -449,11 +442,11 @@ static ebb_status pack(table *t, const char *out, const ebb_pack_csv_options *gi
                                       .fixed = t->fixed,
                                       .lines = t->lines,
                                       .time_ns = given->time_ns};
-    int64_t begin = now_ns();
+    int64_t begin = ebb_now_ns();
     ebb_status status = ebb_pack(&packing, t->intervals, t->count, &options, &t->arena);
     if (status != NULL)
         return ebb_at(status, t->path);
-    int64_t ns = now_ns() - begin;
+    int64_t ns = ebb_now_ns() - begin;
     if (!packing.fits)
         return no_packing(t, &packing, given->capacity);
     if (out != NULL)

@@ -237,9 +237,9 @@ static ebb_status read_value(const study *s, ebb_program *program, ebb_value v, 
     ebb_named t = {0};
     if ((ebb_value_of(g, v)->flags & EBB_IS_INPUT) == 0)
         EBB_TRY(ebb_program_get(program, name, &t));
-    for (size_t i = 0; t.data == NULL && i < s->o->batch->count; i++)
-        if (strcmp(s->o->batch->tensors[i].name, name) == 0)
-            t = s->o->batch->tensors[i];
+    const ebb_named *given = t.data == NULL ? ebb_batch_find(s->o->batch, name) : NULL;
+    if (given != NULL)
+        t = *given;
     if (t.data == NULL)
         return ebb_error(EBB_RUNTIME, "'%s' has no elements after the step", name);
     *x = tensor_of(&t);

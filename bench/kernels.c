@@ -15,6 +15,7 @@
 
 #include "kernels/fast/onednn/onednn.h"
 #include "kernels/parallel.h"
+#include "onnx/words/clock.h"
 
 typedef struct product { /* [batch, M, K] x [batch, K, N] */
     const char *name;
@@ -85,9 +86,7 @@ static const convolution convolutions[] = {
 
 static double now(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    return 1e-9 * (double)ebb_now_ns();
 }
 
 static void stop_at(bool failed, const char *what)

@@ -13,14 +13,13 @@
 #include <time.h>
 
 #include "onnx/graph/infer.h"
+#include "onnx/words/clock.h"
 #include "passes/budget/planners/search.h"
 #include "passes/budget/trial.h"
 
 static double now(void)
 {
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    return 1e-9 * (double)ebb_now_ns();
 }
 
 static bool is_in(const char *list, const char *name)

@@ -201,6 +201,16 @@ bool ebb_scalar_of(const ebb_graph *g, ebb_value v, double *x)
     return !ebb_is_parameter(g, v) && ebb_constant_scalar(g, v, x);
 }
 
+ebb_value ebb_unviewed(const ebb_graph *g, ebb_value v)
+{
+    ebb_node n = ebb_value_of(g, v)->producer;
+    while (n.i != 0 && ebb_op_has(ebb_node_of(g, n)->op, EBB_VIEW) && ebb_in(g, n, 0).i != 0) {
+        v = ebb_in(g, n, 0);
+        n = ebb_value_of(g, v)->producer;
+    }
+    return v;
+}
+
 bool ebb_ints_of(const ebb_graph *g, ebb_value v, ebb_arena *scratch, const int64_t **list,
                  uint32_t *count)
 {
@@ -217,6 +227,30 @@ bool ebb_ints_of(const ebb_graph *g, ebb_value v, ebb_arena *scratch, const int6
     *list = copy;
     *count = (uint32_t)elements;
     return true;
+}
+
+bool ebb_axes_of(const ebb_graph *g, ebb_node n, ebb_arena *scratch, const int64_t **axes,
+                 uint32_t *count)
+{
+    const ebb_attrs attrs = ebb_node_attrs(g, n);
+    *axes = ebb_attr_ints(&attrs, "axes", count);
+    return ebb_in(g, n, 1).i == 0 || ebb_ints_of(g, ebb_in(g, n, 1), scratch, axes, count);
+}
+
+ebb_node ebb_reduced_by(const ebb_graph *g, ebb_value v, ebb_op op, int64_t *axis,
+                        ebb_arena *scratch)
+{
+    const ebb_node n = ebb_value_of(g, v)->producer;
+    const int64_t *axes;
+    uint32_t count;
+    if (n.i == 0 || ebb_node_of(g, n)->op != op || !ebb_axes_of(g, n, scratch, &axes, &count))
+        return EBB_NO_NODE;
+    const ebb_attrs attrs = ebb_node_attrs(g, n);
+    const int rank = ebb_value_of(g, ebb_in(g, n, 0))->type->rank;
+    if (rank < 1 || count != 1 || ebb_attr_int(&attrs, "keepdims", 1) != 1)
+        return EBB_NO_NODE;
+    *axis = axes[0] < 0 ? axes[0] + rank : axes[0];
+    return n;
 }
 
 ebb_node ebb_only_user(const ebb_graph *g, ebb_value v)

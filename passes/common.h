@@ -63,11 +63,22 @@ ebb_value ebb_emit_detached(ebb_build *b, ebb_value x);
 /* Whether no gradient passes n: by its operator, or because it is a detach. */
 bool ebb_stops_gradient(const ebb_graph *g, ebb_node n);
 
+/* What a view shows, seen through views. */
+ebb_value ebb_unviewed(const ebb_graph *g, ebb_value v);
+
 /* The one element of a constant, as a double; false where v is no constant of one element. */
 bool ebb_scalar_of(const ebb_graph *g, ebb_value v, double *x);
 /* The elements of an integer constant of rank at most 1, into scratch; false where it is none. */
 bool ebb_ints_of(const ebb_graph *g, ebb_value v, ebb_arena *scratch, const int64_t **list,
                  uint32_t *count);
+
+/* The axes of a reduction, an attribute or an input; none where neither is there. False where they are
+ * not known. */
+bool ebb_axes_of(const ebb_graph *g, ebb_node n, ebb_arena *scratch, const int64_t **axes,
+                 uint32_t *count);
+/* The node that made v by reducing one axis of a value, *axis, and keeping it as an axis of 1; or none. */
+ebb_node ebb_reduced_by(const ebb_graph *g, ebb_value v, ebb_op op, int64_t *axis,
+                        ebb_arena *scratch);
 
 /* The node that alone reads v, where v is neither an output nor bound nor read by a subgraph; else
  * none. */

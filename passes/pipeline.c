@@ -3,13 +3,13 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include <jansson.h>
 
 #include "exec/weigh/memory.h"
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
+#include "onnx/words/clock.h"
 #include "passes/budget/contest.h"
 #include "passes/passes.h"
 #include "passes/pipeline_text.h"
@@ -59,21 +59,6 @@ static weight weigh_as_marked(const ebb_graph *g)
     if (ebb_require_static(g) != NULL || ebb_memory_total(&memory, g, EBB_ALIGN) != NULL)
         return (weight){0};
     return (weight){memory.peak_bytes, memory.saved_bytes};
-}
-
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
-static size_t count_nodes(const ebb_graph *g)
-{
-    size_t count = 0;
-    EBB_EACH_NODE(g, n)
-        count++;
-    return count;
 }
 
 /* ---- marks of shared memory ---- */
@@ -245,11 +230,11 @@ static ebb_status run_stage(ebb_graph *g, const ebb_stage *s, const ebb_rewrite_
                             ebb_contest *contest, unsigned *marked, weight *before, ebb_arena *keep,
                             ebb_report *report)
 {
-    int64_t start = now_ns();
+    int64_t start = ebb_now_ns();
     unsigned own = marks_by(s->pass);
     *report = (ebb_report){.pass = s->pass->name,
                            .exactness = s->pass->exactness,
-                           .nodes_before = count_nodes(g),
+                           .nodes_before = ebb_graph_size(g),
                            .peak_before_bytes = before->peak_bytes};
     if (own == 0)
         ebb_pipeline_unmark(g);
@@ -268,12 +253,12 @@ static ebb_status run_stage(ebb_graph *g, const ebb_stage *s, const ebb_rewrite_
     if (options->verify_each)
         EBB_TRY(verify(g, s->pass));
 #endif
-    report->ns = now_ns() - start;
+    report->ns = ebb_now_ns() - start;
     weight after = weigh(g);
     report->peak_after_bytes = after.peak_bytes;
     if (before->peak_bytes > 0 && after.peak_bytes > 0)
         report->saved_bytes = (int64_t)before->saved_bytes - (int64_t)after.saved_bytes;
-    report->nodes_after = count_nodes(g);
+    report->nodes_after = ebb_graph_size(g);
     *before = after;
     EBB_TRY(show(g, s->pass, options));
     return options->strict && s->preset == 0 ? check_applied(s, report, keep) : NULL;

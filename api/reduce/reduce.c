@@ -10,9 +10,7 @@
 static json_t *sizes_of(const ebb_model *model)
 {
     const ebb_graph *g = model->graph;
-    size_t nodes = 0, inputs = 0, bytes = 0;
-    EBB_EACH_NODE(g, n)
-        nodes++;
+    size_t nodes = ebb_graph_size(g), inputs = 0, bytes = 0;
     for (size_t i = 0; i < g->input_count; i++)
         inputs += (ebb_value_of(g, g->inputs[i])->flags & EBB_IS_INITIALIZER) == 0;
     for (size_t i = 0; i < g->initializer_count; i++)

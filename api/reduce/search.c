@@ -89,14 +89,6 @@ static ebb_status reduce_try(ebb_reducer *r, ebb_change change, size_t at, size_
 
 /* ---- stages ---- */
 
-static size_t node_count(const ebb_graph *g)
-{
-    size_t count = 0;
-    EBB_EACH_NODE(g, n)
-        count++;
-    return count;
-}
-
 static size_t output_count(const ebb_graph *g)
 {
     return g->output_count;
@@ -139,7 +131,7 @@ static ebb_status halve(ebb_reducer *r, ebb_change change, size_t (*count_of)(co
 static ebb_status each_of_nodes(ebb_reducer *r, ebb_change change,
                                 uint32_t (*count_of)(const ebb_node_info *), bool *any)
 {
-    for (size_t at = node_count(ebb_reduce_best(r)->graph); at-- > 0;) {
+    for (size_t at = ebb_graph_size(ebb_reduce_best(r)->graph); at-- > 0;) {
         ebb_node n = ebb_first(ebb_reduce_best(r)->graph);
         for (size_t k = 0; k < at && n.i != 0; k++)
             n = ebb_next(ebb_reduce_best(r)->graph, n);
@@ -195,12 +187,12 @@ static const char *const tidying[] = {"inline", "fold", "unroll"};
 
 static ebb_status tidied(ebb_model *copy, size_t at, size_t size, bool *applies)
 {
-    size_t before = node_count(copy->graph), functions = copy->function_count;
+    size_t before = ebb_graph_size(copy->graph), functions = copy->function_count;
     (void)size;
     ebb_status status = ebb_rewrite(copy, tidying[at], NULL, NULL);
     if (ebb_status_code(status) == EBB_RUNTIME)
         return status;
-    bool fewer = at == 0 ? copy->function_count < functions : node_count(copy->graph) < before;
+    bool fewer = at == 0 ? copy->function_count < functions : ebb_graph_size(copy->graph) < before;
     *applies = status == NULL && fewer;
     return NULL;
 }
@@ -232,8 +224,8 @@ static ebb_status round_of_stages(ebb_reducer *r, bool *any)
     EBB_TRY(halve(r, ebb_less_outputs, output_count, any));
     EBB_TRY(halve(r, ebb_less_steps, binding_count, any));
     r->stage = "nodes";
-    EBB_TRY(halve(r, ebb_less_nodes, node_count, any));
-    EBB_TRY(halve(r, ebb_less_before_weights, node_count, any));
+    EBB_TRY(halve(r, ebb_less_nodes, ebb_graph_size, any));
+    EBB_TRY(halve(r, ebb_less_before_weights, ebb_graph_size, any));
     EBB_TRY(halve(r, ebb_less_outputs, output_count, any));
     EBB_TRY(each_of_nodes(r, ebb_less_between, operands_of, any));
     r->stage = "operands";

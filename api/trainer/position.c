@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "exec/data/checkpoint.h"
+#include "onnx/words/clock.h"
 
 /* ---- there ---- */
 
@@ -268,7 +269,7 @@ static ebb_status save_as(ebb_trainer *t, const char *path)
 
 ebb_status ebb_trainer_save(ebb_trainer *t)
 {
-    t->saved_ns = ebb_trainer_clock();
+    t->saved_ns = ebb_now_ns();
     if (t->o.checkpoint == NULL)
         return save_as(t, NULL);
     EBB_TRY(keep_last(t));

@@ -16,19 +16,13 @@
 #include "exec/data/adapters.h"
 #include "exec/data/data.h"
 #include "onnx/file/sink.h"
+#include "onnx/words/clock.h"
 #include "onnx/words/options.h"
 
 static void tell(ebb_trainer *t, ebb_trainer_event event)
 {
     if (t->o.tell != NULL)
         t->o.tell(t->o.context, t, event);
-}
-
-int64_t ebb_trainer_clock(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
 /* ---- one step ---- */
@@ -213,9 +207,9 @@ static bool is_better(const ebb_metric *now, double best) // or there was none
 static ebb_status evaluate(ebb_trainer *t)
 {
     ebb_trainer_facts *f = &t->facts;
-    const int64_t began = ebb_trainer_clock();
+    const int64_t began = ebb_now_ns();
     ebb_status status = ebb_evaluator_run(t->o.evaluator, t->program, is_stopped, t);
-    t->evaluating_ns += ebb_trainer_clock() - began;
+    t->evaluating_ns += ebb_now_ns() - began;
     if (status != NULL && ebb_evaluator_was_stopped(t->o.evaluator))
         return t->stop = 1, NULL; // a resumed run does it
     EBB_TRY(status);
@@ -240,7 +234,7 @@ static ebb_status evaluate(ebb_trainer *t)
 
 static bool must_save(const ebb_trainer *t)
 {
-    const bool late = t->o.every_ns > 0 && ebb_trainer_clock() - t->saved_ns >= t->o.every_ns;
+    const bool late = t->o.every_ns > 0 && ebb_now_ns() - t->saved_ns >= t->o.every_ns;
     return t->o.checkpoint != NULL &&
            (late || (t->o.every > 0 && t->facts.steps % t->o.every == 0));
 }
@@ -291,7 +285,7 @@ ebb_status ebb_trainer_run(ebb_trainer *trainer)
     ebb_trainer *t = trainer;
     bool more;
     ebb_trainer_facts *f = &t->facts;
-    t->began_ns = t->saved_ns = ebb_trainer_clock();
+    t->began_ns = t->saved_ns = ebb_now_ns();
     t->first = f->steps;
     if (must_evaluate(t)) // it was stopped before it could
         EBB_TRY(evaluate(t));
@@ -335,7 +329,7 @@ void ebb_trainer_measure_to(const ebb_trainer *t, ebb_trainer_facts *facts, size
 {
     ebb_trainer_facts f = t->facts;
     const int64_t here = f.steps - t->first;
-    const double ns = (double)(ebb_trainer_clock() - t->began_ns - t->evaluating_ns);
+    const double ns = (double)(ebb_now_ns() - t->began_ns - t->evaluating_ns);
     f.epoch_loss = f.epoch_steps > 0 ? t->epoch_sum / (double)f.epoch_steps : (double)NAN;
     f.median_ns = median(t);
     if (here > 0 && ns > 0) {

@@ -46,8 +46,6 @@ struct ebb_trainer {
     ebb_logs *logs;
 };
 
-int64_t ebb_trainer_clock(void); /* ns */
-
 /* The caller's options as this version has them. */
 ebb_status ebb_trainer_take(ebb_trainer_options *own, const ebb_trainer_options *options);
 

@@ -15,20 +15,6 @@
 enum { STEPS = 7, LEAST_STEPS = 3 };
 static const double most_ns = 20e9; // steps beyond the least are not begun after this
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-/* The lower quartile: other programs on the machine make times longer, never shorter, and a time
- * below the median is disturbed less. Sorts the list. */
-static double quartile(double *list, size_t count)
-{
-    qsort(list, count, sizeof *list, ascending);
-    return list[count / 4];
-}
-
 ebb_status ebb_costs_fill(ebb_program *p)
 {
     const ebb_graph *g = p->plan.g;
@@ -88,9 +74,10 @@ static ebb_status add_nodes(ebb_costs *costs, ebb_timed *timed, times *t, const 
 {
     timed->nodes = p->plan.count;
     timed->steps = t->count;
-    timed->step_ns = quartile(t->step, t->count);
+    // Other programs make times longer, never shorter: the lower quartile is disturbed less than the median.
+    timed->step_ns = ebb_quantile(t->step, t->count, 4);
     for (uint32_t k = 0; k < p->plan.count; k++)
-        timed->nodes_ns += quartile(&t->node[k * t->most], t->count);
+        timed->nodes_ns += ebb_quantile(&t->node[k * t->most], t->count, 4);
     double scale = !sweep && timed->nodes_ns > 0 ? timed->step_ns / timed->nodes_ns : 1;
     for (uint32_t k = 0; k < p->plan.count; k++)
         if (!ebb_op_moves(ebb_node_of(p->plan.g, p->plan.order[k])->op))

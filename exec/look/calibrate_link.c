@@ -7,24 +7,11 @@
 #include "exec/look/calibrate_link.h"
 
 #include "kernels/away/group.h"
+#include "onnx/words/clock.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 enum { SIZES = 8, TIMES = 31 };
-
-static double now_ns(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
-
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 static ebb_status once(ebb_group *group, ebb_group_verb verb, char *from, char *to, size_t block)
 {
@@ -40,12 +27,11 @@ static ebb_status median_of(double *ns, ebb_group *group, ebb_group_verb verb, c
     char *to = memory + EBB_GROUP_PIECE;
     EBB_TRY(once(group, verb, memory, to, block));
     for (int i = 0; i < TIMES; i++) {
-        const double began = now_ns();
+        const int64_t began = ebb_now_ns();
         EBB_TRY(once(group, verb, memory, to, block));
-        times[i] = now_ns() - began;
+        times[i] = (double)(ebb_now_ns() - began);
     }
-    qsort(times, TIMES, sizeof *times, by_size);
-    *ns = times[TIMES / 2];
+    *ns = ebb_quantile(times, TIMES, 2);
     return NULL;
 }
 

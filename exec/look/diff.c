@@ -10,6 +10,7 @@
 #include "exec/run/program.h"
 #include "exec/data/sample.h"
 #include "exec/look/timeline.h"
+#include "exec/weigh/costs.h"
 #include "exec/weigh/link.h"
 #include "exec/weigh/move_time.h"
 #include "exec/weigh/traffic.h"
@@ -332,20 +333,6 @@ static ebb_status share_weights(ebb_program *before, ebb_program *after)
     return NULL;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-/* Others use the machine too, and only ever make a step slower: the lower quartile says more of the
- * step than the median does. */
-static double lower_quartile(double *list, int count)
-{
-    qsort(list, (size_t)count, sizeof *list, ascending);
-    return list[(count - 1) / 4];
-}
-
 /* Steps of both in turns, so that what else the machine does touches both alike. */
 static ebb_status time_both(ebb_program *p, ebb_program *q, const ebb_plan_options *o,
                             const ebb_batch *batch, ebb_arena *scratch, json_t *root)
@@ -363,7 +350,8 @@ static ebb_status time_both(ebb_program *p, ebb_program *q, const ebb_plan_optio
         }
     }
     for (int k = 0; k < 2; k++) {
-        typical[k] = lower_quartile(times[k], o->steps);
+        typical[k] =
+            ebb_quantile(times[k], (size_t)o->steps, 4); // others only ever make a step slower
         set_int(json_object_get(root, sides[k]), "step_ns", (uint64_t)typical[k]);
     }
     (void)json_object_set_new(root, "time_ratio", json_real(typical[1] / fmax(typical[0], 1)));

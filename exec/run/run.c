@@ -10,17 +10,9 @@
 #include "kernels/parallel.h"
 #include "kernels/spared.h"
 #include "onnx/graph/infer.h"
+#include "onnx/words/clock.h"
 #include "onnx/words/map.h"
 #include "onnx/words/options.h"
-
-#include <time.h>
-
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 /* ---- arrays of the caller ---- */
 
@@ -237,7 +229,7 @@ static ebb_status walk(ebb_program *p, int64_t last)
         if (marks) {
             EBB_TRY(p->device->mark(p->queue));
         } else if (p->node_ns != NULL) {
-            int64_t now = now_ns();
+            int64_t now = ebb_now_ns();
             p->node_ns[k] += now - last;
             p->node_spared[k] += ebb_spared();
             last = now;
@@ -295,7 +287,7 @@ static ebb_status step(ebb_program *p, const ebb_batch *batch)
         EBB_TRY(get_ready(p));
         EBB_TRY(take_inputs(p, batch)); // kernels may have tried themselves out where inputs lie
     }
-    int64_t begin = now_ns();
+    int64_t begin = ebb_now_ns();
     ebb_fault fault;
     EBB_TRY(run_calls(p, begin, &fault));
     if (fault.there)
@@ -303,7 +295,7 @@ static ebb_status step(ebb_program *p, const ebb_batch *batch)
     if (p->node_ns != NULL && p->device->mark != NULL)
         for (uint32_t k = 0; k < p->plan.count; k++)
             p->node_ns[k] += p->device->between(p->queue, k);
-    p->step_ns = now_ns() - begin;
+    p->step_ns = ebb_now_ns() - begin;
     p->steps++;
     return NULL;
 }

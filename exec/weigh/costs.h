@@ -105,6 +105,8 @@ typedef struct ebb_cost_sample {
  * ratio; outliers count little. False: no sample, or no memory. */
 bool ebb_rate_fit(ebb_cost_rate *rate, const ebb_cost_sample *samples, size_t count);
 double ebb_rate_ns(const ebb_cost_rate *rate, double flops, double bytes);
+/* The element behind one of so many parts of the list, which is sorted: 2, the median; 4, the lower quartile. */
+double ebb_quantile(double *list, size_t count, size_t parts);
 
 /* ---- calibrate.c ---- */
 

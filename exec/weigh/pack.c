@@ -10,6 +10,7 @@
 #include "exec/weigh/pack/exact.h"
 #include "exec/weigh/pack/greedy.h"
 #include "exec/weigh/pack/known.h"
+#include "onnx/words/clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -262,9 +262,7 @@ static ebb_status estimate(ebb_plan *plan, ebb_arena *arena, ebb_arena *passing,
                            const char **missing)
 {
     const ebb_graph *g = plan->g;
-    size_t nodes = 0;
-    EBB_EACH_NODE(g, n)
-        nodes++;
+    const size_t nodes = ebb_graph_size(g);
     plan->order = EBB_NEW(arena, ebb_node, nodes + 1);
     plan->calls = EBB_NEW(arena, ebb_call, nodes + 1);
     plan->workspace_bytes = EBB_NEW(arena, size_t, g->node_count + 1);

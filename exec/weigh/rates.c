@@ -128,6 +128,12 @@ static int ascending(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+double ebb_quantile(double *list, size_t count, size_t parts)
+{
+    qsort(list, count, sizeof *list, ascending);
+    return list[count / parts];
+}
+
 bool ebb_rate_fit(ebb_cost_rate *rate, const ebb_cost_sample *samples, size_t count)
 {
     fit f = {.samples = samples, .count = count};
@@ -149,12 +155,11 @@ bool ebb_rate_fit(ebb_cost_rate *rate, const ebb_cost_sample *samples, size_t co
     }
     for (size_t i = 0; i < count; i++)
         f.weight[i] = fabs(predicted(x, &samples[i]) / samples[i].ns - 1);
-    qsort(f.weight, count, sizeof *f.weight, ascending);
     rate->fixed_ns = x[0];
     rate->ns_per_flop = x[1];
     rate->ns_per_byte = x[2];
     rate->entries = count;
-    rate->error = f.weight[count / 2];
+    rate->error = ebb_quantile(f.weight, count, 2);
     ebb_free(f.weight);
     return true;
 }

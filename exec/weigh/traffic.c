@@ -4,11 +4,6 @@
 #include "exec/weigh/link.h"
 #include "kernels/away/group.h"
 
-static int64_t up(int64_t n, int64_t by)
-{
-    return n / by + (n % by != 0);
-}
-
 /* The tensor that parts are of: what is cut, or what is put together. */
 static const ebb_type *whole_of(const ebb_graph *g, ebb_node n)
 {
@@ -31,15 +26,15 @@ static void add_node(ebb_traffic *t, const ebb_graph *g, ebb_node n)
     const int64_t size = ebb_dtype_bits((ebb_dtype)type->dtype) / 8;
     if (size == 0 || !ebb_type_elements(type, &elements) || elements == 0)
         return;
-    const int64_t part = up(elements, ranks), most = EBB_GROUP_PIECE / ranks / size;
+    const int64_t part = ebb_up(elements, ranks), most = EBB_GROUP_PIECE / ranks / size;
     const int64_t block = part < most ? part : most;
     t->nodes++;
     if (info->op == EBB_OP_ALL_REDUCE || info->op == EBB_OP_START_ALL_REDUCE) {
         const int64_t whole = elements / (block * ranks), rest = elements % (block * ranks);
         t->exchanges += 2 * (uint64_t)(whole + (rest != 0));
-        t->sent_bytes += 2 * (uint64_t)(others * size * (whole * block + up(rest, ranks)));
+        t->sent_bytes += 2 * (uint64_t)(others * size * (whole * block + ebb_up(rest, ranks)));
     } else {
-        t->exchanges += (uint64_t)up(part, block);
+        t->exchanges += (uint64_t)ebb_up(part, block);
         t->sent_bytes += (uint64_t)(others * size * part);
     }
 }

@@ -110,17 +110,38 @@ const char *ebb_value_name(const ebb_graph *g, ebb_value v)
     return ebb_text(g, ebb_value_of(g, v)->name);
 }
 
+bool ebb_values_have_sizes(const ebb_graph *g, const ebb_value *list, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (list[i].i != 0 && !ebb_type_is_static(ebb_value_of(g, list[i])->type))
+            return false;
+    return true;
+}
+
+size_t ebb_graph_size(const ebb_graph *g)
+{
+    size_t count = 0;
+    EBB_EACH_NODE(g, n)
+        count++;
+    return count;
+}
+
+const char *ebb_node_name(const ebb_graph *g, ebb_node n)
+{
+    const ebb_node_info *info = ebb_node_of(g, n);
+    const char *name = ebb_text(g, info->name);
+    for (uint32_t i = 0; i < info->out_count && name[0] == '\0'; i++)
+        name = ebb_value_name(g, info->out[i]);
+    return name;
+}
+
 const char *ebb_node_label(const ebb_graph *g, ebb_node n)
 {
     enum { BUFFERS = 8, BYTES = 256 };
     static _Thread_local char ring[BUFFERS][BYTES];
     static _Thread_local unsigned next;
     char *text = ring[next++ % BUFFERS];
-    const ebb_node_info *info = ebb_node_of(g, n);
-    const char *name = ebb_text(g, info->name);
-    for (uint32_t i = 0; i < info->out_count && name[0] == '\0'; i++)
-        name = ebb_value_name(g, info->out[i]);
-    const char *parts[] = {ebb_text(g, info->op_name), " '", name, "'"};
+    const char *parts[] = {ebb_text(g, ebb_node_of(g, n)->op_name), " '", ebb_node_name(g, n), "'"};
     size_t at = 0;
     for (int i = 0; i < 4; i++) { // not printed: inference asks for the label of every node
         size_t length = strnlen(parts[i], BYTES - 1 - at);

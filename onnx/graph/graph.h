@@ -314,8 +314,12 @@ ebb_attrs ebb_node_attrs(const ebb_graph *g, ebb_node n);
 const ebb_graph *ebb_node_body(const ebb_graph *g, ebb_node n, const char *name);
 const char *ebb_value_name(const ebb_graph *g, ebb_value v);
 
-/* "Conv 'layer3.conv1'" for messages; where a node has no name, its first output's. Ring of
- * buffers: good until eight later calls. */
+/* Whether those that are there have sizes that are known. */
+bool ebb_values_have_sizes(const ebb_graph *g, const ebb_value *list, uint32_t count);
+size_t ebb_graph_size(const ebb_graph *g); /* how many nodes there are */
+/* The name of a node; where it has none, its first output's. */
+const char *ebb_node_name(const ebb_graph *g, ebb_node n);
+/* "Conv 'layer3.conv1'" for messages, by that name. Ring of buffers: good until eight later calls. */
 const char *ebb_node_label(const ebb_graph *g, ebb_node n);
 
 /* ---- change: NULL status or out of memory, unless said otherwise ---- */

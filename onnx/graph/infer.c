@@ -153,19 +153,11 @@ ebb_status ebb_infer_graph(ebb_graph *g)
 
 /* ---- open sizes ---- */
 
-static bool have_sizes(const ebb_graph *g, const ebb_value *list, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++)
-        if (list[i].i != 0 && !ebb_type_is_static(ebb_value_of(g, list[i])->type))
-            return false;
-    return true;
-}
-
 bool ebb_node_gives_no_size(const ebb_graph *g, ebb_node n)
 {
     const ebb_node_info *info = ebb_node_of(g, n);
     if (info->op == EBB_OP_UNKNOWN || ebb_op_has(info->op, EBB_BODIES) ||
-        !have_sizes(g, info->in, info->in_count))
+        !ebb_values_have_sizes(g, info->in, info->in_count))
         return false; // or told elsewhere
     for (uint32_t o = 0; o < info->out_count; o++) {
         ebb_value y = info->out[o];

@@ -202,9 +202,25 @@ void ebb_grad_fail(ebb_build *b, const ebb_grad *c, const char *reason)
                                 ebb_node_label(b->g, c->node), reason));
 }
 
+bool ebb_grad_has(const ebb_grad *c, uint32_t i)
+{
+    return i < c->input_count && c->x[i].i != 0;
+}
+
 bool ebb_grad_wants(const ebb_grad *c, uint32_t i)
 {
     return i < c->input_count && c->x[i].i != 0 && c->wants[i];
+}
+
+ebb_value ebb_grad_of(const ebb_grad *c, uint32_t output)
+{
+    return output < c->output_count ? c->dy[output] : EBB_NO_VALUE;
+}
+
+int ebb_grad_axis(const ebb_grad *c, int64_t otherwise, int rank)
+{
+    const int64_t axis = ebb_attr_int(&c->attrs, "axis", otherwise);
+    return (int)(axis < 0 ? axis + rank : axis);
 }
 
 void ebb_grad_give(ebb_build *b, ebb_grad *c, uint32_t i, ebb_value dx)
@@ -287,4 +303,19 @@ bool ebb_constant_scalar(const ebb_graph *g, ebb_value v, double *x)
     else
         return false;
     return true;
+}
+
+ebb_value ebb_emit_counted(ebb_build *b, int64_t n, int64_t step, int axis, int rank)
+{
+    int64_t dims[EBB_MAX_RANK], *list = EBB_NEW(&b->g->model->arena, int64_t, (size_t)n + 1);
+    if (list == NULL) {
+        ebb_build_fail(b, ebb_error_memory());
+        return EBB_NO_VALUE;
+    }
+    for (int64_t i = 0; i < n; i++)
+        list[i] = i * step;
+    for (int d = 0; d < rank; d++)
+        dims[d] = d == axis ? n : 1;
+    ebb_type type = ebb_type_tensor(EBB_I64, rank, dims);
+    return ebb_const_tensor(b, &type, list);
 }

@@ -35,8 +35,13 @@ double ebb_type_count(const ebb_type *type);
 
 /* ---- gradient rules ---- */
 
-/* Whether input i of the rule's node is there and its gradient is asked for. */
+/* Whether input i of the rule's node is there; and whether its gradient is asked for, too. */
+bool ebb_grad_has(const ebb_grad *c, uint32_t i);
 bool ebb_grad_wants(const ebb_grad *c, uint32_t i);
+/* The gradient of an output; none where none arrives. */
+ebb_value ebb_grad_of(const ebb_grad *c, uint32_t output);
+/* The attribute axis, counted from the front. */
+int ebb_grad_axis(const ebb_grad *c, int64_t otherwise, int rank);
 
 /* dx[i] = dx, summed over the axes along which input i was broadcast. */
 void ebb_grad_give(ebb_build *b, ebb_grad *c, uint32_t i, ebb_value dx);
@@ -57,6 +62,9 @@ ebb_value ebb_emit_part(ebb_build *b, ebb_value x, int axis, int64_t from, int64
 
 /* Elements of x along one axis by a constant list of their places. */
 ebb_value ebb_emit_picked(ebb_build *b, ebb_value x, int axis, const int64_t *list, uint32_t count);
+
+/* 0, step, 2 step ..., n of them, shaped to lie along one axis of `rank`. */
+ebb_value ebb_emit_counted(ebb_build *b, int64_t n, int64_t step, int axis, int rank);
 
 /* x * k and x + k for a number k of x's dtype. */
 ebb_value ebb_emit_scaled(ebb_build *b, ebb_value x, double k);

@@ -29,11 +29,6 @@ static bool is_of(const ebb_type *t, ebb_dtype dtype)
     return t == NULL || t->dtype == EBB_NONE || t->dtype == dtype;
 }
 
-static int64_t up(int64_t n, int64_t by)
-{
-    return n / by + (n % by != 0);
-}
-
 /* ---- MatMulCodes ---- */
 
 enum { LARGEST = INT32_MAX }; /* side of a matrix: so that products of two, and of bits, fit */
@@ -75,7 +70,7 @@ static const char *read_zeros(ebb_frozen *f, const ebb_type *zeros, bool packed,
     }
     if (!is_of(zeros, EBB_U8))
         return "input 3, the packed zero points, is not uint8";
-    const int64_t bytes = up(blocks, 8 / f->bits);
+    const int64_t bytes = ebb_up(blocks, 8 / f->bits);
     f->zero_row = bytes * (8 / (int64_t)f->bits);
     if (count_of(zeros) == 1)
         f->zero = EBB_ZERO_BYTE;
@@ -95,15 +90,15 @@ static const char *read_bytes(ebb_frozen *f, const ebb_attrs *attrs, const ebb_t
                    *levels = given(in, count, EBB_FROZEN_LEVELS);
     const bool flat = ebb_attr_int(attrs, "flat", 0) != 0;
     const int64_t per = 8 / (int64_t)f->bits, rows = flat ? 1 : f->n * f->matrices;
-    const int64_t columns = flat ? f->n * f->k : f->k, blocks = up(columns, f->block_k);
+    const int64_t columns = flat ? f->n * f->k : f->k, blocks = ebb_up(columns, f->block_k);
     if (flat && f->matrices > 1)
         return "codes that are one row have one matrix";
     if (!is_of(codes, EBB_U8))
         return "input 1, the codes, is not uint8";
-    const int64_t bytes = count_of(codes), shortest = up(columns, per);
+    const int64_t bytes = count_of(codes), shortest = ebb_up(columns, per);
     int64_t row = bytes < 0 ? shortest : bytes / rows;
     if (bytes >= 0 &&
-        (bytes % rows != 0 || (row != shortest && row != up(blocks * f->block_k, per))))
+        (bytes % rows != 0 || (row != shortest && row != ebb_up(blocks * f->block_k, per))))
         return "input 1 does not hold the codes of N rows of K elements, in whole blocks";
     f->row = flat ? f->k : row * per;
     f->block_n = 1;
@@ -149,9 +144,9 @@ static const char *read_scales(ebb_frozen *f, const ebb_attrs *attrs, const ebb_
         return "input 2, the scale, is neither a number, a list nor a matrix of blocks";
     const int64_t places = scale->dims[axis], beside = scale->dims[1 - axis];
     if (block == 0 && places > 0)
-        block = up(along, places);
+        block = ebb_up(along, places);
     if ((beside >= 0 && beside != across) ||
-        (places >= 0 && (block < 1 || places != up(along, block))))
+        (places >= 0 && (block < 1 || places != ebb_up(along, block))))
         return "input 2 has not one scale for each block";
     f->block_n = axis == 0 ? block : 1;
     f->block_k = axis == 0 ? 1 : block;
@@ -283,7 +278,7 @@ const char *ebb_frozen_table_read(ebb_frozen_table *t, const ebb_attrs *attrs,
     t->behind = 1;
     for (int d = axis + 1; d < data->rank; d++)
         t->behind *= t->whole.dims[d] < 0 ? 1 : t->whole.dims[d];
-    t->blocks = t->along < 0 ? -1 : up(t->along, t->block);
+    t->blocks = t->along < 0 ? -1 : ebb_up(t->along, t->block);
     if (!is_beside(scales, &t->whole, axis, t->blocks))
         return "input 2 has not one scale for each block";
     if (zeros == NULL)
@@ -293,7 +288,7 @@ const char *ebb_frozen_table_read(ebb_frozen_table *t, const ebb_attrs *attrs,
     t->packed = t->dtype == EBB_U8 && t->bits < 8;
     if (t->packed && axis != last)
         return "input 3: packed zero points are for blocks of the last axis";
-    const int64_t per = 8 / (int64_t)t->bits, bytes = t->blocks < 0 ? -1 : up(t->blocks, per);
+    const int64_t per = 8 / (int64_t)t->bits, bytes = t->blocks < 0 ? -1 : ebb_up(t->blocks, per);
     t->zero_row = bytes * per;
     return is_beside(zeros, &t->whole, axis, t->packed ? bytes : t->blocks)
                ? NULL

@@ -220,14 +220,6 @@ ebb_status ebb_reverse_name(ebb_reverse *r, ebb_value grad, ebb_value of, int pa
     return ebb_value_rename(r->g, grad, name);
 }
 
-static bool has_sizes(const ebb_graph *g, const ebb_value *list, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++)
-        if (list[i].i != 0 && !ebb_type_is_static(ebb_value_of(g, list[i])->type))
-            return false;
-    return true;
-}
-
 /* What x is made of had sizes up to a node that chooses by values, as NonZero does: that is named.
  */
 static ebb_status no_size(const ebb_graph *g, ebb_node n, ebb_value x, const char *type)
@@ -236,7 +228,8 @@ static ebb_status no_size(const ebb_graph *g, ebb_node n, ebb_value x, const cha
     ebb_node first = EBB_NO_NODE;
     for (ebb_node k = ebb_first(g); k.i != 0 && first.i == 0; k = ebb_next(g, k)) {
         const ebb_node_info *info = ebb_node_of(g, k);
-        if (has_sizes(g, info->in, info->in_count) && !has_sizes(g, info->out, info->out_count))
+        if (ebb_values_have_sizes(g, info->in, info->in_count) &&
+            !ebb_values_have_sizes(g, info->out, info->out_count))
             first = k;
     }
     if (first.i != 0)
@@ -329,9 +322,7 @@ static ebb_status visit(ebb_reverse *r, ebb_node n)
     if (any && info->op == EBB_OP_UNKNOWN) { // told of before; a caller may want to hear the others
         EBB_TRY(add_unsupported(r, n, ebb_node_label(g, n)));
     } else if (any) {
-        const char *own = ebb_text(g, info->name);
-        char *name = ebb_arena_printf(r->e->scratch, "%s_Grad",
-                                      own[0] != '\0' ? own : ebb_value_name(g, y[0]));
+        char *name = ebb_arena_printf(r->e->scratch, "%s_Grad", ebb_node_name(g, n));
         EBB_GOT(name);
         if (r->reads != NULL)
             EBB_TRY(r->reads(r, n, read));

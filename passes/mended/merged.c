@@ -348,12 +348,6 @@ static ebb_status look_at(parting *m, ebb_use use, ebb_value v)
     return NULL;
 }
 
-static const char *label(const ebb_graph *g, ebb_node n)
-{
-    const char *name = ebb_text(g, ebb_node_of(g, n)->name);
-    return name[0] != '\0' ? name : ebb_value_name(g, ebb_out(g, n, 0));
-}
-
 static const char *name_of_copy(parting *m, const key *k, ebb_use use, ebb_value v)
 {
     const ebb_graph *g = m->g;
@@ -367,9 +361,9 @@ static const char *name_of_copy(parting *m, const key *k, ebb_use use, ebb_value
     if (name != NULL)
         return name;
     if (k->statistic.i != 0)
-        return ebb_arena_printf(m->scratch, "%s.running_%s", label(g, use.node),
+        return ebb_arena_printf(m->scratch, "%s.running_%s", ebb_node_name(g, use.node),
                                 use.slot == 3 ? "mean" : "var");
-    return ebb_arena_printf(m->scratch, "%s.%u", label(g, use.node), use.slot);
+    return ebb_arena_printf(m->scratch, "%s.%u", ebb_node_name(g, use.node), use.slot);
 }
 
 static ebb_status mark(ebb_graph *g, ebb_value v, const char *as, const char *value)

@@ -78,9 +78,7 @@ const char *ebb_noted_call(const ebb_graph *g, ebb_node n, ebb_arena *scratch)
 
 ebb_status ebb_noted_calls_find(ebb_noted_calls *calls, const ebb_graph *g, ebb_arena *scratch)
 {
-    size_t nodes = 0;
-    EBB_EACH_NODE(g, n)
-        nodes++;
+    const size_t nodes = ebb_graph_size(g);
     *calls = (ebb_noted_calls){.g = g, .list = EBB_NEW(scratch, const char *, nodes + 1)};
     EBB_GOT(calls->list);
     EBB_EACH_NODE(g, n) {

@@ -88,9 +88,7 @@ static int by_name(const void *a, const void *b)
 
 ebb_status ebb_unmarked_find(ebb_unmarked_file *file, const ebb_graph *g, ebb_arena *scratch)
 {
-    size_t nodes = 0;
-    EBB_EACH_NODE(g, n)
-        nodes++;
+    const size_t nodes = ebb_graph_size(g);
     *file = (ebb_unmarked_file){.g = g};
     file->place = EBB_NEW(scratch, uint32_t, g->value_count);
     file->nodes = EBB_NEW(scratch, struct ebb_unmarked_node, nodes + 1);

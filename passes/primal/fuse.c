@@ -213,12 +213,6 @@ static bool take_in_operand(const ebb_graph *g, ebb_value *v, int64_t *trans, do
     return true;
 }
 
-static const char *name_of(const ebb_graph *g, ebb_node n)
-{
-    const char *name = ebb_text(g, ebb_node_of(g, n)->name);
-    return name[0] != '\0' ? name : ebb_value_name(g, ebb_out(g, n, 0));
-}
-
 /* Which of two nodes names the one that is made of both: the product, whose path is a module's, where
  * the file has names. */
 static ebb_node named_of(const ebb_graph *g, ebb_node maker, ebb_node n)
@@ -244,7 +238,7 @@ static ebb_status emit_product(ebb_edit *e, ebb_node last, ebb_node named, const
 {
     ebb_graph *g = e->g;
     ebb_build b = ebb_edit_build(e, last, EBB_PHASE_NONE);
-    b.name = name_of(g, named);
+    b.name = ebb_node_name(g, named);
     put_product(&b, p);
     ebb_value y = ebb_emit(&b, EBB_OP_FUSED_MATMUL, p->a, p->b);
     EBB_TRY(b.status);
@@ -340,7 +334,7 @@ static ebb_status emit_linear(ebb_edit *e, ebb_node n, ebb_node maker, ebb_value
     const ebb_value old = ebb_out(g, n, 0);
     const ebb_type y = *ebb_value_of(g, old)->type;
     ebb_build b = ebb_edit_build(e, n, EBB_PHASE_NONE);
-    b.name = name_of(g, named);
+    b.name = ebb_node_name(g, named);
     if (y.rank > 2)
         p.a = as_rows(&b, p.a, old_nodes);
     put_product(&b, &p);

@@ -30,17 +30,10 @@ static bool is_number(const ebb_graph *g, ebb_value v, double x)
 /* Mean over the last axis alone, with that axis kept: its input, or none. */
 static ebb_value mean_over_last(const ebb_graph *g, ebb_value v, ebb_arena *scratch)
 {
-    ebb_node n = made_by(g, v, EBB_OP_REDUCE_MEAN);
-    if (n.i == 0)
-        return EBB_NO_VALUE;
-    ebb_attrs attrs = ebb_node_attrs(g, n);
-    uint32_t count;
-    const int64_t *axes = ebb_attr_ints(&attrs, "axes", &count);
-    if (ebb_in(g, n, 1).i != 0 && !ebb_ints_of(g, ebb_in(g, n, 1), scratch, &axes, &count))
-        return EBB_NO_VALUE;
-    int rank = ebb_value_of(g, ebb_in(g, n, 0))->type->rank;
-    bool last = count == 1 && (axes[0] == -1 || (rank > 0 && axes[0] == rank - 1));
-    return last && ebb_attr_int(&attrs, "keepdims", 1) == 1 ? ebb_in(g, n, 0) : EBB_NO_VALUE;
+    int64_t axis;
+    const ebb_node n = ebb_reduced_by(g, v, EBB_OP_REDUCE_MEAN, &axis, scratch);
+    const bool last = n.i != 0 && axis == ebb_value_of(g, v)->type->rank - 1;
+    return last ? ebb_in(g, n, 0) : EBB_NO_VALUE;
 }
 
 /* The value whose square v is, or none. */
@@ -125,12 +118,6 @@ static ebb_status replace(ebb_edit *e, ebb_node n, ebb_value y)
     return ebb_edit_swap(e, n, y);
 }
 
-static const char *base_name(const ebb_graph *g, ebb_node n)
-{
-    const char *name = ebb_text(g, ebb_node_of(g, n)->name);
-    return name[0] != '\0' ? name : ebb_value_name(g, ebb_out(g, n, 0));
-}
-
 ebb_status ebb_fuse_layer_norm(ebb_edit *e, ebb_node n, bool *done)
 {
     ebb_graph *g = e->g;
@@ -159,7 +146,7 @@ ebb_status ebb_fuse_layer_norm(ebb_edit *e, ebb_node n, bool *done)
         return ebb_declined(e, n, "LayerNormalization needs opset 17");
     ebb_found(e);
     ebb_build b = ebb_edit_build(e, n, EBB_PHASE_NONE);
-    b.name = base_name(g, n);
+    b.name = ebb_node_name(g, n);
     ebb_with_int(&b, "axis", -1);
     ebb_with_float(&b, "epsilon", f.epsilon);
     ebb_value y = ebb_emit(&b, EBB_OP_LAYER_NORMALIZATION, f.x, f.scale, f.bias);
@@ -185,7 +172,7 @@ ebb_status ebb_fuse_rms_norm(ebb_edit *e, ebb_node n, bool *done)
     *done = true;
     ebb_found(e);
     ebb_build b = ebb_edit_build(e, n, EBB_PHASE_NONE);
-    b.name = base_name(g, n);
+    b.name = ebb_node_name(g, n);
     ebb_with_int(&b, "axis", -1);
     ebb_with_float(&b, "epsilon", f.epsilon);
     ebb_value y = ebb_emit(&b, EBB_OP_RMS_NORM, f.x, f.scale);

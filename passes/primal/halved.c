@@ -33,6 +33,12 @@ static treatment kind_of(ebb_op op)
     return (treatment)kinds[op];
 }
 
+bool ebb_is_f32(const ebb_graph *g, ebb_value v)
+{
+    const ebb_type *t = ebb_value_of(g, v)->type;
+    return v.i != 0 && t->kind == EBB_KIND_TENSOR && t->dtype == EBB_F32;
+}
+
 /* Running statistics, scale and shift of batch norm have dtypes of their own. */
 bool ebb_halved_takes_float32(ebb_op op, uint32_t slot)
 {
@@ -54,12 +60,6 @@ static bool is_arithmetic(ebb_op op)
 bool ebb_halved_gives_float32(ebb_op op, uint32_t slot)
 {
     return slot >= 1 && computes(op) && kind_of(op) != CELLS;
-}
-
-static bool is_f32(const ebb_graph *g, ebb_value v)
-{
-    const ebb_type *t = ebb_value_of(g, v)->type;
-    return v.i != 0 && t->kind == EBB_KIND_TENSOR && t->dtype == EBB_F32;
 }
 
 static bool is_gather(ebb_op op)
@@ -135,7 +135,7 @@ static bool reads_activation(const ebb_halved *h, ebb_node n)
 {
     const ebb_node_info *info = ebb_node_of(h->g, n);
     for (uint32_t i = 0; i < info->in_count; i++)
-        if (is_f32(h->g, info->in[i]) && h->activation[info->in[i].i])
+        if (ebb_is_f32(h->g, info->in[i]) && h->activation[info->in[i].i])
             return true;
     return false;
 }
@@ -146,7 +146,7 @@ static ebb_status find_activations(ebb_halved *h)
     ebb_graph *g = h->g;
     for (size_t i = 0; i < g->input_count; i++)
         h->activation[g->inputs[i].i] =
-            is_f32(g, g->inputs[i]) &&
+            ebb_is_f32(g, g->inputs[i]) &&
             (ebb_value_of(g, g->inputs[i])->flags & EBB_IS_INITIALIZER) == 0;
     for (size_t k = 0; k < h->count; k++) {
         ebb_node n = h->order[k];
@@ -154,13 +154,13 @@ static ebb_status find_activations(ebb_halved *h)
         treatment kind = kind_of(info->op);
         bool active = reads_activation(h, n);
         bool table = is_gather(info->op) && info->in[0].i != 0 && h->trains[info->in[0].i];
-        if (computes(info->op) && is_f32(g, info->in[0]))
+        if (computes(info->op) && ebb_is_f32(g, info->in[0]))
             active = true;
         h->active[n.i] = active;
         for (uint32_t o = 0; o < info->out_count; o++)
             if (info->out[o].i != 0)
                 h->activation[info->out[o].i] = active || table;
-        if (!active || !is_f32(g, info->out[0]))
+        if (!active || !ebb_is_f32(g, info->out[0]))
             continue;
         h->low[n.i] = kind != KEPT;
         if (kind == KEPT || kind == MOVE)
@@ -195,7 +195,7 @@ static void find_sources(ebb_halved *h)
         treatment kind = kind_of(info->op);
         bool fits = is_arithmetic(info->op) || (kind == MOVE && !is_gather(info->op)) ||
                     from_integers(g, n);
-        if (!fits || info->out_count != 1 || !is_f32(g, info->out[0]) || h->active[n.i])
+        if (!fits || info->out_count != 1 || !ebb_is_f32(g, info->out[0]) || h->active[n.i])
             continue;
         const ebb_value_info *y = ebb_value_of(g, info->out[0]);
         bool all = y->use_count > 0 && !ebb_value_is_held(g, info->out[0]) && !h->of_loss[n.i] &&

@@ -17,6 +17,7 @@ typedef struct ebb_halved {
  * the option keep= of e names what shall. */
 ebb_status ebb_halved_choose(ebb_halved *h, ebb_edit *e);
 
+bool ebb_is_f32(const ebb_graph *g, ebb_value v); /* a tensor of float32 */
 bool ebb_halved_takes_float32(ebb_op op,
                               uint32_t slot); /* that input, whatever the node computes in */
 bool ebb_halved_gives_float32(ebb_op op, uint32_t slot); /* likewise that output */

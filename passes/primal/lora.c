@@ -281,9 +281,7 @@ static ebb_status skip_experts(ebb_adapters *l, size_t *targeted)
 static ebb_status adapt_all(ebb_adapters *l)
 {
     ebb_graph *g = l->g;
-    size_t nodes = 0, targeted = 0;
-    EBB_EACH_NODE(g, n)
-        nodes++;
+    size_t nodes = ebb_graph_size(g), targeted = 0;
     ebb_lora_layer *list = EBB_SCRATCH(l->e, ebb_lora_layer, nodes + 1);
     l->made = ebb_arena_zeroed(l->e->scratch, EBB_LORA_PARTS * nodes + 1, sizeof *l->made);
     EBB_GOT(list && l->made);

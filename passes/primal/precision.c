@@ -44,12 +44,6 @@ typedef struct lowering {
     size_t casts;
 } lowering;
 
-static bool is_f32(const ebb_graph *g, ebb_value v)
-{
-    const ebb_type *t = ebb_value_of(g, v)->type;
-    return v.i != 0 && t->kind == EBB_KIND_TENSOR && t->dtype == EBB_F32;
-}
-
 /* ---- casts ---- */
 
 static double largest_of(ebb_dtype dtype)
@@ -113,7 +107,7 @@ static ebb_status lower(lowering *l, ebb_node n)
     ebb_op op = ebb_node_of(g, n)->op;
     for (uint32_t i = 0; i < ebb_node_of(g, n)->in_count; i++) {
         ebb_value v = ebb_in(g, n, i), made;
-        if (!is_f32(g, v) || ebb_halved_takes_float32(op, i))
+        if (!ebb_is_f32(g, v) || ebb_halved_takes_float32(op, i))
             continue;
         EBB_TRY(cast(l, n, v, true, &made));
         EBB_TRY(ebb_node_set_input(g, n, i, made));
@@ -122,7 +116,7 @@ static ebb_status lower(lowering *l, ebb_node n)
         EBB_TRY(ebb_node_set_int(g, n, "to", (int64_t)l->dtype));
     for (uint32_t o = 0; o < ebb_node_of(g, n)->out_count; o++) {
         ebb_value v = ebb_out(g, n, o);
-        if (!is_f32(g, v) || ebb_halved_gives_float32(op, o))
+        if (!ebb_is_f32(g, v) || ebb_halved_gives_float32(op, o))
             continue;
         ebb_type lower = *ebb_value_of(g, v)->type;
         lower.dtype = (uint8_t)l->dtype;

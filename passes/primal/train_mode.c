@@ -30,12 +30,6 @@
 
 /* ---- initializers that were merged ---- */
 
-static const char *name_of(const ebb_graph *g, ebb_node n)
-{
-    const char *name = ebb_text(g, ebb_node_of(g, n)->name);
-    return name[0] != '\0' ? name : ebb_value_name(g, ebb_out(g, n, 0));
-}
-
 static ebb_status tell_mended(ebb_edit *e, const char *mark, const char *what)
 {
     const ebb_graph *g = e->g;
@@ -92,7 +86,8 @@ static ebb_status split_shared(ebb_edit *e)
         ebb_found(e);
         while (ebb_value_of(g, v)->use_count > 1) {
             ebb_use use = ebb_value_of(g, v)->uses[ebb_value_of(g, v)->use_count - 1];
-            char *name = ebb_arena_printf(e->scratch, "%s.%u", name_of(g, use.node), use.slot);
+            char *name =
+                ebb_arena_printf(e->scratch, "%s.%u", ebb_node_name(g, use.node), use.slot);
             EBB_GOT(name);
             EBB_TRY(ebb_initializer_copy(g, v, name, &copy));
             EBB_TRY(ebb_node_set_input(g, use.node, use.slot, copy));
@@ -118,7 +113,7 @@ static ebb_status own_statistic(ebb_edit *e, ebb_node n, uint32_t slot, ebb_valu
     ebb_graph *g = e->g;
     ebb_value v = ebb_in(g, n, slot);
     if (ebb_graph_bound(g, v).i != 0 || (slot == 4 && ebb_same_value(v, ebb_in(g, n, 3)))) {
-        char *name = ebb_arena_printf(e->scratch, "%s.running_%s", name_of(g, n),
+        char *name = ebb_arena_printf(e->scratch, "%s.running_%s", ebb_node_name(g, n),
                                       slot == 3 ? "mean" : "var");
         EBB_GOT(name);
         EBB_TRY(ebb_initializer_copy(g, v, name, &v));
@@ -161,7 +156,7 @@ static ebb_status train_batch_norm(ebb_edit *e, ebb_node n)
     EBB_TRY(own_statistic(e, n, 3, &mean));
     EBB_TRY(own_statistic(e, n, 4, &var));
     ebb_build b = ebb_edit_build(e, n, EBB_FORWARD);
-    b.name = name_of(g, n);
+    b.name = ebb_node_name(g, n);
     ebb_with_float(&b, "epsilon", ebb_attr_float(&attrs, "epsilon", 1e-5));
     ebb_with_float(&b, "momentum", ebb_attr_float(&attrs, "momentum", 0.9));
     if (!pytorch)
@@ -241,13 +236,13 @@ static ebb_status set_drop_path(const mode *m, ebb_edit *e, ebb_node n, const eb
     } else {
         EBB_TRY(ebb_loop_key(e, m->at, &key));
         ebb_build b = ebb_edit_build(e, n, EBB_FORWARD);
-        b.name = name_of(g, n);
+        b.name = ebb_node_name(g, n);
         ebb_value dropped = x;
         if (!d->elements)
             dropped = ebb_emit(&b, EBB_OP_EXPAND, ebb_const_like(&b, x, 1),
                                ebb_emit(&b, EBB_OP_SHAPE, d->drawn));
         ebb_with_float(&b, "ratio", ratio);
-        ebb_with_int(&b, "stream", ebb_random_stream(g, name_of(g, n)));
+        ebb_with_int(&b, "stream", ebb_random_stream(g, ebb_node_name(g, n)));
         dropped = ebb_emit(&b, EBB_OP_EBB_DROPOUT, dropped, key);
         x = d->elements ? dropped : ebb_emit(&b, EBB_OP_MUL, x, dropped);
         EBB_TRY(b.status);
@@ -275,9 +270,9 @@ static ebb_status set_dropout(const mode *m, ebb_edit *e, ebb_node n)
         return remove_dropout(e, n);
     EBB_TRY(ebb_loop_key(e, m->at, &key));
     ebb_build b = ebb_edit_build(e, n, EBB_FORWARD);
-    b.name = name_of(g, n);
+    b.name = ebb_node_name(g, n);
     ebb_with_float(&b, "ratio", ratio);
-    ebb_with_int(&b, "stream", ebb_random_stream(g, name_of(g, n)));
+    ebb_with_int(&b, "stream", ebb_random_stream(g, ebb_node_name(g, n)));
     y = ebb_emit(&b, EBB_OP_EBB_DROPOUT, ebb_in(g, n, 0), key);
     EBB_TRY(b.status);
     ebb_keep_name(g, b.last, n);
@@ -299,7 +294,7 @@ static ebb_status take_back_norm(ebb_edit *e, ebb_node n)
         if (ebb_value_is_read(g, ebb_out(g, n, k)))
             return NULL;
     ebb_build b = ebb_edit_build(e, n, EBB_FORWARD);
-    b.name = name_of(g, n);
+    b.name = ebb_node_name(g, n);
     ebb_with_float(&b, "epsilon", ebb_attr_float(&attrs, "epsilon", 1e-5));
     ebb_with_float(&b, "momentum", ebb_attr_float(&attrs, "momentum", 0.9));
     ebb_value y = ebb_emit(&b, EBB_OP_BATCH_NORMALIZATION, ebb_in(g, n, 0), ebb_in(g, n, 1),
@@ -318,7 +313,7 @@ static ebb_status take_back_dropout(ebb_edit *e, ebb_node n)
     if (ebb_value_is_read(g, ebb_out(g, n, 1)) || ebb_model_opset(g->model, "") < 12)
         return NULL;
     ebb_build b = ebb_edit_build(e, n, EBB_FORWARD);
-    b.name = name_of(g, n);
+    b.name = ebb_node_name(g, n);
     ebb_value ratio = ebb_const_scalar(&b, EBB_F32, ebb_attr_float(&attrs, "ratio", 0.5));
     ebb_value y = ebb_emit(&b, EBB_OP_DROPOUT, ebb_in(g, n, 0), ratio);
     EBB_TRY(b.status);

@@ -1,7 +1,7 @@
 /* piece.c: see piece.h. */
 #include "exec/weigh/pack/piece.h"
 
-#include <time.h>
+#include "onnx/words/clock.h"
 
 uint64_t ebb_divisor(uint64_t a, uint64_t b)
 {
@@ -11,13 +11,6 @@ uint64_t ebb_divisor(uint64_t a, uint64_t b)
         b = c;
     }
     return a;
-}
-
-int64_t ebb_now_ns(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
 bool ebb_budget_spent(const ebb_budget *budget)

@@ -20,7 +20,6 @@ typedef struct ebb_budget {
 } ebb_budget;
 
 uint64_t ebb_divisor(uint64_t a, uint64_t b); /* the greatest common one; of 0 and x: x */
-int64_t ebb_now_ns(void);                     /* monotonic */
 bool ebb_budget_spent(const ebb_budget *budget);
 
 /* A budget of `share` of what is left. Its steps go on from the parent's: copy them back. */

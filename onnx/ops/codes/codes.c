@@ -25,14 +25,9 @@ static ebb_status read_group(const ebb_infer *c, int64_t bits, int64_t *group)
     return NULL;
 }
 
-static int64_t up(int64_t n, int64_t by)
-{
-    return n / by + (n % by != 0);
-}
-
 static int64_t bytes_of(int64_t codes, int64_t bits)
 {
-    return up(codes, 8 / bits);
+    return ebb_up(codes, 8 / bits);
 }
 
 /* Rows and elements of a row of input 0; -1 where unknown. */
@@ -91,7 +86,7 @@ ebb_status ebb_infer_quantize(ebb_infer *c)
     ebb_type_set_dim(&c->out[0], 0, rows);
     ebb_type_set_dim(&c->out[0], 1, inner < 0 ? -1 : bytes_of(inner, bits));
     if (c->output_count > 1) {
-        const int64_t dims[3] = {rows, inner < 0 ? -1 : up(inner, group), 2};
+        const int64_t dims[3] = {rows, inner < 0 ? -1 : ebb_up(inner, group), 2};
         c->out[1] = ebb_type_tensor(EBB_BF16, 3, dims);
     }
     return NULL;
@@ -135,7 +130,7 @@ ebb_status ebb_infer_dequantize(ebb_infer *c)
                                (long long)rows);
     if (rows == 0 ? elements != 0
                   : elements % rows != 0 || codes->dims[1] != bytes_of(elements / rows, bits) ||
-                        range->dims[1] != up(elements / rows, group))
+                        range->dims[1] != ebb_up(elements / rows, group))
         return ebb_infer_error(c, "codes and range do not hold the %lld elements of shape",
                                (long long)elements);
     return NULL;
@@ -187,7 +182,7 @@ static void split_types(ebb_type t[3], const ebb_type *x, int64_t block, int64_t
     int64_t plane = 0;
     int64_t n = x->dims[0], k = x->dims[1], h = x->dims[2], w = x->dims[3];
     const int64_t hw[2] = {h, w},
-                  low[4] = {n, k, h < 0 ? -1 : up(h, block), w < 0 ? -1 : up(w, block)};
+                  low[4] = {n, k, h < 0 ? -1 : ebb_up(h, block), w < 0 ? -1 : ebb_up(w, block)};
     ebb_type flat = ebb_type_tensor(EBB_U8, 2, hw);
     if (!ebb_type_elements(&flat, &plane))
         plane = -1;

@@ -121,7 +121,7 @@ void ebb_grad_gelu(ebb_build *b, ebb_grad *c)
     bool fast = op == EBB_OP_MS_FAST_GELU ||
                 strcmp(ebb_attr_string(&c->attrs, "approximate", "none"), "tanh") == 0;
     ebb_value x = c->x[0];
-    bool biased = op == EBB_OP_MS_FAST_GELU && c->input_count > 1 && c->x[1].i != 0;
+    bool biased = op == EBB_OP_MS_FAST_GELU && ebb_grad_has(c, 1);
     if (biased) // FastGelu(x, bias) is that of the sum
         x = ebb_emit(b, EBB_OP_ADD, x, c->x[1]);
     ebb_value dx = ebb_emit(b, fast ? EBB_OP_FAST_GELU_GRAD : EBB_OP_GELU_GRAD, c->dy[0], x);

@@ -62,22 +62,6 @@ static int earlier(const int8_t *label, const ebb_type *x, int d)
     return -1;
 }
 
-/* 0, 1, ... n-1 along dim d of `rank`. */
-static ebb_value along(ebb_build *b, int64_t n, int d, int rank)
-{
-    int64_t dims[EBB_MAX_RANK], *list = EBB_NEW(&b->g->model->arena, int64_t, (size_t)n + 1);
-    if (list == NULL) {
-        ebb_build_fail(b, ebb_error_memory());
-        return EBB_NO_VALUE;
-    }
-    for (int64_t i = 0; i < n; i++)
-        list[i] = i;
-    for (int k = 0; k < rank; k++)
-        dims[k] = k == d ? n : 1;
-    ebb_type type = ebb_type_tensor(EBB_I64, rank, dims);
-    return ebb_const_tensor(b, &type, list);
-}
-
 /* The sum over all letters but those that the terms share with the input, in the input's order; its
  * shape is then [size or 1 for each dim of the input]. */
 static ebb_value contract(ebb_build *b, terms *t, const int8_t *label, const ebb_type *x)
@@ -126,8 +110,8 @@ static void give(ebb_build *b, ebb_grad *c, const ebb_einsum *e, uint32_t i)
         int first = earlier(label, &x, d);
         if (first < 0)
             continue;
-        ebb_value row = along(b, x.dims[first], first, x.rank),
-                  column = along(b, x.dims[d], d, x.rank);
+        ebb_value row = ebb_emit_counted(b, x.dims[first], 1, first, x.rank),
+                  column = ebb_emit_counted(b, x.dims[d], 1, d, x.rank);
         ebb_value same = ebb_emit(b, EBB_OP_EQUAL, row, column);
         g = ebb_emit(b, EBB_OP_WHERE, same, g, ebb_const_like(b, c->x[i], 0.0));
     }

@@ -148,7 +148,7 @@ void ebb_grad_quantize_linear(ebb_build *b, ebb_grad *c)
         least -= 0.5;
         most += 0.5;
     }
-    if (c->input_count > 2 && c->x[2].i != 0)
+    if (ebb_grad_has(c, 2))
         code = ebb_emit(b, EBB_OP_ADD, code, on_grid(b, &g, ebb_emit_cast(b, c->x[2], dtype)));
     ebb_value d = ebb_emit_cast(b, c->dy[0], dtype);
     d = ebb_emit(b, EBB_OP_CLIP_GRAD, ebb_emit(b, EBB_OP_DIV, d, scale), code,
@@ -176,7 +176,7 @@ void ebb_grad_dequantize_linear(ebb_build *b, ebb_grad *c)
     if (!ebb_grad_wants(c, 1))
         return;
     ebb_value steps = ebb_emit_cast(b, c->x[0], dtype);
-    if (c->input_count > 2 && c->x[2].i != 0)
+    if (ebb_grad_has(c, 2))
         steps = ebb_emit(b, EBB_OP_SUB, steps, on_grid(b, &g, ebb_emit_cast(b, c->x[2], dtype)));
     ebb_value ds = to_scale(b, &g, ebb_emit(b, EBB_OP_MUL, c->dy[0], steps));
     if (b->status == NULL)

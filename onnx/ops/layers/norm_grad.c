@@ -209,16 +209,11 @@ static ebb_value full_scale(ebb_build *b, ebb_grad *c, int64_t *axis)
     return ebb_emit(b, EBB_OP_EXPAND, c->x[1], ebb_const_ints(b, full.dims, (uint32_t)full.rank));
 }
 
-static ebb_value dy_of(const ebb_grad *c, uint32_t output)
-{
-    return output < c->output_count ? c->dy[output] : EBB_NO_VALUE;
-}
-
 /* What flows through the row's mean m and r = 1 / deviation, where those are values themselves:
  * dm / n and - dr r^3 (x - m) / n. */
 static ebb_value through_statistics(ebb_build *b, ebb_grad *c, int64_t axis, ebb_value r)
 {
-    ebb_value sum = EBB_NO_VALUE, dm = dy_of(c, 1), dr = dy_of(c, 2);
+    ebb_value sum = EBB_NO_VALUE, dm = ebb_grad_of(c, 1), dr = ebb_grad_of(c, 2);
     if (b->status != NULL || (dm.i == 0 && dr.i == 0))
         return sum;
     ebb_type x = *ebb_build_type(b, c->x[0]);

@@ -8,7 +8,7 @@
  * layout = 1 puts batch first: X [batch, seq, in], Y [batch, seq, dirs, hidden], Y_h [batch, dirs,
  * hidden].
  */
-#include "onnx/ops/ops.h"
+#include "onnx/ops/common.h"
 #include "onnx/graph/shape.h"
 
 static int64_t directions(const ebb_attrs *attrs)
@@ -193,11 +193,6 @@ static void emit_grad(ebb_build *b, ebb_grad *c, ebb_op op, const ebb_value *in,
             c->dx[i] = out[output_of[i]];
 }
 
-static ebb_value dy_of(const ebb_grad *c, uint32_t output)
-{
-    return output < c->output_count ? c->dy[output] : EBB_NO_VALUE;
-}
-
 static bool is_full(const ebb_graph *g, ebb_value lengths, ebb_value x)
 {
     const ebb_tensor *list = ebb_value_constant(g, lengths);
@@ -249,7 +244,7 @@ static void grad_usual_lstm(ebb_build *b, ebb_grad *c)
     in[7] = c_all;
     in[8] = gates;
     for (uint32_t i = 0; i < 3; i++)
-        in[9 + i] = dy_of(c, i);
+        in[9 + i] = ebb_grad_of(c, i);
     emit_grad(b, c, EBB_OP_LSTM_GRAD, in, 12);
 }
 
@@ -270,7 +265,7 @@ void ebb_grad_recurrent(ebb_build *b, ebb_grad *c)
         in[i] = c->x[i];
     in[count++] = ebb_grad_need_output(b, c, 0, "h_all");
     for (uint32_t i = 0; i < (lstm ? 3U : 2U); i++)
-        in[count++] = dy_of(c, i);
+        in[count++] = ebb_grad_of(c, i);
     emit_grad(b, c,
               lstm               ? EBB_OP_EBB_LSTM_GRAD
               : op == EBB_OP_GRU ? EBB_OP_GRU_GRAD

@@ -11,21 +11,9 @@ static void refuse(ebb_build *b, const ebb_grad *c, const char *why)
         b, ebb_error(EBB_UNSUPPORTED, "%s: no gradient %s", ebb_node_label(b->g, c->node), why));
 }
 
-/* Axis attribute, made positive. */
-static int axis_of(const ebb_grad *c, int64_t otherwise, int rank)
-{
-    int64_t axis = ebb_attr_int(&c->attrs, "axis", otherwise);
-    return (int)(axis < 0 ? axis + rank : axis);
-}
-
 static bool wants(const ebb_grad *c, uint32_t i)
 {
     return i < c->input_count && c->wants[i];
-}
-
-static bool given(const ebb_grad *c, uint32_t i)
-{
-    return i < c->input_count && c->x[i].i != 0;
 }
 
 /* ---- views and permutations ---- */
@@ -61,7 +49,7 @@ void ebb_grad_concat(ebb_build *b, ebb_grad *c)
     ebb_type x;
     if (!ebb_grad_shape(b, c, c->x[0], &x))
         return;
-    int axis = axis_of(c, 1, x.rank);
+    int axis = ebb_grad_axis(c, 1, x.rank);
     int64_t sizes[EBB_BUILD_OUTPUTS], from = 0;
     bool all = c->input_count > 1 && c->input_count <= EBB_BUILD_OUTPUTS &&
                ebb_model_opset(b->g->model, EBB_DOMAIN_ONNX) >= 13;
@@ -94,7 +82,7 @@ void ebb_grad_split(ebb_build *b, ebb_grad *c)
     ebb_type x;
     if (!ebb_grad_shape(b, c, c->x[0], &x))
         return;
-    int axis = axis_of(c, 0, x.rank);
+    int axis = ebb_grad_axis(c, 0, x.rank);
     ebb_value *parts = EBB_NEW(&b->g->model->arena, ebb_value, c->output_count);
     if (parts == NULL) {
         ebb_build_fail(b, ebb_error_memory());
@@ -152,16 +140,16 @@ void ebb_grad_slice(ebb_build *b, ebb_grad *c)
         axes[i] = i;
         steps[i] = 1;
     }
-    if (given(c, 3))
+    if (ebb_grad_has(c, 3))
         known = known && ebb_grad_ints(b, c, 3, axes, &axis_count) && axis_count == count;
-    if (given(c, 4))
+    if (ebb_grad_has(c, 4))
         known = known && ebb_grad_ints(b, c, 4, steps, &step_count) && step_count == count;
     for (int i = 0; known && i < count; i++)
         known = steps[i] == 1;
     if (!known) {
         ebb_value in[6] = {c->dy[0], ebb_const_shape(b, c->x[0]), c->x[1], c->x[2]};
-        in[4] = given(c, 3) ? c->x[3] : EBB_NO_VALUE;
-        in[5] = given(c, 4) ? c->x[4] : EBB_NO_VALUE;
+        in[4] = ebb_grad_has(c, 3) ? c->x[3] : EBB_NO_VALUE;
+        in[5] = ebb_grad_has(c, 4) ? c->x[4] : EBB_NO_VALUE;
         c->dx[0] = ebb_emit_list(b, EBB_OP_SLICE_GRAD, in, 6);
         return;
     }
@@ -209,7 +197,7 @@ void ebb_grad_pad(ebb_build *b, ebb_grad *c)
     int64_t pads[2 * EBB_MAX_RANK], axes[2 * EBB_MAX_RANK];
     int pad_count, count = x.rank;
     if (!ebb_grad_ints(b, c, 1, pads, &pad_count) ||
-        (given(c, 3) && !ebb_grad_ints(b, c, 3, axes, &count))) {
+        (ebb_grad_has(c, 3) && !ebb_grad_ints(b, c, 3, axes, &count))) {
         refuse(b, c, "where the pads are not constant");
         return;
     }
@@ -219,7 +207,7 @@ void ebb_grad_pad(ebb_build *b, ebb_grad *c)
     uint32_t cut = 0;
     bool framed = false;
     for (int i = 0; i < count; i++) {
-        int64_t axis = given(c, 3) ? axes[i] < 0 ? axes[i] + x.rank : axes[i] : i;
+        int64_t axis = ebb_grad_has(c, 3) ? axes[i] < 0 ? axes[i] + x.rank : axes[i] : i;
         int64_t begin = begins[axis] = pads[i], end = over[axis] = pads[i + count];
         frame[axis] = begin < 0 ? -begin : 0;
         frame[axis + x.rank] = end < 0 ? -end : 0;
@@ -246,9 +234,9 @@ void ebb_grad_pad(ebb_build *b, ebb_grad *c)
     }
     if (ebb_grad_wants(c, 0))
         c->dx[0] = dx;
-    if (given(c, 2) && ebb_grad_wants(c, 2)) { // dy where ones around a hole of zeros are
+    if (ebb_grad_has(c, 2) && ebb_grad_wants(c, 2)) { // dy where ones around a hole of zeros are
         ebb_value hole = ebb_emit_zeros_like(b, c->x[0]), one = ebb_const_like(b, c->x[2], 1.0);
-        ebb_value axis_list = given(c, 3) ? c->x[3] : EBB_NO_VALUE;
+        ebb_value axis_list = ebb_grad_has(c, 3) ? c->x[3] : EBB_NO_VALUE;
         ebb_value rim = ebb_emit(b, EBB_OP_PAD, hole, c->x[1], one, axis_list);
         ebb_grad_give(b, c, 2, ebb_emit(b, EBB_OP_MUL, c->dy[0], rim));
     }
@@ -286,7 +274,7 @@ void ebb_grad_tile(ebb_build *b, ebb_grad *c)
 
 void ebb_grad_trilu(ebb_build *b, ebb_grad *c)
 {
-    ebb_value k = given(c, 1) ? c->x[1] : EBB_NO_VALUE;
+    ebb_value k = ebb_grad_has(c, 1) ? c->x[1] : EBB_NO_VALUE;
     ebb_with_attrs_of(b, c->node);
     c->dx[0] = ebb_emit(b, EBB_OP_TRILU, c->dy[0], k);
 }

@@ -45,14 +45,9 @@ static bool numbers(const ebb_build *b, const ebb_grad *c, uint32_t i, double *l
     return true;
 }
 
-static bool has_input(const ebb_grad *c, uint32_t i)
-{
-    return i < c->input_count && c->x[i].i != 0;
-}
-
 static bool is_cropped(const ebb_resize *r, const ebb_grad *c, bool old)
 {
-    return !old && r->transform == EBB_RESIZE_CROP && has_input(c, 1);
+    return !old && r->transform == EBB_RESIZE_CROP && ebb_grad_has(c, 1);
 }
 
 /* Which axis entry k of scales, sizes or roi is of. */
@@ -70,7 +65,7 @@ static bool sizes_of_y(const ebb_resize *r, const ebb_grad *c, double *sizes, in
 {
     const char *policy = ebb_attr_string(&c->attrs, "keep_aspect_ratio_policy", "stretch");
     *count = ebb_resize_entries(&c->attrs, r->rank);
-    if (!has_input(c, 3) || strcmp(policy, "stretch") != 0)
+    if (!ebb_grad_has(c, 3) || strcmp(policy, "stretch") != 0)
         return false;
     for (int64_t k = 0; k < *count; k++)
         sizes[k] = (double)r->axis[axis_of(c, r->rank, k)].out;
@@ -299,7 +294,7 @@ static ebb_value made_shares(ebb_build *b, ebb_grad *c, const ebb_resize *r, int
         ebb_with_int(b, "axis", 0);
         in[1] = ebb_emit_list(b, EBB_OP_CONCAT, pair, 2);
     }
-    if (!old && has_input(c, 3)) {
+    if (!old && ebb_grad_has(c, 3)) {
         in[3] = ebb_const_ints(b, sizes, 2);
         count = 4;
     } else {
@@ -336,9 +331,9 @@ static const char *declines_run(const ebb_build *b, const ebb_grad *c, const ebb
                                 bool old)
 {
     const char *policy = ebb_attr_string(&c->attrs, "keep_aspect_ratio_policy", "stretch");
-    if (!has_input(c, old ? 1 : 2) && (old || !has_input(c, 3)))
+    if (!ebb_grad_has(c, old ? 1 : 2) && (old || !ebb_grad_has(c, 3)))
         return "it has neither scales nor sizes";
-    if (has_input(c, 3) && strcmp(policy, "stretch") != 0)
+    if (ebb_grad_has(c, 3) && strcmp(policy, "stretch") != 0)
         return "its sizes or roi are not constant, and its aspect ratio is kept";
     if (ebb_model_opset(b->g->model, EBB_DOMAIN_ONNX) < 10)
         return "its scales are not constant, and its opset is older than 10";

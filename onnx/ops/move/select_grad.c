@@ -5,29 +5,6 @@
  */
 #include "onnx/ops/common.h"
 
-/* The attribute axis, counted from the front. */
-static int axis_of(const ebb_grad *c, int64_t otherwise, int rank)
-{
-    int64_t axis = ebb_attr_int(&c->attrs, "axis", otherwise);
-    return (int)(axis < 0 ? axis + rank : axis);
-}
-
-/* 0, step, 2 step ..., n of them, shaped to lie along one axis of `rank`. */
-static ebb_value counted(ebb_build *b, int64_t n, int64_t step, int axis, int rank)
-{
-    int64_t dims[EBB_MAX_RANK], *list = EBB_NEW(&b->g->model->arena, int64_t, (size_t)n + 1);
-    if (list == NULL) {
-        ebb_build_fail(b, ebb_error_memory());
-        return EBB_NO_VALUE;
-    }
-    for (int64_t i = 0; i < n; i++)
-        list[i] = i * step;
-    for (int d = 0; d < rank; d++)
-        dims[d] = d == axis ? n : 1;
-    ebb_type type = ebb_type_tensor(EBB_I64, rank, dims);
-    return ebb_const_tensor(b, &type, list);
-}
-
 /* y = the rows of x that are chosen. The row of y that row i went to is how many were chosen before
  * it: dx_i = dy there where it was chosen, else 0. */
 void ebb_grad_compress(ebb_build *b, ebb_grad *c)
@@ -36,7 +13,7 @@ void ebb_grad_compress(ebb_build *b, ebb_grad *c)
     if (!ebb_grad_shape(b, c, c->x[0], &x) || !ebb_grad_shape(b, c, c->x[1], &chosen))
         return;
     bool flat = ebb_attr_find(&c->attrs, "axis") == NULL;
-    int rank = flat ? 1 : x.rank, axis = flat ? 0 : axis_of(c, 0, x.rank);
+    int rank = flat ? 1 : x.rank, axis = flat ? 0 : ebb_grad_axis(c, 0, x.rank);
     int64_t n = chosen.rank == 1 ? chosen.dims[0] : -1, rows = 1;
     for (int d = 0; d < x.rank; d++)
         rows *= flat || d == axis ? x.dims[d] : 1;
@@ -79,7 +56,7 @@ void ebb_grad_tensor_scatter(ebb_build *b, ebb_grad *c)
     ebb_type x, u;
     if (!ebb_grad_shape(b, c, c->x[0], &x) || !ebb_grad_shape(b, c, c->x[1], &u))
         return;
-    int axis = axis_of(c, -2, x.rank);
+    int axis = ebb_grad_axis(c, -2, x.rank);
     if (u.rank != x.rank || axis < 0 || axis >= x.rank) {
         ebb_grad_fail(b, c, "its inputs do not fit each other");
         return;
@@ -92,7 +69,7 @@ void ebb_grad_tensor_scatter(ebb_build *b, ebb_grad *c)
     }
     if (!ebb_grad_wants(c, 1))
         return;
-    ebb_value at = counted(b, u.dims[axis], 1, axis, u.rank);
+    ebb_value at = ebb_emit_counted(b, u.dims[axis], 1, axis, u.rank);
     if (first.i != 0) {
         int64_t dims[EBB_MAX_RANK];
         for (int d = 0; d < u.rank; d++)
@@ -114,7 +91,7 @@ void ebb_grad_scatter(ebb_build *b, ebb_grad *c)
     ebb_type x, u;
     if (!ebb_grad_shape(b, c, c->x[0], &x) || !ebb_grad_shape(b, c, c->x[1], &u))
         return;
-    int axis = axis_of(c, 0, x.rank);
+    int axis = ebb_grad_axis(c, 0, x.rank);
     if (u.rank != x.rank || axis < 0 || axis >= x.rank) {
         ebb_grad_fail(b, c, "its inputs do not fit each other");
         return;
@@ -134,7 +111,7 @@ void ebb_grad_scatter(ebb_build *b, ebb_grad *c)
     stride = 1;
     for (int d = x.rank - 1; d >= 0; d--) {
         if (d != axis)
-            at = ebb_emit(b, EBB_OP_ADD, at, counted(b, u.dims[d], stride, d, u.rank));
+            at = ebb_emit(b, EBB_OP_ADD, at, ebb_emit_counted(b, u.dims[d], stride, d, u.rank));
         stride *= x.dims[d];
     }
     ebb_value row = ebb_emit_reshape(b, c->dy[0], (const int64_t[1]){stride}, 1);

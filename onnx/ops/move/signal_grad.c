@@ -8,11 +8,6 @@
  */
 #include "onnx/ops/common.h"
 
-static bool given(const ebb_grad *c, uint32_t i)
-{
-    return i < c->input_count && c->x[i].i != 0;
-}
-
 /* A transform to n places along an axis; before opset 20 the axis is an attribute. */
 static ebb_value transform(ebb_build *b, ebb_value x, int64_t n, int axis, bool inverse,
                            bool onesided)
@@ -70,12 +65,12 @@ static bool look(ebb_build *b, const ebb_grad *c, const ebb_type *x, int *axis, 
     bool half = ebb_attr_int(&c->attrs, "onesided", 0) != 0;
     bool inverse = ebb_attr_int(&c->attrs, "inverse", 0) != 0;
     double where = old ? (double)ebb_attr_int(&c->attrs, "axis", 1) : -2.0, length = 0.0;
-    if (!old && given(c, 2) && !ebb_constant_scalar(b->g, c->x[2], &where)) {
+    if (!old && ebb_grad_has(c, 2) && !ebb_constant_scalar(b->g, c->x[2], &where)) {
         ebb_grad_fail(b, c, "its axis is not constant");
         return false;
     }
     *axis = (int)where < 0 ? (int)where + x->rank : (int)where;
-    if (!given(c, 1)) {
+    if (!ebb_grad_has(c, 1)) {
         *n = half && inverse ? 2 * (x->dims[*axis] - 1) : x->dims[*axis];
     } else if (ebb_constant_scalar(b->g, c->x[1], &length)) {
         *n = (int64_t)length;
@@ -135,11 +130,11 @@ void ebb_grad_stft(ebb_build *b, ebb_grad *c)
     if (!ebb_grad_shape(b, c, c->x[0], &x))
         return;
     const ebb_type *y = ebb_build_type(b, c->y[0]);
-    const ebb_type *w = given(c, 2) ? ebb_build_type(b, c->x[2]) : NULL;
+    const ebb_type *w = ebb_grad_has(c, 2) ? ebb_build_type(b, c->x[2]) : NULL;
     int64_t n = w != NULL ? w->dims[0] : x.dims[1], frames = y->dims[1];
-    if (given(c, 3) && ebb_constant_scalar(b->g, c->x[3], &length))
+    if (ebb_grad_has(c, 3) && ebb_constant_scalar(b->g, c->x[3], &length))
         n = (int64_t)length;
-    else if (given(c, 3))
+    else if (ebb_grad_has(c, 3))
         n = -1;
     if (n < 1 || !ebb_type_is_static(y) || !ebb_constant_scalar(b->g, c->x[1], &step)) {
         ebb_grad_fail(b, c, "its step or its frames' length is not constant");

@@ -11,7 +11,7 @@ static ebb_value with_past(ebb_build *b, const ebb_grad *c, int64_t kept)
 {
     if (kept == 0)
         return c->x[0];
-    if (c->input_count > 3 && c->x[3].i != 0) {
+    if (ebb_grad_has(c, 3)) {
         ebb_with_int(b, "axis", 2);
         return ebb_emit(b, EBB_OP_CONCAT, c->x[3], c->x[0]);
     }

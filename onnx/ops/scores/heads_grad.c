@@ -24,16 +24,6 @@ typedef struct heads {
     ebb_value keep, bias;     /* none: all, nothing */
 } heads;
 
-static bool given(const ebb_grad *c, uint32_t i)
-{
-    return i < c->input_count && c->x[i].i != 0;
-}
-
-static ebb_value dy_of(const ebb_grad *c, uint32_t o)
-{
-    return o < c->output_count ? c->dy[o] : EBB_NO_VALUE;
-}
-
 static ebb_value four(ebb_build *b, ebb_value x, int64_t a, int64_t h, int64_t l, int64_t s)
 {
     return ebb_emit_reshape(b, x, (const int64_t[4]){a, h, l, s}, 4);
@@ -60,7 +50,7 @@ static bool read_heads(heads *h, ebb_build *b, ebb_grad *c)
         return false;
     ebb_type type;
     for (uint32_t i = 0; i < 7; i++)
-        if (given(c, i) && !ebb_grad_shape(b, c, c->x[i], &type))
+        if (ebb_grad_has(c, i) && !ebb_grad_shape(b, c, c->x[i], &type))
             return false;
     if (ebb_attr_find(&c->attrs, "score_mod") != NULL ||
         ebb_attr_find(&c->attrs, "prob_mod") != NULL) {
@@ -78,9 +68,9 @@ static bool read_heads(heads *h, ebb_build *b, ebb_grad *c)
     h->queries = q->dims[q->rank - 2];
     h->size = q->dims[q->rank - 1] / (h->packed[Q] ? h->q_heads : 1);
     h->value = v->dims[v->rank - 1] / (h->packed[V] ? h->heads : 1);
-    h->before = given(c, PAST_K) ? ebb_build_type(b, c->x[PAST_K])->dims[2] : 0;
+    h->before = ebb_grad_has(c, PAST_K) ? ebb_build_type(b, c->x[PAST_K])->dims[2] : 0;
     h->total = h->before + k->dims[k->rank - 2];
-    bool masked = given(c, MASK);
+    bool masked = ebb_grad_has(c, MASK);
     if (h->heads < 1 || h->q_heads < 1 || h->q_heads % h->heads != 0 ||
         (masked && ebb_build_type(b, c->x[MASK])->rank < 1)) {
         ebb_grad_fail(b, c, "its heads or its mask do not fit each other");
@@ -100,7 +90,7 @@ static ebb_value all_tokens(const heads *h, uint32_t i)
     int64_t size = i == K ? h->size : h->value, share = h->q_heads / h->heads;
     if (h->packed[i])
         x = turned(b, four(b, x, h->batch, h->total - h->before, h->heads, size));
-    if (given(h->c, PAST_K + i - K)) {
+    if (ebb_grad_has(h->c, PAST_K + i - K)) {
         ebb_with_int(b, "axis", 2);
         x = ebb_emit(b, EBB_OP_CONCAT, h->c->x[PAST_K + i - K], x);
     }
@@ -126,7 +116,7 @@ static void give_tokens(heads *h, uint32_t i, ebb_value dx)
     ebb_build *b = h->b;
     ebb_grad *c = h->c;
     int64_t size = i == K ? h->size : h->value, share = h->q_heads / h->heads, group = 2;
-    ebb_value present = dy_of(c, i), past = EBB_NO_VALUE;
+    ebb_value present = ebb_grad_of(c, i), past = EBB_NO_VALUE;
     if (dx.i != 0 && share > 1) {
         const int64_t apart[5] = {h->batch, h->heads, share, h->total, size};
         dx = ebb_emit_reshape(b, dx, apart, 5);
@@ -136,7 +126,7 @@ static void give_tokens(heads *h, uint32_t i, ebb_value dx)
         dx = dx.i != 0 ? ebb_emit(b, EBB_OP_ADD, dx, present) : present;
     if (dx.i == 0)
         return;
-    if (given(c, PAST_K + i - K)) {
+    if (ebb_grad_has(c, PAST_K + i - K)) {
         past = ebb_emit_part(b, dx, 2, 0, h->before);
         dx = ebb_emit_part(b, dx, 2, h->before, h->total - h->before);
         if (ebb_grad_wants(c, PAST_K + i - K))
@@ -176,7 +166,7 @@ static void read_masks(heads *h, bool own_diagonal)
     ebb_grad *c = h->c;
     const int64_t across[1] = {h->total}, down[2] = {h->queries, 1};
     ebb_value places = counted(h, 0, h->total, across, 1);
-    if (given(c, MASK)) {
+    if (ebb_grad_has(c, MASK)) {
         ebb_value mask = c->x[MASK];
         const ebb_type *m = ebb_build_type(b, mask);
         int64_t pads[2 * EBB_MAX_RANK] = {0}, have = m->dims[m->rank - 1];
@@ -192,7 +182,7 @@ static void read_masks(heads *h, bool own_diagonal)
         else
             h->bias = mask;
     }
-    if (given(c, LENGTHS)) {
+    if (ebb_grad_has(c, LENGTHS)) {
         ebb_value lengths = four(b, c->x[LENGTHS], h->batch, 1, 1, 1);
         also_keep(h, ebb_emit(b, EBB_OP_LESS, places, lengths));
     }
@@ -262,7 +252,7 @@ static void by_scores(heads *h)
     int64_t mode = ebb_attr_int(&c->attrs, "qk_matmul_output_mode", 0);
     ebb_value seen[4] = {EBB_NO_VALUE, EBB_NO_VALUE, EBB_NO_VALUE, EBB_NO_VALUE}, dp, ds;
     ebb_value bend = EBB_NO_VALUE, zero = ebb_const_like(b, h->q, 0.0);
-    seen[mode & 3] = dy_of(c, 3);
+    seen[mode & 3] = ebb_grad_of(c, 3);
     read_masks(h, true);
     ebb_value x = ebb_emit(b, EBB_OP_MATMUL, h->q, flipped(b, h->k));
     x = ebb_emit_scaled(b, x, h->scale);
@@ -308,7 +298,7 @@ void ebb_grad_onnx_attention(ebb_build *b, ebb_grad *c)
     heads h;
     if (!read_heads(&h, b, c))
         return;
-    ebb_value scores = dy_of(c, 3);
+    ebb_value scores = ebb_grad_of(c, 3);
     h.q = queries_first(&h, c->x[Q], h.size);
     h.k = all_tokens(&h, K);
     h.v = all_tokens(&h, V);
@@ -348,7 +338,7 @@ static ebb_value half_of(ebb_build *b, const ebb_grad *c, ebb_value x, int which
 void ebb_grad_rotary_embedding(ebb_build *b, ebb_grad *c)
 {
     enum { X, COS, SIN, POSITIONS };
-    ebb_value positions = given(c, POSITIONS) ? c->x[POSITIONS] : EBB_NO_VALUE;
+    ebb_value positions = ebb_grad_has(c, POSITIONS) ? c->x[POSITIONS] : EBB_NO_VALUE;
     if (ebb_grad_wants(c, X)) {
         ebb_value back = ebb_emit(b, EBB_OP_NEG, c->x[SIN]);
         ebb_with_attrs_of(b, c->node);
@@ -423,8 +413,9 @@ static void read_linear(linear *l, ebb_build *b, const ebb_grad *c, bool decays,
     l->beta = delta ? c->x[BETA] : filled(b, c->x[QUERY], 1.0, one, 3);
     if (delta && ebb_build_type(b, l->beta)->dims[2] != count)
         l->beta = ebb_emit(b, EBB_OP_EXPAND, l->beta, ebb_const_ints(b, one, 3));
-    l->state = given(c, STATE) ? c->x[STATE] : filled(b, c->x[QUERY], 0.0, state, 4);
-    l->dstate = dy_of(c, 1).i != 0 ? dy_of(c, 1) : filled(b, c->x[QUERY], 0.0, state, 4);
+    l->state = ebb_grad_has(c, STATE) ? c->x[STATE] : filled(b, c->x[QUERY], 0.0, state, 4);
+    l->dstate =
+        ebb_grad_of(c, 1).i != 0 ? ebb_grad_of(c, 1) : filled(b, c->x[QUERY], 0.0, state, 4);
     l->dy =
         c->dy[0].i != 0 ? ebb_emit_scaled(b, c->dy[0], scale) : filled(b, c->x[QUERY], 0.0, y, 3);
 }
@@ -437,7 +428,7 @@ void ebb_grad_linear_attention(ebb_build *b, ebb_grad *c)
         return;
     ebb_type type;
     for (uint32_t i = 0; i < c->input_count; i++)
-        if (given(c, i) && !ebb_grad_shape(b, c, c->x[i], &type))
+        if (ebb_grad_has(c, i) && !ebb_grad_shape(b, c, c->x[i], &type))
             return;
     const char *rule = ebb_attr_string(&c->attrs, "update_rule", "gated_delta");
     bool decays = strncmp(rule, "gated", 5) == 0, delta = strstr(rule, "delta") != NULL;
@@ -451,7 +442,7 @@ void ebb_grad_linear_attention(ebb_build *b, ebb_grad *c)
     linear l;
     ebb_value d[6];
     uint32_t wanted = 0;
-    if ((decays && !given(c, DECAY)) || (delta && !given(c, BETA)) || key < 1) {
+    if ((decays && !ebb_grad_has(c, DECAY)) || (delta && !ebb_grad_has(c, BETA)) || key < 1) {
         ebb_grad_fail(b, c, "its decay or its beta is absent, or its heads are empty");
         return;
     }

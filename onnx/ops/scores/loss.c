@@ -253,7 +253,7 @@ void ebb_grad_nll_loss(ebb_build *b, ebb_grad *c)
     }
     // w: the weight of each label, of the labels' shape
     ebb_value w;
-    if (c->input_count > 2 && c->x[2].i != 0) {
+    if (ebb_grad_has(c, 2)) {
         ebb_with_int(b, "axis", 0);
         w = ebb_emit(b, EBB_OP_GATHER, c->x[2], label);
     } else {

@@ -316,11 +316,9 @@ static ebb_value again(ebb_build *b, ebb_node n, ebb_node by, ebb_value v, ebb_v
 {
     ebb_graph *g = b->g;
     ebb_value made = repeat(b, by, shown_of(b, ebb_in(g, n, 0), waits, waits));
-    if (b->status == NULL) { // the plan counts it as work done twice
-        const char *of = ebb_text(g, ebb_node_of(g, n)->name);
+    if (b->status == NULL) // the plan counts it as work done twice
         ebb_build_fail(b, ebb_props_set(g, &ebb_node_of(g, b->last)->props, "ebb.copied_from",
-                                        of[0] != '\0' ? of : ebb_value_name(g, ebb_out(g, n, 0))));
-    }
+                                        ebb_node_name(g, n)));
     return shown_of(b, v, ebb_out(g, n, 0), made);
 }
 

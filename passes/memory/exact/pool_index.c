@@ -79,17 +79,6 @@ static bool is_sign(const ebb_graph *g, ebb_node n)
     return op == EBB_OP_RELU_GRAD || op == EBB_OP_CLIP_GRAD;
 }
 
-/* What a view shows, seen through views. */
-static ebb_value unviewed(const ebb_graph *g, ebb_value v)
-{
-    ebb_node n = ebb_value_of(g, v)->producer;
-    while (n.i != 0 && ebb_op_has(ebb_node_of(g, n)->op, EBB_VIEW) && ebb_in(g, n, 0).i != 0) {
-        v = ebb_in(g, n, 0);
-        n = ebb_value_of(g, v)->producer;
-    }
-    return v;
-}
-
 /* As many bits as the taps of a window need; 0: more than a code has. */
 static unsigned bits_for(double taps)
 {
@@ -119,7 +108,7 @@ static site look(const ebb_graph *g, ebb_node n)
     }
     ebb_value indices = ebb_out(g, s.forward, 1);
     if (is_sign(g, user) && ebb_same_value(ebb_in(g, user, 0), dx) &&
-        ebb_same_value(unviewed(g, ebb_in(g, user, 1)), unviewed(g, x)))
+        ebb_same_value(ebb_unviewed(g, ebb_in(g, user, 1)), ebb_unviewed(g, x)))
         s.sign = user;
     if (!ebb_type_bytes(&type, &bytes) || type.rank < 3 || type.rank > 5)
         s.refused = "its input's shape is not known, or has more than three spatial axes";

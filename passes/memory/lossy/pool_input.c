@@ -54,11 +54,6 @@ static bool of_forward(const state *s, ebb_value v)
     return v.i != 0 && root.i < s->saves.value_count && s->saves.forward[root.i];
 }
 
-static int64_t cells_of(int64_t size, int64_t p)
-{
-    return size / p + (size % p != 0);
-}
-
 static bool has_channels_last(const ebb_graph *g, ebb_node n)
 {
     return ebb_node_of(g, n)->op == EBB_OP_CONV_WEIGHT_GRAD_NHWC;
@@ -69,7 +64,7 @@ static ebb_type pooled_type(const ebb_type *x, int64_t p, bool last)
 {
     ebb_type t = *x;
     for (int i = last ? 1 : 2; i < t.rank - last; i++)
-        t.dims[i] = cells_of(x->dims[i], p);
+        t.dims[i] = ebb_up(x->dims[i], p);
     return t;
 }
 

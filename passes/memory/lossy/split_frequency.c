@@ -93,16 +93,11 @@ static bool find_image(image_shape *found, const ebb_graph *g, const ebb_code_si
 
 /* ---- codes ---- */
 
-static int64_t up(int64_t n, int64_t by)
-{
-    return n / by + (n % by != 0);
-}
-
 static int64_t coded_bytes(const ebb_type *x, int64_t block, int64_t bits)
 {
     int64_t planes = x->dims[0] * x->dims[1];
-    int64_t low = planes * up(x->dims[2], block) * up(x->dims[3], block) * 2;
-    int64_t codes = planes * up(x->dims[2] * x->dims[3], 8 / bits);
+    int64_t low = planes * ebb_up(x->dims[2], block) * ebb_up(x->dims[3], block) * 2;
+    int64_t codes = planes * ebb_up(x->dims[2] * x->dims[3], 8 / bits);
     return ebb_stored_bits(low, 8) + ebb_stored_bits(codes, 8) + ebb_stored_bits(planes * 4, 8);
 }
 

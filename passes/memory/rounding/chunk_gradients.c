@@ -157,12 +157,10 @@ static bool take_frozen(ebb_chunk_site *s, ebb_node n, const spot *at)
 static bool take_sum(ebb_chunk_site *s, ebb_node n, const spot *at)
 {
     const ebb_type *t = type_of(s, at->v);
-    ebb_attrs attrs = ebb_node_attrs(s->g, n);
-    uint32_t count = 0;
-    const int64_t *axes = ebb_attr_ints(&attrs, "axes", &count);
+    uint32_t count;
+    const int64_t *axes;
     bool reduced[EBB_MAX_RANK] = {false};
-    if (s->bias.i == 0 || (ebb_in(s->g, n, 1).i != 0 &&
-                           !ebb_ints_of(s->g, ebb_in(s->g, n, 1), s->e->scratch, &axes, &count)))
+    if (s->bias.i == 0 || !ebb_axes_of(s->g, n, s->e->scratch, &axes, &count))
         return false;
     for (uint32_t i = 0; i < count; i++) {
         int64_t axis = axes[i] < 0 ? axes[i] + t->rank : axes[i];

@@ -190,9 +190,8 @@ static ebb_status rewrite(ebb_chunk_site *s)
 {
     ebb_graph *g = s->g;
     ebb_build b = ebb_edit_build(s->e, s->loss, EBB_PHASE_NONE);
-    const char *name = ebb_text(g, ebb_node_of(g, s->loss)->name);
     ebb_chunk_made made = {.loss = EBB_NO_VALUE};
-    b.name = name[0] != '\0' ? name : ebb_value_name(g, ebb_out(g, s->loss, 0));
+    b.name = ebb_node_name(g, s->loss);
     EBB_TRY(s->frozen || s->low.i != 0 ? ebb_chunk_put_blocks(s, &b, &made)
                                        : put_operator(s, &b, &made));
     ebb_keep_name(g, b.last, s->loss);

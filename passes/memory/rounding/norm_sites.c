@@ -35,17 +35,6 @@ static const shape *shape_of(ebb_op grad)
 
 /* ---- find ---- */
 
-/* Behind views that keep every byte. */
-static ebb_value seen_through(const ebb_graph *g, ebb_value v)
-{
-    ebb_node n = ebb_value_of(g, v)->producer;
-    while (n.i != 0 && ebb_op_has(ebb_node_of(g, n)->op, EBB_VIEW) && ebb_in(g, n, 0).i != 0) {
-        v = ebb_in(g, n, 0);
-        n = ebb_value_of(g, v)->producer;
-    }
-    return v;
-}
-
 bool ebb_norm_site_find(ebb_norm_site *site, const ebb_graph *g, ebb_node n)
 {
     const shape *s = shape_of(ebb_node_of(g, n)->op);
@@ -57,7 +46,7 @@ bool ebb_norm_site_find(ebb_norm_site *site, const ebb_graph *g, ebb_node n)
     if (forward.i == 0 || ebb_node_of(g, forward)->op != s->forward ||
         ebb_is_backward(g, forward) ||
         !ebb_same_value(ebb_out(g, forward, s->inv_std_out), site->inv_std) ||
-        !ebb_same_value(seen_through(g, ebb_in(g, forward, 0)), seen_through(g, site->x))) {
+        !ebb_same_value(ebb_unviewed(g, ebb_in(g, forward, 0)), ebb_unviewed(g, site->x))) {
         site->refused = "its statistics are not those that a norm of the forward keeps";
         return true;
     }

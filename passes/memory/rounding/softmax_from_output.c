@@ -41,23 +41,12 @@ static void put(chain *c, ebb_node n)
         c->nodes[c->count++] = n;
 }
 
-/* v is `op` over one axis of a value, with that axis kept. */
+/* The forward's reduction of one axis that made v. */
 static ebb_node reduced(const ebb_graph *g, ebb_value v, ebb_op op, int64_t *axis,
                         ebb_arena *scratch)
 {
-    ebb_node n = made_by(g, v, op);
-    if (n.i == 0)
-        return EBB_NO_NODE;
-    ebb_attrs attrs = ebb_node_attrs(g, n);
-    uint32_t count;
-    const int64_t *axes = ebb_attr_ints(&attrs, "axes", &count);
-    if (ebb_in(g, n, 1).i != 0 && !ebb_ints_of(g, ebb_in(g, n, 1), scratch, &axes, &count))
-        return EBB_NO_NODE;
-    int rank = ebb_value_of(g, ebb_in(g, n, 0))->type->rank;
-    if (rank < 1 || count != 1 || ebb_attr_int(&attrs, "keepdims", 1) != 1)
-        return EBB_NO_NODE;
-    *axis = axes[0] < 0 ? axes[0] + rank : axes[0];
-    return n;
+    const ebb_node n = ebb_reduced_by(g, v, op, axis, scratch);
+    return n.i != 0 && !ebb_is_backward(g, n) ? n : EBB_NO_NODE;
 }
 
 /* Goes from z on to x where z = x - Max(x) over the chain's axis. */
