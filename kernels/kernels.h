@@ -85,6 +85,9 @@ static inline int64_t ebb_least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+/* For kernels whose state is one block of ebb_alloc(). */
+void ebb_call_forget(ebb_call *call);
+
 typedef struct ebb_kernel {
     const char *name; /* "dnnl.matmul" */
     ebb_op op;

@@ -134,3 +134,9 @@ const char *ebb_call_one_float(const ebb_call *c, uint8_t dtype)
             return "float outputs differ in dtype from the inputs";
     return NULL;
 }
+
+void ebb_call_forget(ebb_call *call)
+{
+    ebb_free(call->state);
+    call->state = NULL;
+}

@@ -60,12 +60,6 @@ static ebb_status prepare(ebb_call *c)
     return NULL;
 }
 
-static void release(ebb_call *c)
-{
-    ebb_free(c->state);
-    c->state = NULL;
-}
-
 static ebb_status go(const ebb_call *c, char *memory, size_t bytes)
 {
     const ebb_device *d = device_of(c);
@@ -101,7 +95,7 @@ static const ebb_kernel kernel = {.name = "beside",
                                   .op = EBB_OP_UNKNOWN,
                                   .prepare = prepare,
                                   .run = run_start,
-                                  .release = release};
+                                  .release = ebb_call_forget};
 
 ebb_status ebb_pick_beside(ebb_call *c)
 {

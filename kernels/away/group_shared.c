@@ -4,6 +4,7 @@
 #include "kernels/away/group_shared.h"
 
 #include "onnx/words/arena.h"
+#include "onnx/words/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -92,13 +93,6 @@ static void wake(ebb_shared *shared)
 
 enum { MS = 1000000, S = 1000000000 }; /* in ns */
 
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * S + t.tv_nsec;
-}
-
 /* The first that has not arrived, or -1. */
 static int missing(const side *s, uint64_t turn)
 {
@@ -124,7 +118,7 @@ static ebb_status too_late(const side *s, int rank, const char *what)
 static ebb_status wait_for_all(side *s, uint64_t turn, const char *what)
 {
     const struct timespec patience = {.tv_nsec = PATIENCE_NS};
-    const int64_t until = now_ns() + (int64_t)s->shared->terms.late_ms * MS;
+    const int64_t until = ebb_now_ns() + (int64_t)s->shared->terms.late_ms * MS;
     for (int tries = 0;; tries++) {
         const uint32_t tick = __atomic_load_n(&s->shared->tick, __ATOMIC_SEQ_CST);
         const int rank = missing(s, turn);
@@ -136,7 +130,7 @@ static ebb_status wait_for_all(side *s, uint64_t turn, const char *what)
         if (__atomic_load_n(&member_of(s, rank)->has_left, __ATOMIC_ACQUIRE) != 0 &&
             missing(s, turn) == rank)
             return ended(rank, what);
-        if (now_ns() > until)
+        if (ebb_now_ns() > until)
             return too_late(s, rank, what);
         if (tries >= LOOKS)
             (void)syscall(SYS_futex, &s->shared->tick, FUTEX_WAIT, tick, &patience, NULL, 0);
@@ -149,7 +143,7 @@ static void write_post(side *s, ebb_group_verb verb, size_t block, const char *w
 {
     post *p = &member_of(s, s->rank)->posts[s->turn & 1];
     p->block = block;
-    p->came_ns = now_ns();
+    p->came_ns = ebb_now_ns();
     p->verb = verb;
     (void)snprintf(p->what, sizeof p->what, "%s", what);
 }
@@ -194,7 +188,7 @@ static void sleep_on_link(double takes, int64_t since_ns)
     const struct timespec at = {.tv_sec = until / S, .tv_nsec = until % S};
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR)
         ;
-    while (now_ns() < over)
+    while (ebb_now_ns() < over)
         ;
 }
 

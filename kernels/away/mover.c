@@ -11,6 +11,7 @@
 
 #include "onnx/words/map.h"
 #include "onnx/words/amount.h"
+#include "onnx/words/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +21,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #define XXH_INLINE_ALL
@@ -205,22 +205,15 @@ static ebb_status start_thread(queue *q)
                    : ebb_error(EBB_RUNTIME, "no thread can be started that works beside the step");
 }
 
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 static ebb_status start(ebb_mover *m, direction way, const move *v)
 {
     queue *q = &m->queues[way];
     (void)pthread_mutex_lock(&m->lock);
     if (q->next - q->first == DEPTH) {
-        const int64_t began = now_ns();
+        const int64_t began = ebb_now_ns();
         while (q->next - q->first == DEPTH)
             (void)pthread_cond_wait(&m->over, &m->lock);
-        m->facts.waited_ns += now_ns() - began;
+        m->facts.waited_ns += ebb_now_ns() - began;
     }
     ebb_status status = m->failed;
     if (status == NULL && (v->bytes > 0 || way == EXCHANGER))
@@ -273,10 +266,10 @@ static ebb_status wait_for(ebb_mover *m, const void *memory, bool forgets)
 {
     (void)pthread_mutex_lock(&m->lock);
     if (is_under_way(m, memory)) {
-        const int64_t began = now_ns();
+        const int64_t began = ebb_now_ns();
         while (is_under_way(m, memory))
             (void)pthread_cond_wait(&m->over, &m->lock);
-        m->facts.waited_ns += now_ns() - began;
+        m->facts.waited_ns += ebb_now_ns() - began;
     }
     ebb_status status = m->failed;
     if (forgets)

@@ -123,3 +123,9 @@ const char *ebb_sketch_read(ebb_sketch *s, const ebb_call *c)
     s->stream = (uint32_t)ebb_attr_int(&c->attrs, "stream", 0);
     return NULL;
 }
+
+const char *ebb_sketch_misfit(const ebb_call *c)
+{
+    ebb_sketch read;
+    return ebb_sketch_read(&read, c);
+}

@@ -59,6 +59,7 @@ typedef struct ebb_sketch { /* Y [rows, d] = S [rows, n] X [n, d] */
 
 /* Why these are no operands of RandomSketch, or NULL. The key is read by ebb_sketch_key. */
 const char *ebb_sketch_read(ebb_sketch *s, const ebb_call *c);
+const char *ebb_sketch_misfit(const ebb_call *c);
 
 static inline void ebb_sketch_key(ebb_sketch *s, const ebb_call *c)
 {

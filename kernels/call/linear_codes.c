@@ -194,3 +194,8 @@ ebb_status ebb_experts_check(const ebb_call *c, const int64_t *of, int64_t rows,
                                   (long long)of[r], (long long)experts);
     return NULL;
 }
+
+const char *ebb_dynamic_quantize_dtypes(const ebb_call *c)
+{
+    return c->in[0].type.dtype == EBB_F32 ? ebb_call_any(c) : "quantises float32 only";
+}

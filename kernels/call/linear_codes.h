@@ -66,6 +66,8 @@ const int64_t *ebb_frozen_experts(const ebb_call *c);
 
 /* Of a GatherBlockQuantized: NULL, or why shapes, attributes and dtypes do not fit. */
 const char *ebb_frozen_table_of(ebb_frozen_table *t, const ebb_call *c);
+/* Of DynamicQuantizeLinear: NULL, or why not. */
+const char *ebb_dynamic_quantize_dtypes(const ebb_call *c);
 
 /* ---- a matrix for each expert, in few bits or not ---- */
 

@@ -220,6 +220,30 @@ const char *ebb_few_bit_misfit(const ebb_call *c)
 
 /* ---- others ---- */
 
+const char *ebb_global_pool_misfit(const ebb_call *c)
+{
+    if (c->in[0].type.rank < 2)
+        return "no channels";
+    return ebb_elements(&c->out[0].type) == c->in[0].type.dims[0] * c->in[0].type.dims[1]
+               ? NULL
+               : "the output does not have one element a channel";
+}
+
+bool ebb_scale_covers(const ebb_type *x, const ebb_type *scale, int64_t n, int64_t period)
+{
+    for (int d = 1; d <= scale->rank; d++)
+        if (d > x->rank || scale->dims[scale->rank - d] != x->dims[x->rank - d])
+            return false;
+    return period > 0 && n % period == 0 && period <= n;
+}
+
+ebb_status ebb_dropout_check(const ebb_call *c, double ratio)
+{
+    if (!(ratio >= 0.0 && ratio < 1.0))
+        return ebb_call_error(c, "ratio %g is outside of [0, 1)", ratio);
+    return NULL;
+}
+
 const char *ebb_reverse_sequence_misfit(const ebb_call *c)
 {
     const int64_t batch = ebb_attr_int(&c->attrs, "batch_axis", 1);

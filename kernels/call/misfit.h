@@ -45,6 +45,10 @@ const struct ebb_invert_fit *ebb_invert_fit_of(const ebb_call *c, double *alpha)
 enum { EBB_FEW_BIT_MOST = 4 };
 const char *ebb_few_bit_misfit(const ebb_call *c);
 
+const char *ebb_global_pool_misfit(const ebb_call *c); /* one element a channel */
+/* The scale of a norm is the last axes of x, whole; over those before, within n, it is repeated each `period`. */
+bool ebb_scale_covers(const ebb_type *x, const ebb_type *scale, int64_t n, int64_t period);
+ebb_status ebb_dropout_check(const ebb_call *c, double ratio);
 const char *ebb_reverse_sequence_misfit(const ebb_call *c);
 const char *ebb_lrn_misfit(const ebb_call *c);
 

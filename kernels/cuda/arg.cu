@@ -116,16 +116,14 @@ EBB_GPU_INLINE best best_of_lanes(const ebb_lanes *l, best *shared, best b, uint
 #define SUMS uint64_t
 #define PUT(p, i, v) ((p)[i] = (STORED)(v))
 #define LOAD(p, i) ((p)[i])
+#define KERNELS "kernels/cuda/arg_kernels.inc"
 #define STORED int32_t
-#define NAMED(x) x##_i32
-#include "kernels/cuda/arg_kernels.inc"
-#undef STORED
-#undef NAMED
+#define SUFFIX i32
+#include "kernels/cuda/one_type.inc"
 #define STORED int64_t
-#define NAMED(x) x##_i64
-#include "kernels/cuda/arg_kernels.inc"
-#undef STORED
-#undef NAMED
+#define SUFFIX i64
+#include "kernels/cuda/one_type.inc"
+#undef KERNELS
 
 #undef LOAD
 

@@ -242,11 +242,6 @@ static ebb_status run_dynamic(const ebb_call *c)
     return EBB_LAUNCH(c, quantize_dynamic, grid, EBB_CUDA_BLOCK, 0, a);
 }
 
-static const char *dtypes_of_dynamic(const ebb_call *c)
-{
-    return c->in[0].type.dtype == EBB_F32 ? ebb_call_any(c) : "quantises float32 only";
-}
-
 /* ---- products ---- */
 
 typedef struct coded { /* a list of codes' zero points and scales: one for all or one for each */
@@ -634,7 +629,7 @@ static const char *misfit_conv(const ebb_call *c)
 const ebb_kernel ebb_cuda_linear_codes[] = {
     {.name = "cuda.quantize_linear",   .op = EBB_OP_QUANTIZE_LINEAR,         .fits = declines_linear, .run = run_linear},
     {.name = "cuda.dequantize_linear", .op = EBB_OP_DEQUANTIZE_LINEAR,       .fits = declines_linear, .run = run_linear},
-    {.name = "cuda.dynamic_quantize",  .op = EBB_OP_DYNAMIC_QUANTIZE_LINEAR, .dtypes = dtypes_of_dynamic, .workspace = dynamic_workspace, .run = run_dynamic},
+    {.name = "cuda.dynamic_quantize",  .op = EBB_OP_DYNAMIC_QUANTIZE_LINEAR, .dtypes = ebb_dynamic_quantize_dtypes, .workspace = dynamic_workspace, .run = run_dynamic},
     {.name = "cuda.matmul_integer",    .op = EBB_OP_MATMUL_INTEGER,          .dtypes = ebb_call_any, .fits = misfit_matmul, .run = run_matmul},
     {.name = "cuda.qlinear_matmul",    .op = EBB_OP_QLINEAR_MATMUL,          .dtypes = ebb_call_any, .fits = misfit_matmul, .run = run_matmul},
     {.name = "cuda.conv_integer",      .op = EBB_OP_CONV_INTEGER,            .dtypes = ebb_call_any, .fits = misfit_conv, .run = run_conv},

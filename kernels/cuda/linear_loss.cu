@@ -15,6 +15,7 @@
 #include "kernels/cuda/floats.h"
 #include "kernels/cuda/product.h"
 #include "onnx/words/arena.h"
+#include "kernels/call/linear_loss.h"
 
 typedef struct loss_facts { /* made on the device */
     double divisor, loss;
@@ -84,37 +85,19 @@ enum { LOSS, DX, DW, DBIAS };
 
 static void read_sizes(const ebb_call *c, loss_args *a)
 {
-    const ebb_type *x = &c->in[X].type, *w = &c->in[W].type;
+    const ebb_linear_sizes s = ebb_linear_loss_read(c);
     memset(a, 0, sizeof *a);
-    a->turned = ebb_attr_int(&c->attrs, "transB", 0) != 0;
-    a->inner = w->dims[a->turned ? 1 : 0];
-    a->classes = w->dims[a->turned ? 0 : 1];
+    a->rows = s.rows;
+    a->inner = s.inner;
+    a->classes = s.classes;
+    a->block = s.block;
+    a->turned = s.turned;
+    a->mean = s.mean;
+    a->alpha = s.alpha;
     a->has_bias = ebb_call_has(c, BIAS);
-    a->rows = 1;
-    for (int d = 0; d + 1 < x->rank; d++)
-        a->rows *= x->dims[d];
-    const int64_t block = ebb_attr_int(&c->attrs, "rows", 0);
-    a->block = block > 0 && block < a->rows ? block : a->rows;
-    a->alpha = ebb_attr_float(&c->attrs, "alpha", 1.0);
-    a->mean = strcmp(ebb_attr_string(&c->attrs, "reduction", "mean"), "mean") == 0;
     const ebb_attr *ignored = ebb_attr_find(&c->attrs, "ignore_index");
     a->ignores = ignored != NULL && ignored->type == EBB_ATTR_INT;
     a->ignored = a->ignores ? ignored->i : 0;
-}
-
-static bool is_vector(const ebb_type *t, int64_t size)
-{
-    return t->rank == 1 && t->dims[0] == size;
-}
-
-static const char *declines_outputs(const ebb_call *c, const loss_args *a)
-{
-    if ((ebb_call_wants(c, LOSS) && ebb_elements(&c->out[LOSS].type) != 1) ||
-        (ebb_call_wants(c, DX) && !ebb_type_same_shape(&c->out[DX].type, &c->in[X].type)) ||
-        (ebb_call_wants(c, DW) && !ebb_type_same_shape(&c->out[DW].type, &c->in[W].type)) ||
-        (ebb_call_wants(c, DBIAS) && !is_vector(&c->out[DBIAS].type, a->classes)))
-        return "an output has the wrong shape";
-    return NULL;
 }
 
 /* x, w and dx are of one float dtype; the others of the registers'. */
@@ -131,29 +114,6 @@ static const char *dtypes_of_loss(const ebb_call *c)
         (ebb_call_wants(c, DBIAS) && c->out[DBIAS].type.dtype != sums))
         return "beside 16 bits bias, weights and what is summed over rows are not float32";
     return NULL;
-}
-
-static const char *misfit(const ebb_call *c)
-{
-    const char *reduction = ebb_attr_string(&c->attrs, "reduction", "mean");
-    if (strcmp(reduction, "mean") != 0 && strcmp(reduction, "sum") != 0)
-        return "the reduction is neither mean nor sum";
-    if (!ebb_call_has(c, W) || !ebb_call_has(c, TARGET) ||
-        (c->in[TARGET].type.dtype != EBB_I64 && c->in[TARGET].type.dtype != EBB_I32))
-        return "labels are neither int32 nor int64";
-    if (c->in[X].type.rank < 2 || c->in[W].type.rank != 2)
-        return "the operands are no matrices";
-    loss_args a;
-    read_sizes(c, &a);
-    if (c->in[X].type.dims[c->in[X].type.rank - 1] != a.inner)
-        return "the shapes of the operands disagree";
-    if (ebb_elements(&c->in[TARGET].type) != a.rows)
-        return "labels are not one a row";
-    if (ebb_call_has(c, BIAS) && !is_vector(&c->in[BIAS].type, a.classes))
-        return "the bias is not one a class";
-    if (ebb_call_has(c, WEIGHTS) && !is_vector(&c->in[WEIGHTS].type, a.classes))
-        return "weights are not one a class";
-    return declines_outputs(c, &a);
 }
 
 /* ---- products ---- */
@@ -358,12 +318,6 @@ static ebb_status prepare(ebb_call *c)
     return NULL;
 }
 
-static void release(ebb_call *c)
-{
-    ebb_free(c->state);
-    c->state = NULL;
-}
-
 static ebb_status run(const ebb_call *c)
 {
     loss_args a;
@@ -388,7 +342,7 @@ static ebb_status run(const ebb_call *c)
 
 // clang-format off
 const ebb_kernel ebb_cuda_linear_loss[] = {
-    {.name = "cuda.linear_cross_entropy", .op = EBB_OP_LINEAR_CROSS_ENTROPY, .dtypes = dtypes_of_loss, .fits = misfit, .workspace = workspace, .prepare = prepare, .run = run, .release = release},
+    {.name = "cuda.linear_cross_entropy", .op = EBB_OP_LINEAR_CROSS_ENTROPY, .dtypes = dtypes_of_loss, .fits = ebb_linear_loss_misfit, .workspace = workspace, .prepare = prepare, .run = run, .release = ebb_call_forget},
 };
 // clang-format on
 EBB_CUDA_COUNT(linear_loss)

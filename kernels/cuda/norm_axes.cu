@@ -7,8 +7,8 @@
  */
 #include "kernels/cuda/axes.h"
 #include "kernels/cuda/lanes.h"
-#include "kernels/math/power.h"
 #include "kernels/call/misfit.h"
+#include "kernels/math/power.h"
 
 typedef struct axes_args {
     ebb_lanes lanes, rest;

@@ -9,6 +9,7 @@
  * Rows too long for that have dscale and dbias by a launch of their own (lanes.h, across).
  */
 #include "kernels/cuda/norm.h"
+#include "kernels/call/misfit.h"
 
 enum { FUSED = 4096, PARTS = 256 }; // columns at most; blocks of the fused backward
 
@@ -107,20 +108,11 @@ static ebb_status workspace(const ebb_call *c, size_t *bytes)
     return fits ? NULL : ebb_call_error(c, "the rows are too long");
 }
 
-/* The scale is the last axes of x, whole; those before, within n, it is repeated over. */
-static bool covers(const rows_args *a, const ebb_type *x, const ebb_type *scale)
-{
-    for (int d = 1; d <= scale->rank; d++)
-        if (d > x->rank || scale->dims[scale->rank - d] != x->dims[x->rank - d])
-            return false;
-    return a->period > 0 && a->n % a->period == 0 && a->period <= a->n;
-}
-
 static const char *misfit(const ebb_call *c, uint32_t x, uint32_t bias)
 {
     rows_args a;
     if (read_rows(&a, c, &c->in[x].type, &c->in[x + 1].type) != NULL ||
-        !covers(&a, &c->in[x].type, &c->in[x + 1].type))
+        !ebb_scale_covers(&c->in[x].type, &c->in[x + 1].type, a.n, a.period))
         return "the scale does not cover the normalised axes";
     if (ebb_call_has(c, bias) && ebb_elements(&c->in[bias].type) != a.period)
         return "bias and scale differ in shape";

@@ -9,8 +9,9 @@
  */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/floats.h"
-#include "kernels/math/power.h"
 #include "kernels/cuda/window.h"
+#include "kernels/math/power.h"
+#include "kernels/call/misfit.h"
 
 typedef enum pool_way { POOL_MAX, POOL_PACKED, POOL_AVERAGE } pool_way;
 
@@ -189,15 +190,6 @@ static const char *misfit_packed(const ebb_call *c)
     return ebb_taps_misfit(&g, c);
 }
 
-static const char *misfit_global(const ebb_call *c)
-{
-    if (c->in[0].type.rank < 2)
-        return "no channels";
-    return ebb_elements(&c->out[0].type) == c->in[0].type.dims[0] * c->in[0].type.dims[1]
-               ? NULL
-               : "the output does not have one element a channel";
-}
-
 static ebb_gpu_kernel max_pool_of(uint8_t dtype)
 {
     return dtype == EBB_I8   ? (ebb_gpu_kernel)max_pool_i8
@@ -266,8 +258,8 @@ const ebb_kernel ebb_cuda_pool[] = {
     {.name = "cuda.max_pool_packed",      .op = EBB_OP_MAX_POOL_PACKED,      .dtypes = ebb_cuda_floats, .fits = misfit_packed, .run = run},
     {.name = "cuda.max_pool_packed_grad", .op = EBB_OP_MAX_POOL_PACKED_GRAD, .dtypes = ebb_cuda_floats, .fits = misfit_packed, .run = run},
     {.name = "cuda.average_pool_grad",    .op = EBB_OP_AVERAGE_POOL_GRAD,    .dtypes = ebb_cuda_floats, .fits = misfit, .run = run},
-    {.name = "cuda.global_average_pool",  .op = EBB_OP_GLOBAL_AVERAGE_POOL,  .dtypes = ebb_cuda_floats, .fits = misfit_global, .run = run_global},
-    {.name = "cuda.global_max_pool",      .op = EBB_OP_GLOBAL_MAX_POOL,      .dtypes = ebb_cuda_floats, .fits = misfit_global, .run = run_global},
+    {.name = "cuda.global_average_pool",  .op = EBB_OP_GLOBAL_AVERAGE_POOL,  .dtypes = ebb_cuda_floats, .fits = ebb_global_pool_misfit, .run = run_global},
+    {.name = "cuda.global_max_pool",      .op = EBB_OP_GLOBAL_MAX_POOL,      .dtypes = ebb_cuda_floats, .fits = ebb_global_pool_misfit, .run = run_global},
 };
 // clang-format on
 EBB_CUDA_COUNT(pool)

@@ -90,13 +90,6 @@ static ebb_gpu_grid grid_of(int64_t n)
 
 /* ---- dropout ---- */
 
-static ebb_status check_ratio(const ebb_call *c, double ratio)
-{
-    if (!(ratio >= 0.0 && ratio < 1.0))
-        return ebb_call_error(c, "ratio %g is outside of [0, 1)", ratio);
-    return NULL;
-}
-
 /* The call's own source: a seed attribute, where there is one, takes the seed's place. */
 static source source_of(const ebb_call *c)
 {
@@ -138,7 +131,7 @@ static ebb_status run_dropout(const ebb_call *c)
         return drop(c, source_of(c), 0.0, 1, mask);
     if (ratio == 1.0) // allowed by PyTorch: nothing is kept
         return drop(c, source_of(c), 0.0, -1, mask);
-    EBB_TRY(check_ratio(c, ratio));
+    EBB_TRY(ebb_dropout_check(c, ratio));
     return drop(c, source_of(c), ratio, 0, mask);
 }
 
@@ -148,7 +141,7 @@ static ebb_status run_dropout_grad(const ebb_call *c)
     double ratio = ebb_cuda_scalar(c, 2, 0.5);
     bool training = ebb_cuda_scalar(c, 3, 1.0) != 0.0;
     if (training && ratio != 1.0)
-        EBB_TRY(check_ratio(c, ratio));
+        EBB_TRY(ebb_dropout_check(c, ratio));
     dropout_grad_args a = {
         c->out[0].data, c->in[0].data, training ? (const uint8_t *)c->in[1].data : NULL,
         ebb_elements(&c->in[0].type), ratio == 1.0 ? 0.0 : (double)(float)(1.0 / (1.0 - ratio))};
@@ -163,7 +156,7 @@ static ebb_status run_keyed(const ebb_call *c)
     source s = {(const int64_t *)c->in[1].data, NULL, 0,
                 (uint32_t)ebb_attr_int(&c->attrs, "stream", 0),
                 ebb_draws_run(c, &c->in[1], ebb_elements(&c->in[0].type))};
-    EBB_TRY(check_ratio(c, ratio));
+    EBB_TRY(ebb_dropout_check(c, ratio));
     return drop(c, s, ratio, 0, c->op != EBB_OP_EBB_DROPOUT_SEED_GRAD && ebb_call_wants(c, 1));
 }
 

@@ -96,7 +96,6 @@ typedef ebb_status (*ebb_recurrent_work)(ebb_recurrent_run *r);
 ebb_status ebb_cuda_recurrent_workspace(const ebb_call *c, size_t *bytes, ebb_recurrent_work work);
 ebb_status ebb_cuda_recurrent_prepare(ebb_call *c, ebb_recurrent_work work);
 ebb_status ebb_cuda_recurrent_run(const ebb_call *c, ebb_recurrent_work work);
-void ebb_cuda_recurrent_release(ebb_call *c);
 
 /* The phases by work_of(call), an ebb_recurrent_work; and a row of such kernels. */
 #define EBB_RECURRENT_PHASES(work_of)                              \
@@ -112,9 +111,9 @@ void ebb_cuda_recurrent_release(ebb_call *c);
     {                                                              \
         return ebb_cuda_recurrent_run(c, work_of(c));              \
     }
-#define EBB_RECURRENT_ROW(name, op)                                                            \
-    {                                                                                          \
-        name, op, ebb_cuda_floats, misfit, workspace, prepare, run, ebb_cuda_recurrent_release \
+#define EBB_RECURRENT_ROW(name, op)                                                 \
+    {                                                                               \
+        name, op, ebb_cuda_floats, misfit, workspace, prepare, run, ebb_call_forget \
     }
 
 /* Input i, output o from element `from` on; NULL where it is not there. */

@@ -675,12 +675,6 @@ ebb_status ebb_cuda_recurrent_prepare(ebb_call *c, ebb_recurrent_work work)
     return go_through(&r, work);
 }
 
-void ebb_cuda_recurrent_release(ebb_call *c)
-{
-    ebb_free(c->state);
-    c->state = NULL;
-}
-
 ebb_status ebb_cuda_recurrent_run(const ebb_call *c, ebb_recurrent_work work)
 {
     run_of r;

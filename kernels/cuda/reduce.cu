@@ -163,26 +163,20 @@ EBB_GPU_INLINE uint64_t finish_whole(const reduce_args *a, uint64_t sum, int64_t
 #define PUT(p, i, v) ((p)[i] = (STORED)(v))
 #define JOIN_LOGS log_add_whole
 #define LOAD(p, i) ((p)[i])
+#define KERNELS "kernels/cuda/reduce_kernels.inc"
 #define STORED int32_t
-#define NAMED(x) x##_i32
-#include "kernels/cuda/reduce_kernels.inc"
-#undef STORED
-#undef NAMED
+#define SUFFIX i32
+#include "kernels/cuda/one_type.inc"
 #define STORED int64_t
-#define NAMED(x) x##_i64
-#include "kernels/cuda/reduce_kernels.inc"
-#undef STORED
-#undef NAMED
+#define SUFFIX i64
+#include "kernels/cuda/one_type.inc"
 #define STORED uint8_t
-#define NAMED(x) x##_u8
-#include "kernels/cuda/reduce_kernels.inc"
-#undef STORED
-#undef NAMED
+#define SUFFIX u8
+#include "kernels/cuda/one_type.inc"
 #define STORED int8_t
-#define NAMED(x) x##_i8
-#include "kernels/cuda/reduce_kernels.inc"
-#undef STORED
-#undef NAMED
+#define SUFFIX i8
+#include "kernels/cuda/one_type.inc"
+#undef KERNELS
 #undef LOAD
 
 #define EVERY(name)                                                                              \

@@ -71,12 +71,6 @@ static const ebb_gpu_kernel aligns[4] = EBB_CUDA_FLOATS(roi_align);
 static const ebb_gpu_kernel maxima[4] = EBB_CUDA_FLOATS(roi_maxima);
 static const ebb_gpu_kernel gathers[4] = EBB_CUDA_FLOATS(roi_gather);
 
-static const char *misfit(const ebb_call *c)
-{
-    ebb_roi a;
-    return ebb_roi_read(&a, c);
-}
-
 static int64_t bins_of(const ebb_roi *a)
 {
     return a->regions * a->channels * a->rows * a->columns;
@@ -87,7 +81,7 @@ static ebb_status workspace(const ebb_call *c, size_t *bytes)
 {
     ebb_roi a;
     size_t maxima_bytes = 0;
-    (void)ebb_roi_read(&a, c); // misfit() has seen it
+    (void)ebb_roi_read(&a, c); // ebb_roi_misfit() has seen it
     bool fits = ebb_size_mul(bytes, (size_t)a.regions, sizeof(ebb_region));
     if (c->op == EBB_OP_ROI_ALIGN_MAX_GRAD)
         fits = fits && ebb_size_mul(&maxima_bytes, (size_t)bins_of(&a), 16);
@@ -125,9 +119,9 @@ static ebb_status run(const ebb_call *c)
 
 // clang-format off
 const ebb_kernel ebb_cuda_roi[] = {
-    {.name = "cuda.roi_align",          .op = EBB_OP_ROI_ALIGN,          .dtypes = ebb_cuda_floats, .fits = misfit, .workspace = workspace, .run = run},
-    {.name = "cuda.roi_align_grad",     .op = EBB_OP_ROI_ALIGN_GRAD,     .dtypes = ebb_cuda_floats, .fits = misfit, .workspace = workspace, .run = run},
-    {.name = "cuda.roi_align_max_grad", .op = EBB_OP_ROI_ALIGN_MAX_GRAD, .dtypes = ebb_cuda_floats, .fits = misfit, .workspace = workspace, .run = run},
+    {.name = "cuda.roi_align",          .op = EBB_OP_ROI_ALIGN,          .dtypes = ebb_cuda_floats, .fits = ebb_roi_misfit, .workspace = workspace, .run = run},
+    {.name = "cuda.roi_align_grad",     .op = EBB_OP_ROI_ALIGN_GRAD,     .dtypes = ebb_cuda_floats, .fits = ebb_roi_misfit, .workspace = workspace, .run = run},
+    {.name = "cuda.roi_align_max_grad", .op = EBB_OP_ROI_ALIGN_MAX_GRAD, .dtypes = ebb_cuda_floats, .fits = ebb_roi_misfit, .workspace = workspace, .run = run},
 };
 // clang-format on
 EBB_CUDA_COUNT(roi)

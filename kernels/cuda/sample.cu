@@ -238,12 +238,6 @@ static ebb_status run_sampling(const ebb_call *c)
 
 /* ---- RandomSketch ---- */
 
-static const char *misfit_sketch(const ebb_call *c)
-{
-    ebb_sketch s;
-    return ebb_sketch_read(&s, c);
-}
-
 static ebb_status run_sketch(const ebb_call *c)
 {
     sketch_args a;
@@ -262,7 +256,7 @@ static ebb_status run_sketch(const ebb_call *c)
 // clang-format off
 const ebb_kernel ebb_cuda_sample[] = {
     {.name = "cuda.sample_rows",   .op = EBB_OP_SAMPLE_ROWS,   .dtypes = ebb_cuda_floats, .fits = misfit_sampling, .workspace = workspace_sampling, .run = run_sampling},
-    {.name = "cuda.random_sketch", .op = EBB_OP_RANDOM_SKETCH, .dtypes = ebb_cuda_floats, .fits = misfit_sketch,   .run = run_sketch},
+    {.name = "cuda.random_sketch", .op = EBB_OP_RANDOM_SKETCH, .dtypes = ebb_cuda_floats, .fits = ebb_sketch_misfit,   .run = run_sketch},
 };
 // clang-format on
 EBB_CUDA_COUNT(sample)

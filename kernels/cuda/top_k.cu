@@ -109,69 +109,47 @@ EBB_GPU_INLINE uint64_t bits_i64(int64_t v)
     return (uint64_t)v ^ (uint64_t)1 << 63;
 }
 
-#define NAMED(x) x##_f32
+#define KERNELS "kernels/cuda/top_k_kernels.inc"
 #define STORED float
+#define SUFFIX f32
 #define KEY_BITS 32
-#include "kernels/cuda/top_k_kernels.inc"
-#undef NAMED
-#undef STORED
-#define NAMED(x) x##_f16
+#include "kernels/cuda/one_type.inc"
 #define STORED ebb_f16
-#include "kernels/cuda/top_k_kernels.inc"
-#undef NAMED
-#undef STORED
-#define NAMED(x) x##_bf16
+#define SUFFIX f16
+#include "kernels/cuda/one_type.inc"
 #define STORED ebb_bf16
-#include "kernels/cuda/top_k_kernels.inc"
-#undef NAMED
-#undef STORED
-#define NAMED(x) x##_i8
+#define SUFFIX bf16
+#include "kernels/cuda/one_type.inc"
 #define STORED int8_t
-#include "kernels/cuda/top_k_kernels.inc"
-#undef NAMED
-#undef STORED
-#define NAMED(x) x##_u8
+#define SUFFIX i8
+#include "kernels/cuda/one_type.inc"
 #define STORED uint8_t
-#include "kernels/cuda/top_k_kernels.inc"
-#undef NAMED
-#undef STORED
-#define NAMED(x) x##_i16
+#define SUFFIX u8
+#include "kernels/cuda/one_type.inc"
 #define STORED int16_t
-#include "kernels/cuda/top_k_kernels.inc"
-#undef NAMED
-#undef STORED
-#define NAMED(x) x##_u16
+#define SUFFIX i16
+#include "kernels/cuda/one_type.inc"
 #define STORED uint16_t
-#include "kernels/cuda/top_k_kernels.inc"
-#undef NAMED
-#undef STORED
-#define NAMED(x) x##_i32
+#define SUFFIX u16
+#include "kernels/cuda/one_type.inc"
 #define STORED int32_t
-#include "kernels/cuda/top_k_kernels.inc"
-#undef NAMED
-#undef STORED
-#define NAMED(x) x##_u32
+#define SUFFIX i32
+#include "kernels/cuda/one_type.inc"
 #define STORED uint32_t
-#include "kernels/cuda/top_k_kernels.inc"
-#undef NAMED
-#undef STORED
+#define SUFFIX u32
+#include "kernels/cuda/one_type.inc"
 #undef KEY_BITS
 #define KEY_BITS 64
-#define NAMED(x) x##_f64
 #define STORED double
-#include "kernels/cuda/top_k_kernels.inc"
-#undef NAMED
-#undef STORED
-#define NAMED(x) x##_i64
+#define SUFFIX f64
+#include "kernels/cuda/one_type.inc"
 #define STORED int64_t
-#include "kernels/cuda/top_k_kernels.inc"
-#undef NAMED
-#undef STORED
-#define NAMED(x) x##_u64
+#define SUFFIX i64
+#include "kernels/cuda/one_type.inc"
 #define STORED uint64_t
-#include "kernels/cuda/top_k_kernels.inc"
-#undef NAMED
-#undef STORED
+#define SUFFIX u64
+#include "kernels/cuda/one_type.inc"
+#undef KERNELS
 #undef KEY_BITS
 
 static ebb_gpu_kernel kernel_of(uint8_t dtype)

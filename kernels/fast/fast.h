@@ -21,11 +21,6 @@ static inline bool ebb_dnnl_has(const ebb_call *call, uint32_t i)
     return i < call->input_count && call->in[i].type.dtype != EBB_NONE;
 }
 
-static inline bool ebb_dnnl_wants(const ebb_call *call, uint32_t o)
-{
-    return o < call->output_count && call->out[o].type.dtype != EBB_NONE;
-}
-
 /* ---- families: each file ends in its array; the first that takes a call has it ---- */
 
 #define EBB_ONEDNN_FIRST(X) X(matmul) X(pool) X(conv_pooled) X(linear_loss) X(sketch)

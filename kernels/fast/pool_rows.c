@@ -383,7 +383,7 @@ static ebb_status run_rows(const ebb_call *call)
     p.padded = ebb_attr_int(&call->attrs, "count_include_pad", 0) != 0;
     find_taps(&p);
     p.x = call->op == EBB_OP_MAX_POOL_GRAD ? call->in[1].data : NULL;
-    p.indices = !packed && ebb_dnnl_wants(call, 1) ? call->out[1].data : NULL;
+    p.indices = !packed && ebb_call_wants(call, 1) ? call->out[1].data : NULL;
     p.taps_out = packed ? call->out[1].data : NULL;
     p.taps_in = unpacked ? call->in[1].data : NULL;
     p.bits = (unsigned)ebb_attr_int(&call->attrs, "bits", 8);
@@ -425,7 +425,7 @@ static const char *floats_of(const ebb_call *call)
 static const char *dtypes_of_rows(const ebb_call *call)
 {
     ebb_call floats = *call;
-    if (ebb_dnnl_wants(call, 1) && call->out[1].type.dtype != EBB_I64)
+    if (ebb_call_wants(call, 1) && call->out[1].type.dtype != EBB_I64)
         return "Indices are not int64";
     floats.output_count = 1;
     return floats_of(&floats);
@@ -439,7 +439,7 @@ static const char *misfit_rows(const ebb_call *call)
         return "a very large window";
     if (ebb_geometry_volume(w.wide) > INT32_MAX)
         return "a channel of more than 2^31 elements";
-    if (ebb_dnnl_wants(call, 1) && ebb_attr_int(&call->attrs, "storage_order", 0) != 0)
+    if (ebb_call_wants(call, 1) && ebb_attr_int(&call->attrs, "storage_order", 0) != 0)
         return "only row-major Indices";
     return NULL;
 }
@@ -452,7 +452,7 @@ static const char *declines_packed(const ebb_call *call)
     ebb_call floats = *call;
     floats.input_count = floats.output_count = 1;
     EBB_ASK(floats_of(&floats));
-    if (backward ? call->input_count < 2 : !ebb_dnnl_wants(call, 1))
+    if (backward ? call->input_count < 2 : !ebb_call_wants(call, 1))
         return "no taps";
     EBB_ASK(ebb_pool_read(&w, call));
     EBB_ASK(ebb_taps_misfit(&w, call));

@@ -124,3 +124,9 @@ const char *ebb_roi_read(ebb_roi *a, const ebb_call *c)
     a->largest = forward ? strcmp(ebb_attr_string(&c->attrs, "mode", "avg"), "max") == 0 : most;
     return NULL;
 }
+
+const char *ebb_roi_misfit(const ebb_call *c)
+{
+    ebb_roi read;
+    return ebb_roi_read(&read, c);
+}

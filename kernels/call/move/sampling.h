@@ -92,5 +92,6 @@ typedef struct ebb_roi_sample { /* four neighbours, top left first; none outside
 /* NULL, or why the call is none that a kernel takes. Dtypes of floats are the back end's to check.
  */
 const char *ebb_roi_read(ebb_roi *a, const ebb_call *c);
+const char *ebb_roi_misfit(const ebb_call *c);
 
 EBB_C_END

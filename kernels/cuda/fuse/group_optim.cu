@@ -37,14 +37,8 @@ static ebb_status run(const ebb_call *c)
     return g->by->run(c, g->count);
 }
 
-static void release(ebb_call *c)
-{
-    ebb_free(c->state);
-    c->state = NULL;
-}
-
 static const ebb_kernel optimizers = {
-    .name = "cuda.optimizers", .op = EBB_OP_UNKNOWN, .run = run, .release = release};
+    .name = "cuda.optimizers", .op = EBB_OP_UNKNOWN, .run = run, .release = ebb_call_forget};
 
 ebb_status ebb_cuda_group_optim(ebb_call *calls, uint32_t count, int version, uint32_t *taken)
 {

@@ -201,12 +201,6 @@ ebb_status ebb_work_prepare(ebb_call *c, ebb_work_reader read)
     return NULL;
 }
 
-void ebb_work_release(ebb_call *c)
-{
-    ebb_free(c->state);
-    c->state = NULL;
-}
-
 void *ebb_work_scratch_at(const ebb_call *c, uint32_t i)
 {
     return (char *)c->workspace + ((const prepared *)c->state)->at[i];

@@ -71,7 +71,6 @@ const char *ebb_work_declines(const ebb_call *call, ebb_work_reader read);
 ebb_status ebb_work_workspace(const ebb_call *call, size_t *bytes, ebb_work_reader read);
 ebb_status ebb_work_prepare(ebb_call *call, ebb_work_reader read);
 ebb_status ebb_work_run(const ebb_call *call);
-void ebb_work_release(ebb_call *call);
 /* Where scratch number i lies, of a prepared call. */
 void *ebb_work_scratch_at(const ebb_call *call, uint32_t i);
 
@@ -89,9 +88,9 @@ void *ebb_work_scratch_at(const ebb_call *call, uint32_t i);
     {                                                                \
         return ebb_work_prepare(c, ebb_cuda_read_##family);          \
     }
-#define EBB_WORK_ROW(name, op, run)                                         \
-    {                                                                       \
-        name, op, NULL, declines, workspace, prepare, run, ebb_work_release \
+#define EBB_WORK_ROW(name, op, run)                                        \
+    {                                                                      \
+        name, op, NULL, declines, workspace, prepare, run, ebb_call_forget \
     }
 
 /* The readers. */

@@ -5,6 +5,7 @@
 #include "kernels/cuda/library/nccl_abi.h"
 #include "kernels/cuda/runtime.h"
 #include "onnx/words/arena.h"
+#include "onnx/words/clock.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -158,9 +159,7 @@ void ebb_nccl_begin(ebb_nccl *n)
 
 static double now(void)
 {
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    return 1e-9 * (double)ebb_now_ns();
 }
 
 /* Has what was enqueued come to nothing? */

@@ -87,7 +87,7 @@ static const void *rows_in(const ebb_call *c, uint32_t i, int64_t first)
 
 static void *rows_out(const ebb_call *c, uint32_t o, int64_t first)
 {
-    return ebb_dnnl_wants(c, o)
+    return ebb_call_wants(c, o)
                ? (char *)c->out[o].data + (size_t)first * ebb_element_bytes(&c->out[o].type)
                : NULL;
 }

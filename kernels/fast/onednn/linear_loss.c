@@ -24,6 +24,7 @@
 
 static const char *declines(const ebb_call *call)
 {
+    EBB_ASK(ebb_plain_floats(call));
     EBB_ASK(ebb_linear_loss_misfit(call));
     if (call->in[0].type.dtype != EBB_F32)
         return "oneDNN multiplies float32 only";
@@ -142,7 +143,7 @@ static ebb_status run(const ebb_call *call)
         memset(l.dw, 0, call->out[2].bytes);
     if (!adds && l.dbias != NULL)
         memset(l.dbias, 0, call->out[3].bytes);
-    if (ebb_dnnl_wants(call, 0))
+    if (ebb_call_wants(call, 0))
         *(float *)call->out[0].data = (float)(loss / divisor);
     return NULL;
 }

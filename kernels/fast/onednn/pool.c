@@ -5,7 +5,7 @@
 static const char *make(ebb_dnnl_plan *plan, const ebb_call *call)
 {
     ebb_geometry w;
-    EBB_ASK(ebb_dnnl_wants(call, 1) ? "no Indices" : ebb_dnnl_numbers(call));
+    EBB_ASK(ebb_call_wants(call, 1) ? "no Indices" : ebb_dnnl_numbers(call));
     EBB_ASK(ebb_pool_read(&w, call));
     bool most = call->op == EBB_OP_MAX_POOL; // beware: oneDNN passes over a NaN
     if (most && ebb_is_narrow(&call->in[0].type) &&

@@ -61,7 +61,7 @@ static inline void *ebb_walk_input(const ebb_walk *w, int slot)
 
 static inline void *ebb_walk_output(const ebb_walk *w, uint32_t o)
 {
-    return ebb_dnnl_wants(w->call, o) ? w->call->out[o].data : NULL;
+    return ebb_call_wants(w->call, o) ? w->call->out[o].data : NULL;
 }
 
 static inline void *ebb_walk_scratch(const ebb_walk *w, size_t at)

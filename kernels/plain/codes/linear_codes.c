@@ -102,11 +102,6 @@ static ebb_status run_dynamic(const ebb_call *c)
     return NULL;
 }
 
-static const char *dtypes_of_dynamic(const ebb_call *c)
-{
-    return c->in[0].type.dtype == EBB_F32 ? ebb_call_any(c) : "quantises float32 only";
-}
-
 /* ---- products ---- */
 
 /* Element `at` of a list that has one entry for all or one for each; 0 where it is not there. */
@@ -251,7 +246,7 @@ static ebb_status run_conv(const ebb_call *c)
 const ebb_kernel ebb_plain_linear_codes[] = {
     {.name = "plain.quantize_linear",   .op = EBB_OP_QUANTIZE_LINEAR,         .dtypes = ebb_call_any_bits, .fits = misfit_linear, .run = run_quantize},
     {.name = "plain.dequantize_linear", .op = EBB_OP_DEQUANTIZE_LINEAR,       .dtypes = ebb_call_any_bits, .fits = misfit_linear, .run = run_dequantize},
-    {.name = "plain.dynamic_quantize",  .op = EBB_OP_DYNAMIC_QUANTIZE_LINEAR, .dtypes = dtypes_of_dynamic, .run = run_dynamic},
+    {.name = "plain.dynamic_quantize",  .op = EBB_OP_DYNAMIC_QUANTIZE_LINEAR, .dtypes = ebb_dynamic_quantize_dtypes, .run = run_dynamic},
     {.name = "plain.matmul_integer",    .op = EBB_OP_MATMUL_INTEGER,          .dtypes = ebb_call_any, .fits = misfit_matmul, .run = run_matmul},
     {.name = "plain.qlinear_matmul",    .op = EBB_OP_QLINEAR_MATMUL,          .dtypes = ebb_call_any, .fits = misfit_matmul, .run = run_matmul},
     {.name = "plain.conv_integer",      .op = EBB_OP_CONV_INTEGER,            .dtypes = ebb_call_any, .fits = misfit_conv, .run = run_conv},

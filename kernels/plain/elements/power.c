@@ -1,19 +1,10 @@
 /* power.c: p-norms of windows and of lines; LRN, MeanVarianceNormalization, Hardmax. */
 #include "kernels/call/geometry.h"
 #include "kernels/call/misfit.h"
+#include "kernels/math/power.h"
 #include "kernels/plain/number.h"
 
 #include <math.h>
-
-static double power(double x, int64_t p)
-{
-    return p == 1 ? fabs(x) : p == 2 ? x * x : pow(fabs(x), (double)p);
-}
-
-static double root(double x, int64_t p)
-{
-    return p == 1 ? x : p == 2 ? sqrt(x) : pow(x, 1.0 / (double)p);
-}
 
 static int64_t order_of(const ebb_call *c)
 {
@@ -36,9 +27,9 @@ static double window_norm(const ebb_call *c, const ebb_geometry *w, int64_t plan
     for (int64_t k = 0, taps = ebb_geometry_volume(w->kernel); k < taps; k++) {
         int64_t place = ebb_place_of_tap(w, at, k);
         if (place >= 0)
-            sum += power(ebb_plain_real(&c->in[0], plane + place), p);
+            sum += ebb_power(ebb_plain_real(&c->in[0], plane + place), p);
     }
-    return root(sum, p);
+    return ebb_root(sum, p);
 }
 
 static const char *window_of(ebb_geometry *w, const ebb_call *c)
@@ -73,8 +64,8 @@ static ebb_status run_global(const ebb_call *c)
     for (int64_t i = 0; i < planes; i++) {
         double sum = 0;
         for (int64_t k = 0; k < n; k++)
-            sum += power(ebb_plain_real(&c->in[0], i * n + k), p);
-        ebb_plain_put(&c->out[0], i, root(sum, p));
+            sum += ebb_power(ebb_plain_real(&c->in[0], i * n + k), p);
+        ebb_plain_put(&c->out[0], i, ebb_root(sum, p));
     }
     return NULL;
 }
@@ -101,9 +92,9 @@ static ebb_status run_lines(const ebb_call *c)
         for (int64_t k = 0; k < s.n; k++) {
             double x = ebb_plain_real(&c->in[0], start + k * s.inner);
             best = x > ebb_plain_real(&c->in[0], start + best * s.inner) ? k : best;
-            sum += power(x, p);
+            sum += ebb_power(x, p);
         }
-        double norm = root(sum, p);
+        double norm = ebb_root(sum, p);
         for (int64_t k = 0; k < s.n; k++) {
             double x = ebb_plain_real(&c->in[0], start + k * s.inner);
             double y = norm > 0 ? x / norm : x != x ? x : 0;
@@ -128,7 +119,7 @@ static ebb_status run_lrn(const ebb_call *c)
         int64_t last = channel + size / 2;
         double sum = 0;
         for (int64_t k = first < 0 ? 0 : first; k <= last && k < s.n; k++)
-            sum += power(ebb_plain_real(&c->in[0], i + (k - channel) * s.inner), 2);
+            sum += ebb_power(ebb_plain_real(&c->in[0], i + (k - channel) * s.inner), 2);
         ebb_plain_put(&c->out[0], i, ebb_plain_real(&c->in[0], i) / pow(bias + alpha * sum, beta));
     }
     return NULL;
@@ -180,7 +171,7 @@ static ebb_status run_mean_variance(const ebb_call *c)
         double mean = sum / (double)n;
         for (int64_t k = 0; k < n; k++)
             squares +=
-                power(ebb_plain_real(&c->in[0], start + offset(x, along, true, k)) - mean, 2);
+                ebb_power(ebb_plain_real(&c->in[0], start + offset(x, along, true, k)) - mean, 2);
         double deviation = sqrt(squares / (double)n) + 1e-9;
         for (int64_t k = 0; k < n; k++) {
             int64_t at = start + offset(x, along, true, k);

@@ -101,13 +101,6 @@ static ebb_status drop(const ebb_call *c, const ebb_draws *s, double ratio, bool
     return NULL;
 }
 
-static ebb_status check_ratio(const ebb_call *c, double ratio)
-{
-    if (!(ratio >= 0.0 && ratio < 1.0))
-        return ebb_call_error(c, "ratio %g is outside of [0, 1)", ratio);
-    return NULL;
-}
-
 /* The call's own source: a seed attribute, where there is one, takes the seed's place. */
 static ebb_draws source_of(const ebb_call *c)
 {
@@ -139,7 +132,7 @@ static ebb_status run_dropout(const ebb_call *c)
             ebb_plain_fill(c->out[1].data, &(uint8_t){0}, ebb_elements(&c->in[0].type), 1);
         return NULL;
     }
-    EBB_TRY(check_ratio(c, ratio));
+    EBB_TRY(ebb_dropout_check(c, ratio));
     const ebb_draws s = source_of(c);
     return drop(c, &s, ratio, mask);
 }
@@ -154,7 +147,7 @@ static ebb_status run_dropout_grad(const ebb_call *c)
         return NULL;
     }
     if (ratio != 1.0)
-        EBB_TRY(check_ratio(c, ratio));
+        EBB_TRY(ebb_dropout_check(c, ratio));
     float scale = ratio == 1.0 ? 0.0f : (float)(1.0 / (1.0 - ratio));
     if (dy->type.dtype == EBB_F64)
         dropout_grad_f64(&c->out[0], dy, c->in[1].data, (double)scale);
@@ -167,7 +160,7 @@ static ebb_status run_dropout_grad(const ebb_call *c)
 static ebb_status run_keyed(const ebb_call *c)
 {
     double ratio = ebb_attr_float(&c->attrs, "ratio", 0.0);
-    EBB_TRY(check_ratio(c, ratio));
+    EBB_TRY(ebb_dropout_check(c, ratio));
     const ebb_draws s = ebb_draws_of(c, &c->in[1], ebb_elements(&c->in[0].type));
     return drop(c, &s, ratio, c->op != EBB_OP_EBB_DROPOUT_SEED_GRAD && ebb_call_wants(c, 1));
 }

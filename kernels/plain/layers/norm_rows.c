@@ -5,6 +5,7 @@
 #include "kernels/plain/halves.h"
 #include "kernels/plain/layers/norm.h"
 #include "kernels/plain/plain.h"
+#include "kernels/call/misfit.h"
 
 enum { BLOCKS = 16 }; // of rows in backward: fixed, so that sums do not depend on the threads
 
@@ -99,15 +100,6 @@ static ebb_status run_backward(const ebb_call *c)
     return NULL;
 }
 
-/* The scale is the last axes of x, whole; those before, within n, it is repeated over. */
-static bool covers(const rows *r, const ebb_type *x, const ebb_type *scale)
-{
-    for (int d = 1; d <= scale->rank; d++)
-        if (d > x->rank || scale->dims[scale->rank - d] != x->dims[x->rank - d])
-            return false;
-    return r->period > 0 && r->n % r->period == 0 && r->period <= r->n;
-}
-
 /* One dtype for x, scale and bias; statistics may be float32 beside float64. */
 static const char *forward_declines(const ebb_call *c)
 {
@@ -122,7 +114,7 @@ static const char *forward_declines(const ebb_call *c)
             c->out[k].type.dtype != EBB_F64)
             return "statistics are not float32 or float64";
     if (read_rows(&r, c, &c->in[0].type, &c->in[1].type) != NULL ||
-        !covers(&r, &c->in[0].type, &c->in[1].type))
+        !ebb_scale_covers(&c->in[0].type, &c->in[1].type, r.n, r.period))
         return "the scale does not cover the normalised axes";
     if (ebb_call_has(c, 2) && ebb_elements(&c->in[2].type) != r.period)
         return "bias and scale differ in shape";
@@ -155,7 +147,7 @@ static const char *backward_declines(const ebb_call *c)
     if (!ebb_dtype_is_float((ebb_dtype)c->in[1].type.dtype))
         return "the dtype is not a float";
     if (read_rows(&r, c, &c->in[1].type, &c->in[2].type) != NULL ||
-        !covers(&r, &c->in[1].type, &c->in[2].type))
+        !ebb_scale_covers(&c->in[1].type, &c->in[2].type, r.n, r.period))
         return "the scale does not cover the normalised axes";
     EBB_ASK(backward_dtypes(c, &r));
     if (r.from_output && r.centred && ebb_elements(&c->in[3].type) != r.period)

@@ -9,6 +9,7 @@
 #include "kernels/plain/number.h"
 #include "kernels/math/codes.h"
 #include "kernels/call/geometry.h"
+#include "kernels/call/misfit.h"
 
 #include <math.h>
 
@@ -96,15 +97,6 @@ static const char *misfit_packed(const ebb_call *call)
         return "no taps";
     EBB_ASK(ebb_pool_read(&w, call));
     return ebb_taps_misfit(&w, call);
-}
-
-static const char *misfit_global(const ebb_call *call)
-{
-    if (call->in[0].type.rank < 2)
-        return "no channels";
-    return ebb_elements(&call->out[0].type) == call->in[0].type.dims[0] * call->in[0].type.dims[1]
-               ? NULL
-               : "the output does not have one element a channel";
 }
 
 static ebb_status run(const ebb_call *call)
@@ -216,8 +208,8 @@ const ebb_kernel ebb_plain_pool[] = {
     {.name = "plain.max_pool_packed",      .op = EBB_OP_MAX_POOL_PACKED,      .dtypes = ebb_plain_floats, .fits = misfit_packed, .run = run},
     {.name = "plain.max_pool_packed_grad", .op = EBB_OP_MAX_POOL_PACKED_GRAD, .dtypes = ebb_plain_floats, .fits = misfit_packed, .run = run},
     {.name = "plain.average_pool_grad",    .op = EBB_OP_AVERAGE_POOL_GRAD,    .dtypes = ebb_plain_floats, .fits = misfit, .run = run},
-    {.name = "plain.global_average_pool",  .op = EBB_OP_GLOBAL_AVERAGE_POOL,  .dtypes = ebb_plain_floats, .fits = misfit_global, .run = run_global},
-    {.name = "plain.global_max_pool",      .op = EBB_OP_GLOBAL_MAX_POOL,      .dtypes = ebb_plain_floats, .fits = misfit_global, .run = run_global},
+    {.name = "plain.global_average_pool",  .op = EBB_OP_GLOBAL_AVERAGE_POOL,  .dtypes = ebb_plain_floats, .fits = ebb_global_pool_misfit, .run = run_global},
+    {.name = "plain.global_max_pool",      .op = EBB_OP_GLOBAL_MAX_POOL,      .dtypes = ebb_plain_floats, .fits = ebb_global_pool_misfit, .run = run_global},
 };
 // clang-format on
 EBB_PLAIN_COUNT(pool)

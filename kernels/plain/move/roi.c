@@ -30,7 +30,7 @@ static ebb_status read_region(ebb_region *r, const ebb_call *c, const ebb_roi *a
 static ebb_status run_roi_align(const ebb_call *c)
 {
     ebb_roi a;
-    (void)ebb_roi_read(&a, c); // misfit() has seen it
+    (void)ebb_roi_read(&a, c); // ebb_roi_misfit() has seen it
     int64_t area = a.rows * a.columns, image = a.height * a.width;
     for (int64_t i = 0; i < a.regions; i++) {
         ebb_region r;
@@ -84,12 +84,6 @@ static ebb_status run_gradient(const ebb_call *c)
                        ebb_plain_real(&c->in[0], (i * a.channels + k) * area + place));
     }
     return NULL;
-}
-
-static const char *misfit(const ebb_call *c)
-{
-    ebb_roi a;
-    return ebb_roi_read(&a, c);
 }
 
 /* ---- MaxRoiPool(X, rois) -> Y, MaxRoiPoolGrad(dY, X, rois) -> dX ---- */
@@ -201,9 +195,9 @@ static ebb_status run_max_roi_pool(const ebb_call *c)
 
 // clang-format off
 const ebb_kernel ebb_plain_roi[] = {
-    {.name = "plain.roi_align",          .op = EBB_OP_ROI_ALIGN,          .dtypes = ebb_call_any, .fits = misfit, .run = run_roi_align},
-    {.name = "plain.roi_align_grad",     .op = EBB_OP_ROI_ALIGN_GRAD,     .dtypes = ebb_call_any, .fits = misfit, .run = run_gradient},
-    {.name = "plain.roi_align_max_grad", .op = EBB_OP_ROI_ALIGN_MAX_GRAD, .dtypes = ebb_call_any, .fits = misfit, .run = run_gradient},
+    {.name = "plain.roi_align",          .op = EBB_OP_ROI_ALIGN,          .dtypes = ebb_call_any, .fits = ebb_roi_misfit, .run = run_roi_align},
+    {.name = "plain.roi_align_grad",     .op = EBB_OP_ROI_ALIGN_GRAD,     .dtypes = ebb_call_any, .fits = ebb_roi_misfit, .run = run_gradient},
+    {.name = "plain.roi_align_max_grad", .op = EBB_OP_ROI_ALIGN_MAX_GRAD, .dtypes = ebb_call_any, .fits = ebb_roi_misfit, .run = run_gradient},
     {.name = "plain.max_roi_pool",       .op = EBB_OP_MAX_ROI_POOL,       .dtypes = ebb_call_any, .fits = pooled_misfit, .run = run_max_roi_pool},
     {.name = "plain.max_roi_pool_grad",  .op = EBB_OP_MAX_ROI_POOL_GRAD,  .dtypes = ebb_call_any, .fits = pooled_misfit, .run = run_max_roi_pool},
 };

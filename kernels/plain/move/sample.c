@@ -183,12 +183,6 @@ static ebb_status run_sampling(const ebb_call *c)
 
 /* ---- RandomSketch ---- */
 
-static const char *misfit_sketch(const ebb_call *c)
-{
-    ebb_sketch s;
-    return ebb_sketch_read(&s, c);
-}
-
 static ebb_status run_sketch(const ebb_call *c)
 {
     ebb_sketch s;
@@ -204,7 +198,7 @@ static ebb_status run_sketch(const ebb_call *c)
 // clang-format off
 const ebb_kernel ebb_plain_sample[] = {
     {.name = "plain.sample_rows",   .op = EBB_OP_SAMPLE_ROWS,   .dtypes = ebb_call_any,     .fits = misfit_sampling, .workspace = workspace_sampling, .run = run_sampling},
-    {.name = "plain.random_sketch", .op = EBB_OP_RANDOM_SKETCH, .dtypes = ebb_plain_floats, .fits = misfit_sketch,   .run = run_sketch},
+    {.name = "plain.random_sketch", .op = EBB_OP_RANDOM_SKETCH, .dtypes = ebb_plain_floats, .fits = ebb_sketch_misfit,   .run = run_sketch},
 };
 // clang-format on
 EBB_PLAIN_COUNT(sample)

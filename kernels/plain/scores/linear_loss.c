@@ -23,50 +23,14 @@ enum { LOSS, DX, DW, DBIAS };
 
 void ebb_linear_loss_sizes(const ebb_call *c, ebb_linear_loss *l)
 {
-    const ebb_type *x = &c->in[X].type, *w = &c->in[W].type;
-    *l = (ebb_linear_loss){.rows = 1};
-    l->turned = ebb_attr_int(&c->attrs, "transB", 0) != 0;
-    l->inner = w->dims[l->turned ? 1 : 0];
-    l->classes = w->dims[l->turned ? 0 : 1];
-    for (int d = 0; d + 1 < x->rank; d++)
-        l->rows *= x->dims[d];
-    int64_t block = ebb_attr_int(&c->attrs, "rows", 0);
-    l->block = block > 0 && block < l->rows ? block : l->rows;
-    l->alpha = ebb_attr_float(&c->attrs, "alpha", 1.0);
-    l->mean = strcmp(ebb_attr_string(&c->attrs, "reduction", "mean"), "mean") == 0;
-}
-
-static bool is_vector(const ebb_type *t, int64_t size)
-{
-    return t->rank == 1 && t->dims[0] == size;
-}
-
-const char *ebb_linear_loss_misfit(const ebb_call *c)
-{
-    EBB_ASK(ebb_plain_floats(c));
-    const char *reduction = ebb_attr_string(&c->attrs, "reduction", "mean");
-    if (strcmp(reduction, "mean") != 0 && strcmp(reduction, "sum") != 0)
-        return "the reduction is neither mean nor sum";
-    if (!ebb_call_has(c, W) || !ebb_call_has(c, TARGET) || !ebb_indices_are(&c->in[TARGET]))
-        return "labels are neither int32 nor int64";
-    if (c->in[X].type.rank < 2 || c->in[W].type.rank != 2)
-        return "the operands are no matrices";
-    ebb_linear_loss l;
-    ebb_linear_loss_sizes(c, &l);
-    if (c->in[X].type.dims[c->in[X].type.rank - 1] != l.inner)
-        return "the shapes of the operands disagree";
-    if (ebb_elements(&c->in[TARGET].type) != l.rows)
-        return "labels are not one a row";
-    if (ebb_call_has(c, BIAS) && !is_vector(&c->in[BIAS].type, l.classes))
-        return "the bias is not one a class";
-    if (ebb_call_has(c, WEIGHTS) && !is_vector(&c->in[WEIGHTS].type, l.classes))
-        return "weights are not one a class";
-    if ((ebb_call_wants(c, LOSS) && ebb_elements(&c->out[LOSS].type) != 1) ||
-        (ebb_call_wants(c, DX) && !ebb_type_same_shape(&c->out[DX].type, &c->in[X].type)) ||
-        (ebb_call_wants(c, DW) && !ebb_type_same_shape(&c->out[DW].type, &c->in[W].type)) ||
-        (ebb_call_wants(c, DBIAS) && !is_vector(&c->out[DBIAS].type, l.classes)))
-        return "an output has the wrong shape";
-    return NULL;
+    const ebb_linear_sizes s = ebb_linear_loss_read(c);
+    *l = (ebb_linear_loss){.rows = s.rows,
+                           .inner = s.inner,
+                           .classes = s.classes,
+                           .block = s.block,
+                           .turned = s.turned,
+                           .mean = s.mean,
+                           .alpha = s.alpha};
 }
 
 ebb_status ebb_linear_loss_workspace(const ebb_call *c, size_t *bytes)
@@ -121,7 +85,7 @@ static ebb_status run(const ebb_call *c)
 
 // clang-format off
 const ebb_kernel ebb_plain_linear_loss[] = {
-    {.name = "plain.linear_cross_entropy", .op = EBB_OP_LINEAR_CROSS_ENTROPY, .fits = ebb_linear_loss_misfit, .workspace = ebb_linear_loss_workspace, .run = run},
+    {.name = "plain.linear_cross_entropy", .op = EBB_OP_LINEAR_CROSS_ENTROPY, .dtypes = ebb_plain_floats, .fits = ebb_linear_loss_misfit, .workspace = ebb_linear_loss_workspace, .run = run},
 };
 // clang-format on
 EBB_PLAIN_COUNT(linear_loss)

@@ -1,22 +1,17 @@
 /* linear_loss.h: what the kernels of ai.ebb.LinearCrossEntropy share: sizes, blocks, workspace.
  *
- *   (x, w, bias?, target, weights?) -> loss, dx?, dw?, dbias?
- *
- *   x: [N rows, K], w: [K, C] or, with transB, [C, K]; scores = alpha x w + bias: [N, C]
- *
  * One sweep over blocks of `block` rows. Only one block of scores exists, in the workspace:
  *
  *   workspace:  | scores [block, C], then their gradient | loss of each row, double [block] |
  */
 #pragma once
 
+#include "kernels/call/linear_loss.h"
 #include "kernels/plain/indices.h"
 
 typedef struct ebb_linear_loss {
-    int64_t rows, inner, classes; /* N, K, C */
-    int64_t block;                /* rows of a block; the last may have fewer */
-    bool turned;                  /* w is [C, K] */
-    bool mean;
+    int64_t rows, inner, classes, block; /* as kernels/call/linear_loss.h has them */
+    bool turned, mean;
     double alpha;
     ebb_labels labels;
     const void *x, *w, *bias, *weights; /* bias, weights: NULL where absent */
@@ -26,8 +21,6 @@ typedef struct ebb_linear_loss {
     int64_t *picked; /* the rows of a block; NULL: they lie together */
 } ebb_linear_loss;
 
-/* Why these operands and attributes are no such call, or NULL. */
-const char *ebb_linear_loss_misfit(const ebb_call *c);
 /* All but pointers and labels. */
 void ebb_linear_loss_sizes(const ebb_call *c, ebb_linear_loss *l);
 ebb_status ebb_linear_loss_workspace(const ebb_call *c, size_t *bytes);
