@@ -4,6 +4,11 @@
  */
 #include "cli/cli.h"
 
+#include <limits.h>
+#include <malloc.h>
+
+enum { LARGE = 32 << 20 }; /* bytes: the most that malloc can be told to keep */
+
 /* One process exchanges nothing. */
 static json_t *row_of(const json_t *plan, int ranks)
 {
@@ -61,6 +66,10 @@ int cli_plan_ranks(const cli *c, const ebb_plan_options *options, json_t *plan)
         return EBB_OK;
     json_t *table = json_array();
     ebb_status status = NULL;
+#ifdef __GLIBC__ // the next plan takes the memory of the one before: half the time is pages that come and go
+    (void)mallopt(M_MMAP_THRESHOLD, LARGE);
+    (void)mallopt(M_TRIM_THRESHOLD, INT_MAX);
+#endif
     for (int ranks = 1; ranks < most && status == NULL; ranks *= 2)
         if (most % ranks == 0)
             status = add_row(table, c, options, ranks);
