@@ -52,7 +52,7 @@ static void momentum_steps_in_every_mode(void **state)
             put_float(&t, "norm_coefficient", 0.01);
             put_string(&t, "mode", mode < 2 ? "standard" : "nesterov");
             put_scalar(&t, EBB_F32, 0.1);
-            put_scalar(&t, EBB_I64, mode % 3);
+            put_scalar(&t, EBB_I64, 256.0 * (mode % 3)); // its first byte is 0
             for (int k = 0; k < 3; k++) {
                 put_in(&t, dtype, 1, &sizes[i]);
                 put_in(&t, dtype, 1, &other);

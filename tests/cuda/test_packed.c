@@ -72,25 +72,32 @@ static void halves_are_masked_as_float32_is(void **state)
         }
 }
 
+/* By eights, or one by one where they lie at odd places. */
 static void flags_are_packed_and_unpacked(void **state)
 {
     (void)state;
-    for (int i = 0; i < LENGTHS; i++) {
-        int64_t n = lengths[i], bytes = (n + 7) / 8;
-        testing t;
-        begin(&t, EBB_OP_PACK_BITS);
-        ebb_operand *flags = put_raw(&t, EBB_BOOL, 1, &n);
-        for (int64_t k = 0; k < n; k += 3)
-            ((uint8_t *)flags->data)[k] = 0;
-        put_out(&t, EBB_U8, 1, &bytes);
-        same_bits(&t, "cuda.pack_bits", "plain.pack_bits");
-        end(&t);
-        begin(&t, EBB_OP_UNPACK_BITS);
-        put_raw(&t, EBB_U8, 1, &bytes);
-        put_out(&t, EBB_BOOL, 1, &n);
-        same_bits(&t, "cuda.unpack_bits", "plain.unpack_bits");
-        end(&t);
-    }
+    const bool are_skewed = getenv("EBB_TEST_SKEW") != NULL;
+    for (int i = 0; i < LENGTHS; i++)
+        for (int odd = 0; odd < 2; odd++) {
+            int64_t n = lengths[i], bytes = (n + 7) / 8;
+            testing t, back;
+            if (odd)
+                (void)setenv("EBB_TEST_SKEW", "1", 1);
+            begin(&t, EBB_OP_PACK_BITS);
+            ebb_operand *flags = put_raw(&t, EBB_BOOL, 1, &n);
+            for (int64_t k = 0; k < n; k += 3)
+                ((uint8_t *)flags->data)[k] = 0;
+            put_out(&t, EBB_U8, 1, &bytes);
+            begin(&back, EBB_OP_UNPACK_BITS);
+            put_raw(&back, EBB_U8, 1, &bytes);
+            put_out(&back, EBB_BOOL, 1, &n);
+            if (!are_skewed)
+                (void)unsetenv("EBB_TEST_SKEW");
+            same_bits(&t, "cuda.pack_bits", "plain.pack_bits");
+            same_bits(&back, "cuda.unpack_bits", "plain.unpack_bits");
+            end(&t);
+            end(&back);
+        }
 }
 
 int main(void)
