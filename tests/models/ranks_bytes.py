@@ -110,23 +110,24 @@ def check(ebb, name, shape, classes, axis, words, given):
             for passes in PASSES[:given.ways]:
                 if states(passes, BY[given.by](ebb, ranks)) != due:
                     sys.exit(f"{name}, {ranks} processes, {passes}: the states are others")
-            if states([f"data-parallel:ranks={ranks}", *last, "gather"]) != due:
-                sys.exit(f"{name}, {ranks} processes gathered, {last}: the states are others")
+            for passes in (last, ["overlap"]) if name == TIED[0] else (last,):
+                if states([f"data-parallel:ranks={ranks}", *passes, "gather"]) != due:
+                    sys.exit(f"{name}, {ranks} processes gathered, {passes}: the states are others")
     print(f"{name}: {given.ranks} processes by {given.by}, {given.ways} ways each", flush=True)
 
 
 def main():
     words = argparse.ArgumentParser()
     words.add_argument("--ebb", default="build/release/ebb")
-    words.add_argument("--ways", type=int, default=1, choices=range(1, len(PASSES) + 1))
-    words.add_argument("--models", default="gpt2_tiny")
+    words.add_argument("--ways", type=int, default=2, choices=range(1, len(PASSES) + 1))
+    words.add_argument("--models", default="gpt2_tiny,tied")
     words.add_argument("--by", default="launch", choices=BY)
     words.add_argument("--ranks", default="2,4")
     given = words.parse_args()
     if not os.path.isdir(models):
         sys.exit(SKIPPED)
     for row in [*MODELS, TIED]:
-        if given.models in row[0]:
+        if any(name in row[0] for name in given.models.split(",")):
             check(os.path.abspath(given.ebb), *row, given)
 
 
