@@ -38,7 +38,7 @@ const cli_option cli_options[] = {
     TEXT("--straight-through", NULL, "let gradients pass through Round, Sign ..., as they do through QuantizeLinear"),
     TEXT("--dropout", "on|off|P", "dropout: as exported (on), removed (off), or this ratio"),
     TEXT("--batch-norm", "train|frozen|sync", "batch norm by the batch's statistics, or by the running ones; sync: by those of all processes' rows (default: train; with --train or --freeze the running ones in layers that are not trained)"),
-    TEXT("--precision", "bf16|fp16", "compute in 16 bits, parameters in float32: the pass precision"),
+    TEXT("--precision", "bf16|fp16|fp32", "compute in 16 bits, parameters in float32; or a file of 16 bits in float32: the pass precision"),
     EACH("--pass", "NAME:OPT=V,...", "a pass to run, in this order; `ebb help passes`"),
     TEXT("--budget", "6GiB|80%|none[,disk=20GiB]", "make the step fit: bytes, or a share of what it needs now; with disk=BYTES values may wait there"),
     TEXT("--allow", "exact|rounding|lossy", "how exact the passes must be that a budget may bring in (default exact)"),

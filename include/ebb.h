@@ -285,7 +285,7 @@ typedef struct ebb_step_options {
     const char *batch_norm; /* "train", "frozen"; "sync": by the rows of all processes; NULL:
                                                  "train", but frozen in layers that are not trained */
     bool onnx_statistics;   /* running variances as ONNX has them, instead of PyTorch's */
-    const char *precision;  /* "bf16", "fp16"; NULL: as it is */
+    const char *precision;  /* "bf16", "fp16", "fp32"; NULL: as it is */
     uint64_t seed;
     const char *const *passes; /* further ones, each a pipeline, NULL-terminated; NULL: none */
     const char *costs;         /* a file of measured times, for the plan; NULL: none */

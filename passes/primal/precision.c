@@ -28,10 +28,13 @@
  * float16 has a narrow range: the gradient then starts from the state ebb.loss_scale instead of 1,
  * and the optimizer leaves out the steps that overflow (see gradient.c, optimizer.c). bfloat16 has
  * the range of float32 and needs none of that.
+ *
+ * fp32 is the other way, for a file in 16 bits: widened.c.
  */
 #include "passes/common.h"
 #include "passes/parameters/trainable.h"
 #include "passes/primal/halved.h"
+#include "passes/primal/widened.h"
 
 typedef struct lowering {
     ebb_edit *e;
@@ -216,6 +219,8 @@ static ebb_status run(ebb_edit *e)
         if (ebb_node_of(g, n)->phase == EBB_BACKWARD)
             return ebb_hint(ebb_error(EBB_USAGE, "precision: the graph has a backward already"),
                             "name the pass where the step is made: ebb grad --pass precision:bf16");
+    if (strcmp(ebb_option_string(e, "dtype"), "fp32") == 0)
+        return ebb_widened(e);
     EBB_TRY(prepare(&l));
     for (size_t k = 0; k < l.halved.count; k++) {
         ebb_node n = l.halved.order[k];
@@ -233,7 +238,7 @@ static ebb_status run(ebb_edit *e)
 
 // clang-format off
 static const ebb_option options[] = {
-    {"dtype", EBB_OPTION_CHOICE, "bf16",  "bf16|fp16",     "bf16: bfloat16; fp16: float16, with a loss scale that follows overflows"},
+    {"dtype", EBB_OPTION_CHOICE, "bf16",  "bf16|fp16|fp32", "bf16: bfloat16; fp16: float16, with a loss scale that follows overflows; fp32: what the file has in 16 bits"},
     {"keep",  EBB_OPTION_STRING, NULL,    NULL,            "patterns of names of nodes or operators that stay in float32, separated by ; or space"},
     {"scale", EBB_OPTION_FLOAT,  "65536", "[1, 16777216]", "fp16: the loss scale to begin with"},
     {0},
@@ -242,7 +247,8 @@ static const ebb_option options[] = {
 
 const ebb_pass ebb_pass_precision = {
     .name = "precision",
-    .doc = "compute in bfloat16 or float16, with parameters and the loss in float32",
+    .doc =
+        "compute in bfloat16 or float16, with parameters in float32; or a file of these in float32",
     .paper = "Micikevicius et al., Mixed precision training, ICLR 2018",
     .exactness = EBB_LOSSY,
     .options = options,

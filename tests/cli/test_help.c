@@ -130,7 +130,7 @@ static void a_hint_is_what_was_meant(void **state)
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         says(wrong[i].words, 2, wrong[i].says);
-    says(STEP " --precision fp32", 2, "bf16|fp16");
+    says(STEP " --precision fp8", 2, "bf16|fp16");
     assert_null(strstr(output, "did you mean"));
     says("help passes optimizer", 0, "schedule");
     assert_null(strstr(output, "sign-mask"));
