@@ -47,19 +47,20 @@ bool ebb_initializer_is_folded(const ebb_graph *g, ebb_value v)
            (info->flags & (EBB_IS_INPUT | EBB_IS_OUTPUT | EBB_IS_STATE | EBB_IS_CAPTURED)) == 0;
 }
 
-/* Which axes of v shrink to one, where so many elements are left; 0: none. */
-static unsigned repeated_axes(const ebb_graph *g, ebb_value v, int64_t least)
+/* Which axes of v shrink to one; 0: none. noted: the exporter says that it was repeated. */
+static unsigned repeated_axes(const ebb_graph *g, ebb_value v, bool noted)
 {
     const ebb_value_info *info = ebb_value_of(g, v);
     const ebb_tensor *t = info->tensor;
     const size_t element = ebb_dtype_bits((ebb_dtype)info->type->dtype) / 8;
+    const int64_t least = noted ? 2 : LEAST;
     unsigned axes = 0;
     int64_t left;
     if (!ebb_initializer_is_folded(g, v) || t->type.rank < 2 || t->type.rank > 8 ||
         !ebb_type_elements(&t->type, &left) || left < least || element == 0 ||
         t->bytes / element != (size_t)left || t->bytes % element != 0)
         return 0;
-    for (size_t i = 0; i < info->use_count; i++)
+    for (size_t i = 0; i < info->use_count && !noted; i++)
         if (ebb_use_is_alone(g, info->uses[i]))
             return 0; // a fresh weight with equal rows: what is repeated is repeated for the batch
     for (int k = 0; k < t->type.rank; k++) {
@@ -152,7 +153,7 @@ ebb_status ebb_repeated_shrink(ebb_graph *g)
         ebb_value v = g->initializers[i];
         EBB_LOCAL_ARENA(scratch);
         const bool noted = ebb_noted_repeated(&losses, g, v, scratch) != NULL;
-        const unsigned axes = repeated_axes(g, v, noted ? 2 : LEAST);
+        const unsigned axes = repeated_axes(g, v, noted);
         if (axes == 0)
             continue;
         EBB_TRY(shrink(g, v, axes, &losses, scratch));

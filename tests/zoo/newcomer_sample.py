@@ -471,6 +471,17 @@ class Spread(nn.Module):
         return torch.cat([y, self.deviation.expand_as(y)], 1)
 
 
+class Latents(nn.Module):
+    """Rows that are repeated for the batch and normalised first, as Perceiver's."""
+
+    def __init__(self):
+        super().__init__()
+        self.latents, self.norm, self.last = nn.Parameter(torch.randn(3, 8)), nn.LayerNorm(8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.last(self.norm(self.latents.expand(x.shape[0], -1, -1))) @ x.transpose(1, 2)
+
+
 class Flipped(nn.Module):
     """A filter over, and back by itself, turned round."""
 
@@ -576,13 +587,14 @@ models = {
     "passed": (Passed, {"x": ("float", 8)}, ["fresh-ts"]),
     "twice": (Twice, {"x": ("float", 6)}, ["fresh-default"]),
     "spread": (Spread, {"x": ("float", 6)}, ["trained-default"]),
+    "latents": (Latents, {"x": ("float", 5, 8)}, ["trained-default"]),
     "flipped": (Flipped, {"x": ("float", 3, 7)}, ["trained-default"]),
     "positive": (Positive, {"x": ("float", 6)}, ["trained-default"]),
     "distances": (Distances, {"x": ("float", 8)}, ["trained-default", "trained-ts-unfolded"]),
     "halves": (Halves, {"x": ("float", 4)}, ["trained-ts"]),
     "film": (Film, {"x": ("float", 2, 4, 5, 5)}, ["trained-dynamo-plain"]),
 }
-said = ("cell", "offset", "scalars", "queries", "keys", "branches", "heads", "memory", "centers", "sinks", "prototypes", "triangle", "token", "places", "shares", "snake", "passed", "spread",
+said = ("cell", "offset", "scalars", "queries", "keys", "branches", "heads", "memory", "centers", "sinks", "prototypes", "triangle", "token", "places", "shares", "snake", "passed", "spread", "latents",
         "flipped", "positive", "distances", "halves")  # of which nothing is recorded
 # and of a codebook whose file has lost a detach(), and of norms that only training iterates
 untold = [("codebook", "trained-default"), ("codebook", "trained-ts"), ("spectral", "trained-ts")]

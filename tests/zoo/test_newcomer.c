@@ -118,6 +118,7 @@ static void a_few_numbers_that_were_repeated_are_few(void **state)
 {
     (void)state;
     assert_true(is_trained("spread-trained-default", "model.deviation"));
+    assert_true(is_trained("latents-trained-default", "model.latents"));
 }
 
 /* ---- what the doctor says ---- */

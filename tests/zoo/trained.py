@@ -408,6 +408,9 @@ export call that helps. It ties parameters of {count['tied']}, parts one paramet
 - A drawn tensor of a file of the TorchScript exporter that neither name nor place tells a parameter from a buffer: as a matrix that
   something is multiplied by (the frequencies of `waves_of_place`, a buffer; the vectors of attention in `graph_dense`, parameters) it is
   refused, with what to say. Otherwise it is a token, a table of places, a scale: trained, and named.
+- A weight that a TorchScript file computed of a parameter before the run, by a sum or a product with a number (`1 + w`, `w / 2`), in the
+  place of a layer's weight: it is trained as it is. Files of the dynamo exporter note the calls: a sum is trained in the parameter's place, and
+  said; what any other call made of a scale, a bias or a table is refused.
 - A parameter that does nothing yet, as a scale of 1, and goes with its node: where the dynamo exporter's notes still read
   the product, it is refused. Else `ebb check` and `train` name what the exporter lists and the file does not have: what is
   tied, and what the model never uses, is in that list, too.
