@@ -95,7 +95,7 @@ completes() {
         [ "${COMPREPLY[*]}" = "$2" ] || { echo "behind '${words[*]}' bash offers '${COMPREPLY[*]}', not '$2'"; exit 1; }
     }
     offers ebb trai -- train
-    offers ebb train --precision "" -- "bf16 fp16"
+    offers ebb train --precision "" -- "bf16 fp16 fp32"
     offers ebb grad --pass sign -- sign-mask
     offers ebb grad --teac -- --teacher
 }

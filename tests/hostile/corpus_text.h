@@ -133,7 +133,7 @@ static const hostile_file corpus_text[] = {
     {"file", "no_such_file.onnx", "check %", EBB_IO, "no_such_file.onnx", .text = NULL},
     {"file", "folder", "check %", EBB_IO, "folder/training_model.onnx: opening: No such file", .text = NULL},
     {"file", "pipe", "check %", EBB_IO, "pipe: not a regular file", .text = NULL},
-    {"file", "loop", "check %", EBB_IO, "loop: opening", .text = NULL},
+    {"file", "loop", "check %", EBB_IO, "loop: following the link", .text = NULL},
     {"file", "/dev/zero", "check %", EBB_IO, "/dev/zero: not a regular file", .text = NULL},
 
     /* arrays and checkpoints; ok.onnx is a sound model that lies beside */
