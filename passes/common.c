@@ -201,6 +201,23 @@ bool ebb_scalar_of(const ebb_graph *g, ebb_value v, double *x)
     return !ebb_is_parameter(g, v) && ebb_constant_scalar(g, v, x);
 }
 
+ebb_status ebb_output_becomes(ebb_graph *g, size_t i, ebb_value made, const char *suffix)
+{
+    const ebb_value v = g->outputs[i];
+    EBB_LOCAL_ARENA(scratch);
+    const char *name = ebb_arena_strdup(scratch, ebb_value_name(g, v));
+    const char *inner = ebb_arena_printf(scratch, "%s.%s", ebb_value_name(g, v), suffix);
+    EBB_GOT(name && inner);
+    EBB_TRY(ebb_value_rename(g, v, ebb_text(g, ebb_graph_fresh(g, inner))));
+    EBB_TRY(ebb_value_rename(g, made, name));
+    ebb_graph_remove_output(g, v);
+    EBB_TRY(ebb_graph_add_output(g, made));
+    for (size_t k = g->output_count - 1; k > i; k--)
+        g->outputs[k] = g->outputs[k - 1];
+    g->outputs[i] = made;
+    return NULL;
+}
+
 ebb_value ebb_unviewed(const ebb_graph *g, ebb_value v)
 {
     ebb_node n = ebb_value_of(g, v)->producer;

@@ -63,6 +63,9 @@ ebb_value ebb_emit_detached(ebb_build *b, ebb_value x);
 /* Whether no gradient passes n: by its operator, or because it is a detach. */
 bool ebb_stops_gradient(const ebb_graph *g, ebb_node n);
 
+/* Output i of the graph is `made` from now on, under its name; what it was is called NAME.SUFFIX. */
+ebb_status ebb_output_becomes(ebb_graph *g, size_t i, ebb_value made, const char *suffix);
+
 /* What a view shows, seen through views. */
 ebb_value ebb_unviewed(const ebb_graph *g, ebb_value v);
 

@@ -168,18 +168,8 @@ static ebb_status widen_outputs(lowering *l)
         ebb_value v = g->outputs[i], made;
         if (v.i >= l->halved.value_count || !l->lowered[v.i])
             continue;
-        char *name = ebb_arena_printf(l->e->scratch, "%s", ebb_value_name(g, v));
-        char *inner = ebb_arena_printf(l->e->scratch, "%s.%s", ebb_value_name(g, v), l->suffix);
-        EBB_GOT(name && inner);
-        ebb_str fresh = ebb_graph_fresh(g, inner);
         EBB_TRY(cast(l, ebb_next(g, ebb_value_of(g, v)->producer), v, false, &made));
-        EBB_TRY(ebb_value_rename(g, v, ebb_text(g, fresh)));
-        EBB_TRY(ebb_value_rename(g, made, name));
-        ebb_graph_remove_output(g, v);
-        EBB_TRY(ebb_graph_add_output(g, made));
-        for (size_t k = g->output_count - 1; k > i; k--)
-            g->outputs[k] = g->outputs[k - 1];
-        g->outputs[i] = made;
+        EBB_TRY(ebb_output_becomes(g, i, made, l->suffix));
     }
     return NULL;
 }

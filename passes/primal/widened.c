@@ -108,20 +108,10 @@ static ebb_status narrow_output(widening *w, size_t i, ebb_dtype dtype)
 {
     ebb_graph *g = w->g;
     const ebb_value v = g->outputs[i];
-    char *name = ebb_arena_printf(w->e->scratch, "%s", ebb_value_name(g, v));
-    char *inner = ebb_arena_printf(w->e->scratch, "%s.float32", ebb_value_name(g, v));
-    EBB_GOT(name && inner);
     ebb_build b = ebb_edit_build(w->e, ebb_next(g, ebb_value_of(g, v)->producer), EBB_PHASE_NONE);
     const ebb_value made = ebb_emit_cast(&b, v, dtype);
     EBB_TRY(b.status);
-    EBB_TRY(ebb_value_rename(g, v, ebb_text(g, ebb_graph_fresh(g, inner))));
-    EBB_TRY(ebb_value_rename(g, made, name));
-    ebb_graph_remove_output(g, v);
-    EBB_TRY(ebb_graph_add_output(g, made));
-    for (size_t k = g->output_count - 1; k > i; k--)
-        g->outputs[k] = g->outputs[k - 1];
-    g->outputs[i] = made;
-    return NULL;
+    return ebb_output_becomes(g, i, made, "float32");
 }
 
 ebb_status ebb_widened(ebb_edit *e)
