@@ -56,13 +56,12 @@ static uint32_t put_equation(testing *t, const equation *e, ebb_dtype dtype)
 static void sums_are_those_of_the_definition(void **state)
 {
     (void)state;
-    for (int i = 0; i < EQUATIONS; i++)
-        for (int wide = 0; wide < 2; wide++) {
-            testing t;
-            (void)put_equation(&t, &equations[i], wide ? EBB_F64 : EBB_F32);
-            agrees(&t, "cuda.einsum", "plain.einsum");
-            end(&t);
-        }
+    for (int i = 0; i < EQUATIONS; i++) {
+        testing t;
+        (void)put_equation(&t, &equations[i], EBB_F32);
+        agrees(&t, "cuda.einsum", "plain.einsum");
+        end(&t);
+    }
 }
 
 static void halves_are_float32_rounded(void **state)

@@ -62,53 +62,47 @@ static void put_backward(testing *t, const image *m, ebb_dtype dtype, bool from_
 static void forward_is_as_plain(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < image_count; i++)
-        for (int wide = 0; wide < 2; wide++) {
-            ebb_dtype dtype = wide ? EBB_F64 : EBB_F32;
-            testing t;
-            put_forward(&t, &images[i], dtype, true);
-            agrees(&t, "cuda.batch_norm_training", "plain.batch_norm_training");
-            end(&t);
-            put_forward(&t, &images[i], dtype, false);
-            agrees(&t, "cuda.batch_norm", "plain.batch_norm");
-            end(&t);
-            put_forward(&t, &images[i], dtype, true);
-            t.call.op = EBB_OP_BATCH_NORMALIZATION;
-            put_int(&t, "training_mode", 1);
-            agrees(&t, "cuda.batch_norm", "plain.batch_norm");
-            end(&t);
-        }
+    for (size_t i = 0; i < image_count; i++) {
+        testing t;
+        put_forward(&t, &images[i], EBB_F32, true);
+        agrees(&t, "cuda.batch_norm_training", "plain.batch_norm_training");
+        end(&t);
+        put_forward(&t, &images[i], EBB_F32, false);
+        agrees(&t, "cuda.batch_norm", "plain.batch_norm");
+        end(&t);
+        put_forward(&t, &images[i], EBB_F32, true);
+        t.call.op = EBB_OP_BATCH_NORMALIZATION;
+        put_int(&t, "training_mode", 1);
+        agrees(&t, "cuda.batch_norm", "plain.batch_norm");
+        end(&t);
+    }
 }
 
 static void backward_is_as_plain(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < image_count; i++)
-        for (int wide = 0; wide < 2; wide++) {
-            ebb_dtype dtype = wide ? EBB_F64 : EBB_F32;
-            testing t;
-            put_backward(&t, &images[i], dtype, false);
-            agrees(&t, "cuda.batch_norm_grad", "plain.batch_norm_grad");
-            end(&t);
-        }
+    for (size_t i = 0; i < image_count; i++) {
+        testing t;
+        put_backward(&t, &images[i], EBB_F32, false);
+        agrees(&t, "cuda.batch_norm_grad", "plain.batch_norm_grad");
+        end(&t);
+    }
 }
 
 static void backward_from_what_is_kept_is_as_plain(void **state)
 {
     (void)state;
     for (size_t i = 0; i < image_count; i++)
-        for (int kept = 0; kept < 3; kept++)
-            for (int wide = 0; wide < 2; wide++) {
-                ebb_dtype dtype = wide ? EBB_F64 : EBB_F32;
-                testing t;
-                put_backward(&t, &images[i], dtype, true);
-                if (kept == 1)
-                    put_float(&t, "slope", 0.25);
-                if (kept == 2)
-                    put_float(&t, "elu", 1.5);
-                agrees(&t, "cuda.batch_norm_grad_from_output", "plain.batch_norm_grad_from_output");
-                end(&t);
-            }
+        for (int kept = 0; kept < 3; kept++) {
+            testing t;
+            put_backward(&t, &images[i], EBB_F32, true);
+            if (kept == 1)
+                put_float(&t, "slope", 0.25);
+            if (kept == 2)
+                put_float(&t, "elu", 1.5);
+            agrees(&t, "cuda.batch_norm_grad_from_output", "plain.batch_norm_grad_from_output");
+            end(&t);
+        }
 }
 
 static void outputs_that_nobody_wants_are_left_out(void **state)

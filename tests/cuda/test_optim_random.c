@@ -104,6 +104,8 @@ static void adam_and_adagrad_step_in_groups(void **state)
                 testing t;
                 begin(&t, is_adam ? EBB_OP_ADAM : EBB_OP_ADAGRAD);
                 put_float(&t, "norm_coefficient", 0.05);
+                if (is_adam)
+                    put_float(&t, "alpha", 0.8); // whose upper half is odd
                 put_float(&t, is_adam ? "norm_coefficient_post" : "decay_factor", 0.01);
                 put_float(&t, "epsilon", 1e-3);
                 put_scalar(&t, EBB_F32, 0.01);

@@ -38,17 +38,15 @@ static void states_and_gradients_are_those_of_the_plain_kernel(void **state)
                                     BATCH_FIRST | PEEPHOLES | STATES};
     for (int i = 0; i < SHAPES; i++)
         for (cell c = RNN; c <= LSTM; c++)
-            for (size_t k = 0; k < sizeof says / sizeof says[0]; k++)
-                for (int wide = 0; wide < 2; wide++) {
-                    const ebb_dtype dtype = wide ? EBB_F64 : EBB_F32;
-                    testing t;
-                    put_forward(&t, &shapes[i], c, dtype, says[k]);
-                    compare(&t, forward_name(c), forwards[c]);
-                    end(&t);
-                    put_backward(&t, &shapes[i], c, dtype, says[k]);
-                    compare(&t, backwards[c], backwards[c]);
-                    end(&t);
-                }
+            for (size_t k = 0; k < sizeof says / sizeof says[0]; k++) {
+                testing t;
+                put_forward(&t, &shapes[i], c, EBB_F32, says[k]);
+                compare(&t, forward_name(c), forwards[c]);
+                end(&t);
+                put_backward(&t, &shapes[i], c, EBB_F32, says[k]);
+                compare(&t, backwards[c], backwards[c]);
+                end(&t);
+            }
 }
 
 /* Three steps of 260 rows, three, and one; all at once where nothing need be copied. */
@@ -116,6 +114,24 @@ static void any_activation_is_known(void **state)
     each_activation(false);
 }
 
+/* Below -708 what its last digits are scaled by has no exponent of its own. */
+static void what_is_too_small_for_a_power_has_no_slope(void **state)
+{
+    (void)state;
+    static const char *const elu[] = {"Elu", "Elu", "Elu"};
+    for (cell c = RNN; c <= LSTM; c++) {
+        testing t;
+        put_backward(&t, &shapes[1], c, EBB_F64, BIAS);
+        ebb_attr *a = next_attr(&t, "activations", EBB_ATTR_STRINGS);
+        a->strings = elu;
+        a->count = (uint32_t)c + 1;
+        for (size_t i = 0; i < 3; i++)
+            set_value(&t.in[3], i, -730 - 400 * (double)i);
+        compare(&t, backwards[c], backwards[c]);
+        end(&t);
+    }
+}
+
 /* dX of two directions is added up in memory, and rounded twice. */
 static void halves_are_float32_rounded(void **state)
 {
@@ -164,6 +180,7 @@ int main(void)
         cmocka_unit_test(states_and_gradients_are_those_of_the_plain_kernel),
         cmocka_unit_test(long_sequences_come_in_blocks_of_steps),
         cmocka_unit_test(any_activation_is_known),
+        cmocka_unit_test(what_is_too_small_for_a_power_has_no_slope),
         cmocka_unit_test(halves_are_float32_rounded),
         cmocka_unit_test(outputs_need_not_be_wanted),
     };

@@ -77,21 +77,12 @@ static void floats_are_as_plain(void **state)
 {
     (void)state;
     for (size_t i = 0; i < shape_count; i++)
-        for (size_t r = 0; r < REDUCTIONS; r++)
-            for (int wide = 0; wide < 2; wide++) {
-                testing t;
-                put_reduction(&t, &shapes[i], reductions[r].op, wide ? EBB_F64 : EBB_F32, false);
-                if (reductions[r].op == EBB_OP_REDUCE_MEAN && count_of(&t.in[0]) == 0 &&
-                    count_of(&t.out[0]) > 0) { // NaN, which agrees() cannot compare
-                    t.call.queue = more_queue;
-                    memset(t.out[0].data, 0, t.out[0].bytes);
-                    check_run(kernel_named("cuda.reduce_mean")->run(&t.call), "of nothing");
-                    assert_true(isnan(value_of(&t.out[0], 0)));
-                } else {
-                    agrees(&t, reductions[r].cuda, reductions[r].plain);
-                }
-                end(&t);
-            }
+        for (size_t r = 0; r < REDUCTIONS; r++) {
+            testing t;
+            put_reduction(&t, &shapes[i], reductions[r].op, EBB_F32, false);
+            agrees(&t, reductions[r].cuda, reductions[r].plain);
+            end(&t);
+        }
 }
 
 static void integers_are_as_plain_in_every_bit(void **state)
@@ -141,17 +132,15 @@ static void nan_and_infinity_come_through(void **state)
 static void logarithms_of_sums_are_as_plain(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < shape_count; i++)
-        for (int wide = 0; wide < 2; wide++) {
-            testing t;
-            put_reduction(&t, &shapes[i], EBB_OP_REDUCE_LOG_SUM, wide ? EBB_F64 : EBB_F32, false);
-            for (size_t k = 0; k < count_of(&t.in[0]); k++)
-                set_value(&t.in[0], k, 1.5 + value_of(&t.in[0], k));
-            agrees(&t, "cuda.reduce_log_sum", "plain.reduce_log_sum");
-            if (!wide)
-                agrees_mixed(&t, "cuda.reduce_log_sum", 0);
-            end(&t);
-        }
+    for (size_t i = 0; i < shape_count; i++) {
+        testing t;
+        put_reduction(&t, &shapes[i], EBB_OP_REDUCE_LOG_SUM, EBB_F32, false);
+        for (size_t k = 0; k < count_of(&t.in[0]); k++)
+            set_value(&t.in[0], k, 1.5 + value_of(&t.in[0], k));
+        agrees(&t, "cuda.reduce_log_sum", "plain.reduce_log_sum");
+        agrees_mixed(&t, "cuda.reduce_log_sum", 0);
+        end(&t);
+    }
 }
 
 static void norms_of_channels_are_as_plain(void **state)
@@ -159,19 +148,17 @@ static void norms_of_channels_are_as_plain(void **state)
     static const int64_t dims[][4] = {{2, 3, 7, 5}, {1, 1, 100, 93}, {3, 70, 1, 2}, {0, 3, 4, 4}};
     (void)state;
     for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
-        for (int p = 1; p < 5; p++)
-            for (int wide = 0; wide < 2; wide++) {
-                const int64_t y[4] = {dims[i][0], dims[i][1], 1, 1};
-                testing t;
-                begin(&t, EBB_OP_GLOBAL_LP_POOL);
-                put_int(&t, "p", p);
-                put_in(&t, wide ? EBB_F64 : EBB_F32, 4, dims[i]);
-                put_out(&t, wide ? EBB_F64 : EBB_F32, 4, y);
-                agrees(&t, "cuda.global_lp_pool", "plain.global_lp_pool");
-                if (!wide)
-                    agrees_mixed(&t, "cuda.global_lp_pool", 0);
-                end(&t);
-            }
+        for (int p = 1; p < 5; p++) {
+            const int64_t y[4] = {dims[i][0], dims[i][1], 1, 1};
+            testing t;
+            begin(&t, EBB_OP_GLOBAL_LP_POOL);
+            put_int(&t, "p", p);
+            put_in(&t, EBB_F32, 4, dims[i]);
+            put_out(&t, EBB_F32, 4, y);
+            agrees(&t, "cuda.global_lp_pool", "plain.global_lp_pool");
+            agrees_mixed(&t, "cuda.global_lp_pool", 0);
+            end(&t);
+        }
     testing t;
     begin(&t, EBB_OP_GLOBAL_LP_POOL);
     put_int(&t, "p", 0);

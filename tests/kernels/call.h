@@ -338,7 +338,7 @@ static inline void check_close(const ebb_operand *o, const double *expected, dou
         largest = fmax(largest, isfinite(expected[i]) ? fabs(expected[i]) : 0);
     for (size_t i = 0; i < count_of(o); i++) {
         double got = value_of(o, i);
-        if (got == expected[i])
+        if (got == expected[i] || (isnan(got) && isnan(expected[i])))
             continue;
         if (!(fabs(got - expected[i]) <= tolerance * (1 + largest)))
             fail_msg("%s: element %zu is %.9g, expected %.9g", what, i, got, expected[i]);
