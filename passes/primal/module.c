@@ -86,6 +86,14 @@ static const char *noted_weight(const ebb_graph *g, ebb_node n, ebb_arena *scrat
     return name;
 }
 
+/* "optimum::if/else//lm_head/MatMul" lay in a branch, as merged decoders have it: the path is its own. */
+static const char *within_body(const char *node)
+{
+    for (const char *at; (at = strstr(node, "//")) != NULL;)
+        node = at + 1;
+    return node;
+}
+
 char *ebb_module_in_file(const ebb_graph *g, ebb_node n, ebb_value stored, ebb_arena *scratch)
 {
     const char *name = ebb_value_name(g, stored), *node = ebb_text(g, ebb_node_of(g, n)->name);
@@ -94,7 +102,7 @@ char *ebb_module_in_file(const ebb_graph *g, ebb_node n, ebb_value stored, ebb_a
     const char *noted = by_weight ? NULL : noted_weight(g, n, scratch);
     if (!by_weight && noted == NULL && node[0] == '\0')
         return ebb_arena_strdup(scratch, ebb_value_name(g, ebb_out(g, n, 0)));
-    const char *from = by_weight ? name : noted != NULL ? noted : node;
+    const char *from = by_weight ? name : noted != NULL ? noted : within_body(node);
     char *module = ebb_arena_strdup(scratch, from + (from[0] == '/')), *last;
     for (char *c = module; c != NULL && *c != '\0'; c++)
         *c = *c == '/' ? '.' : *c;
