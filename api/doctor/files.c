@@ -179,7 +179,8 @@ static ebb_status find_parameters(ebb_doctor *d)
                                      "the input '%.200s' stands where a weight does",
                                      ebb_value_name(g, input))
                   : "nothing in the file looks like a weight that can be trained";
-    f->help = count > 0      ? "--train 'PATTERN' and --freeze 'PATTERN' choose others"
+    f->help = count > 0      ? "--train 'PATTERN' and --freeze 'PATTERN' choose others; no export "
+                               "tells what requires_grad=False holds fixed"
               : input.i != 0 ? EBB_INPUT_AS_WEIGHT_HELP
                              : "name the weights with --train 'PATTERN'";
     EBB_GOT(f->what);

@@ -254,6 +254,8 @@ static ebb_status walk(ebb_edit *e, bool *changed)
         bool done;
         if (op == EBB_OP_UNKNOWN)
             continue;
+        if (ebb_node_gives_no_size(g, n)) // of what was folded in this walk it may
+            EBB_TRY(ebb_infer_node(g, n));
         EBB_TRY(simplify(e, n, &facts, &done));
         if (!done)
             EBB_TRY(drop_idle(e, n, &done));
@@ -307,11 +309,10 @@ static void drop_defaults(ebb_graph *g)
 
 ebb_status ebb_fold_all(ebb_edit *e)
 {
-    enum { ROUNDS = 4 }; // a second walk finds what better shapes allow; more has not been seen
     bool changed = true;
     drop_defaults(e->g);
     EBB_TRY(ebb_constant_take_weights(e));
-    for (int round = 0; round < ROUNDS && changed; round++) {
+    while (changed) {              // a second walk finds what better shapes allow
         e->report->skip_count = 0; // what was skipped may fold this time
         e->report->found = e->report->applied;
         EBB_TRY(ebb_infer_graph(e->g));

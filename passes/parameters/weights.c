@@ -80,7 +80,8 @@ static const char maybe_tied[] =
     "two layers had equal ones, and the file does not tell whether they are tied";
 static const char subtracted[] = "it is subtracted or divided by, as means and deviations are";
 static const char taken[] =
-    "taken for parameters, as TorchScript files do not tell: --freeze what is a buffer";
+    "taken for parameters, as TorchScript files do not tell: --freeze what is a buffer, or export "
+    "with dynamo=True, optimize=False, which marks both";
 
 static bool is_constant_by_look(ebb_look look)
 {

@@ -22,8 +22,8 @@ const char *ebb_lost_help(ebb_lost_kind kind)
         "to train it export in training mode, in PyTorch with optimize=False, or with "
         "do_constant_folding=False and training=TrainingMode.TRAINING",
         "`ebb rewrite` with --pass train-mode:split-shared=1 separates them",
-        "they are trained as they are; export with optimize=False (dynamo) or "
-        "do_constant_folding=False (TorchScript) to keep names and shapes",
+        "they are trained as they are, with factors folded in; export with optimize=False (dynamo) "
+        "or do_constant_folding=False (TorchScript) to keep names and shapes",
         "export with the weight shared, or freeze one of them with --freeze 'PATTERN'",
         "export with optimize=False, which keeps it",
         "export with optimize=False (dynamo), or with do_constant_folding=False and "

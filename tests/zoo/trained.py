@@ -398,7 +398,8 @@ export call that helps. It ties parameters of {count['tied']}, parts one paramet
 
 ## What no file tells
 
-- `requires_grad=False`: neither exporter writes it down, so what its author holds fixed is trained; `--freeze 'PATTERN'`.
+- `requires_grad=False`: neither exporter writes it down, so what its author holds fixed is trained. `--freeze 'PATTERN'` takes the
+  names that `print(";".join(n for n, p in model.named_parameters() if not p.requires_grad))` prints; README's calls keep them all.
 - `detach()`: files made with `optimize=False` hold it. The default call of the dynamo exporter drops it; it is put back
   where the note at the node that read it tells which operand it was, and `ebb check` warns where not, or where the
   exporter made one of two values that it told apart. The TorchScript exporter leaves nothing: the difference in
