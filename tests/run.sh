@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 # shellcheck disable=SC2086
 install_packages $packages $optional_packages libcmocka-dev
 install_packages clang-format-14 python3 python3-pip abigail-tools || say "no clang-format, pip or abidiff: what needs them is skipped"
-
+install_packages ccache || say "no ccache: what several builds have in common is compiled for each"
 install_packages openmpi-bin libopenmpi-dev mpich libmpich-dev || say "no MPI: its transport is skipped"
 
 # The ONNX backend tests, from the wheel; what ONNX Runtime needs, for Python 3.11 on x86-64; and what
@@ -66,6 +66,7 @@ tests/onednn.sh
 if [ "${1:-}" != --quick ]; then
     # What was freed is held back for 16 MB of frees: more costs page faults, a tenth of the time.
     export ASAN_OPTIONS=detect_leaks=1:quarantine_size_mb=16 UBSAN_OPTIONS=print_stacktrace=1 OMP_NUM_THREADS=2
+    export CCACHE_DEPEND=1 # what no other build has in common need not be preprocessed first
     run asan
     export TSAN_OPTIONS=halt_on_error=1 OMP_NUM_THREADS=1
     build tsan test_api_threads test_exec_feed
