@@ -148,7 +148,7 @@ static void whole_sums_are_those_of_the_definition(void **state)
         for (int d = 0; d < 8; d++) {
             testing t;
             const size_t size = ebb_dtype_bits(dtypes[d]) / 8;
-            if (d > 0 && d != 1 + i / 2 % 7)
+            if (d > 0 && d != 1 + i / 2 % 7 && i / 2 != 16) // of three, in each dtype
                 continue;
             const uint32_t count = put_equation(&t, &equations[i / 2], EBB_F32);
             for (uint32_t k = 0; k <= count; k++) {

@@ -39,6 +39,8 @@ static void put_sample(testing *t, const shape *s, ebb_dtype dtype, int mode, in
     if (count_of(places) > 9) {
         set_value(places, 3, (double)NAN);
         set_value(places, 8, 1e30);
+        for (size_t i = 14; i + 1 < count_of(places); i += 7) // turned back odd times, and often
+            set_value(places, i, (double)(3001 << i / 7 % 12 | 1));
     }
     put_out(t, dtype, s->rank, s->y);
 }
