@@ -4,6 +4,7 @@
 #include "kernels/away/group_mpi.h"
 #include "kernels/away/group_shared.h"
 #include "onnx/words/arena.h"
+#include "onnx/words/tensor.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,6 +77,16 @@ EBB_API bool ebb_group_speaks(ebb_group *group)
 
 /* ---- exchanging ---- */
 
+ebb_status ebb_group_differ(int rank, const char *what, uint64_t block, int other,
+                            const char *others, uint64_t others_block)
+{
+    return ebb_error(EBB_RUNTIME,
+                     "rank %d is at %s (%llu bytes) and rank %d at %s (%llu bytes): all must be "
+                     "started with the same files and options",
+                     rank, what, (unsigned long long)block, other, others,
+                     (unsigned long long)others_block);
+}
+
 static ebb_status exchange(ebb_group *group, ebb_group_verb verb, const void *from, void *to,
                            size_t block, const char *what)
 {
@@ -96,6 +107,20 @@ ebb_status ebb_group_all_gather(ebb_group *group, const void *own, void *all, si
                                 const char *what)
 {
     return exchange(group, EBB_ALL_GATHER, own, all, block, what);
+}
+
+/* Counted as what the order of ranks takes: two exchanges of a block each. */
+ebb_status ebb_group_sum(ebb_group *group, const void *from, void *to, size_t count, int dtype,
+                         const char *what, bool *done)
+{
+    *done = group->transport->sum != NULL;
+    if (!*done)
+        return NULL;
+    const uint64_t ranks = (uint64_t)group->ranks;
+    group->exchanges += 2;
+    group->sent_bytes += 2 * (ranks - 1) * ((count + ranks - 1) / ranks) *
+                         (uint64_t)(ebb_dtype_bits((ebb_dtype)dtype) / 8);
+    return group->transport->sum(group->context, from, to, count, dtype, what);
 }
 
 ebb_status ebb_group_agree(ebb_group *group, const char *what, uint64_t number)

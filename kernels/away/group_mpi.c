@@ -17,6 +17,8 @@ typedef struct side {
     double late_s;
 } side;
 
+enum { SUM = 2 }; /* a verb beside those of group.h */
+
 typedef struct head { /* which exchange it is */
     uint64_t block;
     uint32_t verb;
@@ -67,10 +69,8 @@ static ebb_status bring(const side *s, const void *send, size_t stride, void *re
     return why != NULL ? ebb_error(EBB_RUNTIME, "%s: %s", what, why) : NULL;
 }
 
-static ebb_status exchange(void *context, ebb_group_verb verb, const void *from, void *to,
-                           size_t block, const char *what)
+static ebb_status be_at_one(const side *s, uint32_t verb, size_t block, const char *what)
 {
-    const side *s = context;
     head own = {.block = block, .verb = verb}, all[EBB_GROUP_MOST];
     (void)snprintf(own.what, sizeof own.what, "%s", what);
     EBB_TRY(bring(s, &own, 0, all, sizeof own, what));
@@ -78,13 +78,26 @@ static ebb_status exchange(void *context, ebb_group_verb verb, const void *from,
         all[r].what[sizeof own.what - 1] = '\0';
         if (all[r].block != own.block || all[r].verb != own.verb ||
             strcmp(all[r].what, own.what) != 0)
-            return ebb_error(EBB_RUNTIME,
-                             "rank %d is at %s (%llu bytes) and rank %d at %s (%llu bytes): all "
-                             "must be started with the same files and options",
-                             s->rank, own.what, (unsigned long long)own.block, r, all[r].what,
-                             (unsigned long long)all[r].block);
+            return ebb_group_differ(s->rank, own.what, own.block, r, all[r].what, all[r].block);
     }
+    return NULL;
+}
+
+static ebb_status exchange(void *context, ebb_group_verb verb, const void *from, void *to,
+                           size_t block, const char *what)
+{
+    const side *s = context;
+    EBB_TRY(be_at_one(s, verb, block, what));
     return bring(s, from, verb == EBB_ALL_TO_ALL ? block : 0, to, block, what);
+}
+
+static ebb_status sum(void *context, const void *from, void *to, size_t count, int dtype,
+                      const char *what)
+{
+    const side *s = context;
+    EBB_TRY(be_at_one(s, SUM, count, what));
+    const char *why = s->mpi->sum(from, to, count, dtype, s->late_s);
+    return why != NULL ? ebb_error(EBB_RUNTIME, "%s: %s", what, why) : NULL;
 }
 
 static bool speaks(void *context)
@@ -101,7 +114,8 @@ static void leave(void *context)
     ebb_free(s);
 }
 
-static const ebb_transport transport_mpi = {.exchange = exchange, .speaks = speaks, .close = leave};
+static const ebb_transport transport_mpi = {
+    .exchange = exchange, .sum = sum, .speaks = speaks, .close = leave};
 
 /* ---- joining ---- */
 

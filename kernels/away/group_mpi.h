@@ -2,7 +2,8 @@
  *
  * The MPIs differ in all that a compiler sees of them, so each has a shared object of its own, made of one
  * source (kernels/away/mpi/mpi.c) by that MPI's compiler, and opened where its launcher has started this process:
- * libebb needs none of them. Bytes alone go by MPI; sums are made as everywhere (group.h).
+ * libebb needs none of them. Bytes alone go by MPI; sums are made as everywhere (group.h), but
+ * where a step asks for MPI's own.
  *
  *     mpirun -n 2 ebb train ...     sets OMPI_COMM_WORLD_SIZE  -> libebb_mpi_openmpi.so
  *                                   sets PMI_SIZE              -> libebb_mpi_mpich.so
@@ -11,7 +12,7 @@
 
 #include "kernels/away/group.h"
 
-enum { EBB_MPI_VERSION = 1 }; /* raise it when what follows changes */
+enum { EBB_MPI_VERSION = 2 }; /* raise it when what follows changes */
 
 /* One name, ebb_mpi_table, is what an object exports. Functions give NULL, or why not: text that stays until
  * the next call. */
@@ -22,6 +23,8 @@ typedef struct ebb_mpi {
      * that was not there after so many seconds; -1: none. */
     const char *(*exchange)(const void *send, size_t stride, void *receive, size_t bytes,
                             double seconds, int *late);
+    /* Of all ranks' numbers, as MPI adds them; from may be to. */
+    const char *(*sum)(const void *from, void *to, size_t count, int dtype, double seconds);
     int *(*said)(void); /* shared by the processes of this machine; NULL: there is none */
     void (*leave)(void);
 } ebb_mpi;

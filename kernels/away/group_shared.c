@@ -165,11 +165,7 @@ static ebb_status compare(const side *s, int64_t *last_ns)
         const post p = read_post(s, r);
         *last_ns = p.came_ns > *last_ns ? p.came_ns : *last_ns;
         if (p.verb != own.verb || p.block != own.block || strcmp(p.what, own.what) != 0)
-            return ebb_error(EBB_RUNTIME,
-                             "rank %d is at %s (%llu bytes) and rank %d at %s (%llu bytes): all "
-                             "must be started with the same files and options",
-                             s->rank, own.what, (unsigned long long)own.block, r, p.what,
-                             (unsigned long long)p.block);
+            return ebb_group_differ(s->rank, own.what, own.block, r, p.what, p.block);
     }
     return NULL;
 }

@@ -9,7 +9,9 @@
  * In a ReduceScatter and an AllGather a piece has a block from the part of each rank, and the part is what a rank
  * has of the whole tensor: elements r * len .. of it, zeros behind its end.
  *
- * Each number is added as operator Add does, in its own dtype: so the sum of what N ranks have has the bits that
+ * Where a library is asked for its own sum (attribute library) and has one, it brings and adds a piece at once.
+ *
+ * Else each number is added as operator Add does, in its own dtype: so the sum of what N ranks have has the bits that
  * adding N parts one after another has in one process, by whichever hands.
  */
 #pragma once
@@ -25,6 +27,9 @@ struct ebb_hands {
                            const void *from, void *to, size_t block);
     /* The sum of as many blocks as there are ranks, in the first. */
     ebb_status (*add)(const ebb_hands *h, const ebb_call *c, void *blocks, int64_t block);
+    /* A library's sum of n elements of all ranks, in an order of its own; *done: there is one. */
+    ebb_status (*sum)(const ebb_hands *h, const ebb_call *c, const void *from, void *to, int64_t n,
+                      bool *done);
     ebb_status (*copy)(const ebb_hands *h, void *to, const void *from, size_t bytes);
     ebb_status (*clear)(const ebb_hands *h, void *to, size_t bytes);
     void *way; /* a back end's own: where it does so */

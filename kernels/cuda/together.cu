@@ -63,6 +63,14 @@ static ebb_status add(const ebb_hands *h, const ebb_call *c, void *blocks, int64
                           0, &a, sizeof a);
 }
 
+static ebb_status sum(const ebb_hands *h, const ebb_call *c, const void *from, void *to, int64_t n,
+                      bool *done)
+{
+    *done = true;
+    return ebb_nccl_sum(ebb_cuda_queue_of(c)->nccl, h->way, from, to, (size_t)n,
+                        c->in[0].type.dtype);
+}
+
 static ebb_status copy(const ebb_hands *h, void *to, const void *from, size_t bytes)
 {
     return to == from ? NULL : ebb_gpu_copy(h->way, to, from, bytes, EBB_ON_DEVICE);
@@ -75,7 +83,7 @@ static ebb_status clear(const ebb_hands *h, void *to, size_t bytes)
 
 static ebb_status run_on(const ebb_call *c, void *stream)
 {
-    const ebb_hands hands = {bring, add, copy, clear, stream};
+    const ebb_hands hands = {bring, add, sum, copy, clear, stream};
     return ebb_pieces_run(c, &hands);
 }
 

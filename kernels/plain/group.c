@@ -58,6 +58,13 @@ static ebb_status bring(const ebb_hands *h, const ebb_call *c, ebb_group_verb ve
                                   : ebb_group_all_gather(c->group, from, to, block, c->node);
 }
 
+static ebb_status sum(const ebb_hands *h, const ebb_call *c, const void *from, void *to, int64_t n,
+                      bool *done)
+{
+    (void)h;
+    return ebb_group_sum(c->group, from, to, (size_t)n, c->in[0].type.dtype, c->node, done);
+}
+
 static ebb_status add_blocks(const ebb_hands *h, const ebb_call *c, void *blocks, int64_t block)
 {
     const ebb_dtype dtype = (ebb_dtype)c->in[0].type.dtype;
@@ -87,7 +94,7 @@ static ebb_status clear(const ebb_hands *h, void *to, size_t bytes)
 
 static ebb_status run(const ebb_call *c)
 {
-    static const ebb_hands hands = {bring, add_blocks, copy, clear, NULL};
+    static const ebb_hands hands = {bring, add_blocks, sum, copy, clear, NULL};
     return ebb_pieces_run(c, &hands);
 }
 

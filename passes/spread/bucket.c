@@ -57,7 +57,7 @@ static ebb_status exchange(bucket *k)
         k->list[i] = ebb_emit_reshape(&b, ebb_in(g, k->members[i], 0), &flat, 1);
     ebb_with_int(&b, "axis", 0);
     ebb_value all = ebb_emit_list(&b, EBB_OP_CONCAT, k->list, (uint32_t)k->count);
-    ebb_with_int(&b, "ranks", ebb_ranks_of(g, last));
+    ebb_with_exchange_of(&b, last);
     all = ebb_emit(&b, EBB_OP_ALL_REDUCE, all);
     EBB_TRY(b.status);
     b.before = first;

@@ -16,7 +16,8 @@
  * them; so is any other sum over the batch that rows are computed of, as the statistics of a batch norm
  * (batch-norm=sync). A graph output with a batch axis has this process's rows.
  *
- * Rounding: sums over the batch are made part by part.
+ * Rounding: sums over the batch are made part by part. With order=library MPI or NCCL adds whole tensors, in an order that
+ * depends on their size and the machine: of two processes the bits are the same, of more the last ones are others.
  *
  * Dropout draws for a row of the batch what it would draw in one process (kernels/draws.h).
  *
@@ -28,6 +29,17 @@
 #include "passes/memory/rounding/batch_split.h"
 #include "passes/spread/shard_parts.h"
 #include "passes/spread/sync_norm.h"
+
+/* Those that are made already, too, together or beside the step. */
+static ebb_status ask_library(ebb_graph *g)
+{
+    EBB_EACH_NODE(g, n) {
+        const ebb_op op = ebb_node_of(g, n)->op;
+        if (op == EBB_OP_ALL_REDUCE || op == EBB_OP_START_ALL_REDUCE)
+            EBB_TRY(ebb_node_set_int(g, n, "library", 1));
+    }
+    return NULL;
+}
 
 static ebb_status run(ebb_edit *e)
 {
@@ -48,7 +60,8 @@ static ebb_status run(ebb_edit *e)
         EBB_TRY(ebb_sync_norms(e));
     if (ebb_option_given(e, "link"))
         EBB_TRY(ebb_link_set_text(e->g, ebb_option_string(e, "link")));
-    return ebb_batch_step(&s);
+    EBB_TRY(ebb_batch_step(&s));
+    return strcmp(ebb_option_string(e, "order"), "library") == 0 ? ask_library(e->g) : NULL;
 }
 
 // clang-format off
@@ -57,6 +70,7 @@ static const ebb_option options[] = {
     {"axis",       EBB_OPTION_INT,    "0",      "[0, 11]",     "the batch's in the graph inputs"},
     {"batch-norm", EBB_OPTION_CHOICE, "refuse", "refuse|sync", "sync: its statistics are those of all processes' rows"},
     {"link",       EBB_OPTION_STRING, NULL,     NULL,          "how they reach each other, for planning: 10gbe, or 'MICROSECONDS,GBYTES_PER_SECOND'"},
+    {"order",      EBB_OPTION_CHOICE, "ranks",  "ranks|library", "library: of whole tensors as MPI or NCCL adds them, with other last bits from three processes on"},
     {"require",    EBB_OPTION_INT,    "0",      "[0, 1]",      "1: a step that cannot be split is an error"},
     {0},
 };

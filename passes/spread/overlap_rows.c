@@ -89,7 +89,7 @@ static ebb_value all_ids(ebb_build *b, const tied *t)
 
 static ebb_value sum(ebb_build *b, const tied *t, ebb_value x)
 {
-    ebb_with_int(b, "ranks", ebb_ranks_of(b->g, t->sum));
+    ebb_with_exchange_of(b, t->sum);
     return ebb_emit(b, EBB_OP_ALL_REDUCE, x);
 }
 

@@ -11,6 +11,16 @@ static inline int64_t ebb_ranks_of(const ebb_graph *g, ebb_node n)
     return ebb_attr_int(&attrs, "ranks", 1);
 }
 
+/* The next node is such an exchange as n. */
+static inline void ebb_with_exchange_of(ebb_build *b, ebb_node n)
+{
+    const ebb_attrs attrs = ebb_node_attrs(b->g, n);
+    const int64_t library = ebb_attr_int(&attrs, "library", 0);
+    ebb_with_int(b, "ranks", ebb_ranks_of(b->g, n));
+    if (library != 0)
+        ebb_with_int(b, "library", library);
+}
+
 /* And the step. */
 static inline int64_t ebb_ranks_in(const ebb_graph *g)
 {

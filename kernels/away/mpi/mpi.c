@@ -145,6 +145,36 @@ static const char *exchange(const void *send, size_t stride, void *receive, size
     return error_of(code);
 }
 
+static MPI_Datatype type_of(int dtype)
+{
+    switch (dtype) {
+    case EBB_F32:
+        return MPI_FLOAT;
+    case EBB_F64:
+        return MPI_DOUBLE;
+    default:
+        return dtype == EBB_I32 ? MPI_INT32_T : MPI_INT64_T;
+    }
+}
+
+/* All have said that they are here. */
+static const char *sum(const void *from, void *to, size_t count, int dtype, double seconds)
+{
+    MPI_Request all;
+    int is_done = 0;
+    const double until = now() + seconds;
+    int code = MPI_Iallreduce(from == to ? MPI_IN_PLACE : from, to, (int)count, type_of(dtype),
+                              MPI_SUM, world, &all);
+    for (int turns = 0; code == MPI_SUCCESS && !is_done; turns++) {
+        code = MPI_Test(&all, &is_done, MPI_STATUS_IGNORE);
+        if (!is_done && now() > until)
+            return "a process stands still in the midst of MPI's sum";
+        if (!is_done)
+            rest(turns);
+    }
+    return error_of(code);
+}
+
 /* ---- leaving ---- */
 
 /* Where not all come, one has failed: its launcher ends the others when this process has ended without
@@ -173,5 +203,9 @@ static void leave(void)
 }
 
 __attribute__((visibility("default"))) extern const ebb_mpi ebb_mpi_table;
-const ebb_mpi ebb_mpi_table = {
-    .version = EBB_MPI_VERSION, .join = join, .exchange = exchange, .said = said, .leave = leave};
+const ebb_mpi ebb_mpi_table = {.version = EBB_MPI_VERSION,
+                               .join = join,
+                               .exchange = exchange,
+                               .sum = sum,
+                               .said = said,
+                               .leave = leave};

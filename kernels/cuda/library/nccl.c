@@ -150,6 +150,23 @@ ebb_status ebb_nccl_exchange(ebb_nccl *n, void *stream, ebb_group_verb verb, con
     return check(nccl.AllGather(from, to, block, EBB_NCCL_UINT8, n->comm, stream), "gathering");
 }
 
+/* Counted as what the order of ranks takes (kernels/away/group.c). */
+ebb_status ebb_nccl_sum(ebb_nccl *n, void *stream, const void *from, void *to, size_t count,
+                        int dtype)
+{
+    const uint64_t ranks = (uint64_t)n->group->ranks;
+    const bool is_wide = dtype == EBB_F64 || dtype == EBB_I64;
+    const int type = dtype == EBB_F32   ? EBB_NCCL_FLOAT32
+                     : dtype == EBB_F64 ? EBB_NCCL_FLOAT64
+                     : dtype == EBB_I32 ? EBB_NCCL_INT32
+                                        : EBB_NCCL_INT64;
+    if (n->comm == NULL)
+        return ebb_error(EBB_RUNTIME, "NCCL: an earlier exchange has failed");
+    n->exchanges += 2;
+    n->sent_bytes += 2 * (ranks - 1) * ((count + ranks - 1) / ranks) * (is_wide ? 8 : 4);
+    return check(nccl.AllReduce(from, to, count, type, EBB_NCCL_SUM, n->comm, stream), "adding");
+}
+
 /* ---- a step ---- */
 
 void ebb_nccl_begin(ebb_nccl *n)

@@ -1,8 +1,8 @@
 /* nccl.h: bytes between the GPUs of a group's processes, by NCCL, which is opened when it is first asked for.
  *
  * A communicator is made by all of them at the same node; the number that it has is brought by the group's own
- * transport. What is exchanged is enqueued on a stream, and may be recorded with a step. NCCL adds nothing: what
- * its sums are depends on the machine, the size and the place in a buffer.
+ * transport. What is exchanged is enqueued on a stream, and may be recorded with a step. NCCL adds only
+ * where a step asks for that: what its sums are depends on the machine, the size and the place in a buffer.
  */
 #pragma once
 
@@ -22,6 +22,9 @@ void ebb_nccl_close(ebb_nccl *nccl);
 /* As a transport's (group.h), but enqueued. */
 ebb_status ebb_nccl_exchange(ebb_nccl *nccl, void *stream, ebb_group_verb verb, const void *from,
                              void *to, size_t block);
+/* Of float32, float64, int32 or int64. */
+ebb_status ebb_nccl_sum(ebb_nccl *nccl, void *stream, const void *from, void *to, size_t count,
+                        int dtype);
 /* A step, or a replay of what was enqueued last: what it exchanges is counted at its end. */
 void ebb_nccl_begin(ebb_nccl *nccl);
 /* What is under way ends: this process is no more where the others are. */

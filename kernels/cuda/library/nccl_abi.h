@@ -14,7 +14,15 @@ typedef struct ebb_nccl_id {
     char bytes[128];
 } ebb_nccl_id;
 
-enum { EBB_NCCL_SUCCESS = 0, EBB_NCCL_UINT8 = 1 };
+enum {
+    EBB_NCCL_SUCCESS = 0,
+    EBB_NCCL_UINT8 = 1,
+    EBB_NCCL_INT32 = 2,
+    EBB_NCCL_INT64 = 4,
+    EBB_NCCL_FLOAT32 = 7,
+    EBB_NCCL_FLOAT64 = 8,
+    EBB_NCCL_SUM = 0
+};
 
 // clang-format off
 #define EBB_NCCL_FUNCTIONS(X)                                                                                 \
@@ -26,6 +34,7 @@ enum { EBB_NCCL_SUCCESS = 0, EBB_NCCL_UINT8 = 1 };
     X(CommAbort,         int, (void *comm))                                                                   \
     X(CommGetAsyncError, int, (void *comm, int *result))                                                      \
     X(AllGather,         int, (const void *from, void *to, size_t count, int dtype, void *comm, void *stream)) \
+    X(AllReduce,         int, (const void *from, void *to, size_t count, int dtype, int op, void *comm, void *stream)) \
     X(Send,              int, (const void *from, size_t count, int dtype, int peer, void *comm, void *stream)) \
     X(Recv,              int, (void *to, size_t count, int dtype, int peer, void *comm, void *stream))         \
     X(GroupStart,        int, (void))                                                                         \

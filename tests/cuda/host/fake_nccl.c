@@ -46,7 +46,8 @@ typedef struct call { /* as a record keeps it */
     cudaStream_t stream;
     uint32_t kind;
     size_t bytes;
-    const void *from[MOST]; /* of a gather: one */
+    int dtype;              /* of a sum */
+    const void *from[MOST]; /* of a gather or a sum: one */
     void *to[MOST];
 } call;
 
@@ -58,7 +59,7 @@ typedef struct comm {
     call *calls;
 } comm;
 
-enum { GATHER = 1, TO_ALL = 2 };
+enum { GATHER = 1, TO_ALL = 2, SUM = 3 };
 
 static bool is_open;     /* a group, */
 static call *open_group; /* and what is in it */
@@ -134,6 +135,27 @@ static bool differs(const comm *c)
     return false;
 }
 
+/* From the last rank down: another order than ours. */
+#define ADD(type)                                                  \
+    for (size_t i = 0; i < k->bytes / sizeof(type); i++) {         \
+        type s = ((const type *)c->memory->room[c->ranks - 1])[i]; \
+        for (int r = c->ranks - 2; r >= 0; r--)                    \
+            s += ((const type *)c->memory->room[r])[i];            \
+        ((type *)k->to[0])[i] = s;                                 \
+    }
+static void add(const comm *c, const call *k)
+{
+    if (k->dtype == EBB_NCCL_FLOAT32) {
+        ADD(float)
+    } else if (k->dtype == EBB_NCCL_FLOAT64) {
+        ADD(double)
+    } else if (k->dtype == EBB_NCCL_INT32) {
+        ADD(uint32_t)
+    } else {
+        ADD(uint64_t)
+    }
+}
+
 static void carry_out(void *context)
 {
     const call *k = context;
@@ -147,7 +169,7 @@ static void carry_out(void *context)
         return;
     }
     c->memory->posts[c->rank] = (post){c->turn, k->bytes + is_told("differs", c, c->turn), k->kind};
-    for (int r = 0; r < (k->kind == GATHER ? 1 : c->ranks); r++)
+    for (int r = 0; r < (k->kind == TO_ALL ? c->ranks : 1); r++)
         memcpy(c->memory->room[c->rank] + (size_t)r * k->bytes, k->from[r], k->bytes);
     if (!meet(c)) {
         be_stuck(true);
@@ -158,11 +180,13 @@ static void carry_out(void *context)
         c->result = REMOTE_ERROR;
         return;
     }
-    for (int r = 0; r < c->ranks; r++) {
+    for (int r = 0; r < (k->kind == SUM ? 0 : c->ranks); r++) {
         const size_t at = k->kind == GATHER ? 0 : (size_t)c->rank * k->bytes;
         char *to = k->kind == GATHER ? (char *)k->to[0] + (size_t)r * k->bytes : k->to[r];
         memcpy(to, c->memory->room[r] + at, k->bytes);
     }
+    if (k->kind == SUM)
+        add(c, k);
     (void)meet(c); // all have read
 }
 
@@ -268,6 +292,21 @@ int ncclAllGather(const void *from, void *to, size_t count, int dtype, void *com
     call *k = new_call(comm_made, stream, GATHER, count);
     if (k == NULL || is_open || dtype != EBB_NCCL_UINT8 || count > ROOM)
         return free(k), USAGE_ERROR;
+    k->from[0] = from;
+    k->to[0] = to;
+    return enqueue(k);
+}
+
+SHOWN int ncclAllReduce(const void *from, void *to, size_t count, int dtype, int op,
+                        void *comm_made, void *stream);
+int ncclAllReduce(const void *from, void *to, size_t count, int dtype, int op, void *comm_made,
+                  void *stream)
+{
+    const bool is_wide = dtype == EBB_NCCL_FLOAT64 || dtype == EBB_NCCL_INT64;
+    call *k = new_call(comm_made, stream, SUM, count * (is_wide ? 8 : 4));
+    if (k == NULL || is_open || op != EBB_NCCL_SUM || dtype == EBB_NCCL_UINT8 || k->bytes > ROOM)
+        return free(k), USAGE_ERROR;
+    k->dtype = dtype;
     k->from[0] = from;
     k->to[0] = to;
     return enqueue(k);

@@ -15,6 +15,9 @@ _Static_assert(sizeof(ncclResult_t) == sizeof(int) && sizeof(ncclDataType_t) == 
 _Static_assert(sizeof(ncclUniqueId) == sizeof(ebb_nccl_id), "");
 _Static_assert(_Alignof(ncclUniqueId) == _Alignof(ebb_nccl_id), "");
 _Static_assert((int)ncclSuccess == EBB_NCCL_SUCCESS && (int)ncclUint8 == EBB_NCCL_UINT8, "");
+_Static_assert((int)ncclInt32 == EBB_NCCL_INT32 && (int)ncclInt64 == EBB_NCCL_INT64, "");
+_Static_assert((int)ncclFloat32 == EBB_NCCL_FLOAT32 && (int)ncclFloat64 == EBB_NCCL_FLOAT64, "");
+_Static_assert((int)ncclSum == EBB_NCCL_SUM && sizeof(ncclRedOp_t) == sizeof(int), "");
 _Static_assert(sizeof(ncclComm_t) == sizeof(void *) && sizeof(cudaStream_t) == sizeof(void *), "");
 
 #define COMM ((ncclComm_t)comm)
@@ -46,6 +49,7 @@ SAME_AS_NCCL(CommDestroy, int, (void *comm), (COMM))
 SAME_AS_NCCL(CommAbort, int, (void *comm), (COMM))
 SAME_AS_NCCL(CommGetAsyncError, int, (void *comm, int *result), (COMM, (ncclResult_t *)(void *)result))
 SAME_AS_NCCL(AllGather, int, (const void *from, void *to, size_t count, int dtype, void *comm, void *stream), (from, to, count, (ncclDataType_t)dtype, COMM, STREAM))
+SAME_AS_NCCL(AllReduce, int, (const void *from, void *to, size_t count, int dtype, int op, void *comm, void *stream), (from, to, count, (ncclDataType_t)dtype, (ncclRedOp_t)op, COMM, STREAM))
 SAME_AS_NCCL(Send, int, (const void *from, size_t count, int dtype, int peer, void *comm, void *stream), (from, count, (ncclDataType_t)dtype, peer, COMM, STREAM))
 SAME_AS_NCCL(Recv, int, (void *to, size_t count, int dtype, int peer, void *comm, void *stream), (to, count, (ncclDataType_t)dtype, peer, COMM, STREAM))
 SAME_AS_NCCL(GroupStart, int, (void), ())
@@ -59,7 +63,7 @@ static void what_is_declared_is_what_nccl_has(void **state)
 {
     (void)state;
     const uintptr_t compared[] = {EBB_NCCL_FUNCTIONS(IS_COMPARED)};
-    assert_int_equal(sizeof compared / sizeof *compared, 12);
+    assert_int_equal(sizeof compared / sizeof *compared, 13);
 }
 
 int main(void)
