@@ -157,23 +157,22 @@ static void deep_sums_are_split_among_blocks(void **state)
 static void weight_gradients_from_averages_of_cells(void **state)
 {
     (void)state;
-    for (int i = 0; i < SHAPES; i++)
-        for (int64_t p = 2; p < 5; p++) {
-            const shape *s = &shapes[i];
-            testing t;
-            dims d = begin_shape(&t, EBB_OP_CONV_WEIGHT_GRAD_POOLED, s, false);
-            put_ints(&t, "input_shape", (uint32_t)s->axes + 2, d.x);
-            put_int(&t, "p", p);
-            put_in(&t, EBB_F32, s->axes + 2, d.y);
-            for (int axis = 0; axis < s->axes; axis++)
-                d.x[2 + axis] = (d.x[2 + axis] + p - 1) / p;
-            put_in(&t, EBB_F32, s->axes + 2, d.x);
-            put_out(&t, EBB_F32, s->axes + 2, d.w);
-            agrees(&t, "cuda.conv_weight_grad_pooled", "plain.conv_weight_grad_pooled");
-            if (p == 2 + i % 3)
-                agrees_in_halves(&t, "cuda.conv_weight_grad_pooled");
-            end(&t);
-        }
+    for (int i = 0; i < SHAPES; i++) {
+        const shape *s = &shapes[i];
+        const int64_t p = 2 + i % 3;
+        testing t;
+        dims d = begin_shape(&t, EBB_OP_CONV_WEIGHT_GRAD_POOLED, s, false);
+        put_ints(&t, "input_shape", (uint32_t)s->axes + 2, d.x);
+        put_int(&t, "p", p);
+        put_in(&t, EBB_F32, s->axes + 2, d.y);
+        for (int axis = 0; axis < s->axes; axis++)
+            d.x[2 + axis] = (d.x[2 + axis] + p - 1) / p;
+        put_in(&t, EBB_F32, s->axes + 2, d.x);
+        put_out(&t, EBB_F32, s->axes + 2, d.w);
+        agrees(&t, "cuda.conv_weight_grad_pooled", "plain.conv_weight_grad_pooled");
+        agrees_in_halves(&t, "cuda.conv_weight_grad_pooled");
+        end(&t);
+    }
 }
 
 static void what_the_plain_kernel_declines_is_declined(void **state)
