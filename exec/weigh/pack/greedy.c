@@ -1,7 +1,7 @@
 /* greedy.c: first fit and best fit over several orders, then local search on the winner.
  *
  * Pieces are placed one after another in the order given. Those placed are kept sorted by offset,
- * so one walk over them sees the gaps between the neighbours in time from the bottom up.
+ * so one walk over them (shelves.h) sees the gaps between the neighbours in time from the bottom up.
  *
  *   offset                      placing z: neighbours in time are a and c
  *     ^      +--- c ---+        the gap between them is tried before the top of c
@@ -12,32 +12,31 @@
  * Where an order spends the steps that all were given, nothing depends on their number any more: what
  * first fit has still to place goes by the tree of space.h, to the same offsets and without a walk.
  *
- * They are kept in shelves of a few hundred, so that a new one moves few others; a run of them that
- * does not meet z in time is passed over without a branch for each.
- *
  * Local search: take one of the pieces that touch the top, give it an earlier turn, place again;
- * keep what is not higher.
+ * keep what is not higher. The turns before that one are as they were: of the order that is varied
+ * the shelves are kept at some marks, and who places again begins at the last mark that is so. It
+ * counts the steps that it would have taken, so nothing depends on the marks.
  */
 #include "exec/weigh/pack/greedy.h"
 
-#include <assert.h>
-
+#include "exec/weigh/pack/shelves.h"
 #include "exec/weigh/pack/space.h"
 
-enum { SHELF = 512, RUN = 16 };
+enum { MARKS = 16, MARKED_MOST = 1 << 15 };
 
-typedef struct shelf { /* placed pieces by offset */
-    uint32_t count;
-    uint32_t lower[SHELF], upper[SHELF]; /* behind the last: upper is 0, which meets nobody */
-    uint64_t offset[SHELF], end[SHELF];
-} shelf;
+typedef struct mark { /* where an order has placed so many */
+    ebb_shelves shelves;
+    uint32_t placed;
+    uint64_t height, steps;
+} mark;
 
 struct ebb_greedy {
     ebb_arena *scratch;
     const ebb_piece *pieces;
     uint32_t count, fixed; /* the fixed ones come first, in every order */
-    shelf **shelves;       /* in use: the first shelf_count, by offset */
-    uint32_t shelf_count, shelf_most;
+    ebb_shelves shelves;
+    mark marks[MARKS];
+    uint32_t mark_count, marked;       /* those with memory; those that are made, in their order */
     uint64_t *trial, *offsets, *other; /* by piece */
     uint32_t *order, *turn, *spare, *start;
     uint64_t random;
@@ -52,18 +51,14 @@ ebb_greedy *ebb_greedy_new(const ebb_piece *pieces, uint32_t count, ebb_arena *s
     ebb_greedy *g = EBB_NEW(scratch, ebb_greedy, 1);
     uint64_t *numbers = EBB_NEW(scratch, uint64_t, 3 * (size_t)count);
     uint32_t *orders = EBB_NEW(scratch, uint32_t, 4 * (size_t)count);
-    uint32_t most = count / (SHELF / 2) + 2; /* each but the last is at least half full */
-    shelf *room = EBB_NEW(scratch, shelf, most);
-    shelf **shelves = EBB_NEW(scratch, shelf *, most);
-    if (g == NULL || numbers == NULL || orders == NULL || room == NULL || shelves == NULL)
+    ebb_shelves shelves;
+    if (g == NULL || numbers == NULL || orders == NULL ||
+        !ebb_shelves_make(&shelves, count, scratch))
         return NULL;
-    for (uint32_t i = 0; i < most; i++)
-        shelves[i] = &room[i];
     *g = (ebb_greedy){.scratch = scratch,
                       .pieces = pieces,
                       .count = count,
                       .shelves = shelves,
-                      .shelf_most = most,
                       .trial = numbers,
                       .offsets = numbers + count,
                       .other = numbers + 2 * (size_t)count,
@@ -94,91 +89,6 @@ const char *ebb_greedy_method(const ebb_greedy *g)
     return g->method;
 }
 
-/* ---- placing ---- */
-
-typedef struct gap {
-    uint64_t top;             /* of the neighbours seen so far */
-    uint64_t found, smallest; /* where z may lie; the gap's size */
-} gap;
-
-/* Walks over one shelf; true when the walk is over. */
-static bool walk(const shelf *s, const ebb_piece *z, bool best_fit, gap *g, uint64_t *steps)
-{
-    for (uint32_t i = 0; i < s->count; i += RUN) {
-        uint32_t together = 0;
-        for (uint32_t k = i; k < i + RUN; k++)
-            together |= (uint32_t)(s->lower[k] < z->upper) & (uint32_t)(s->upper[k] > z->lower);
-        *steps += RUN / 4;
-        if (!together)
-            continue;
-        uint32_t until = i + RUN < s->count ? i + RUN : s->count;
-        *steps += RUN;
-        for (uint32_t k = i; k < until; k++) {
-            if (s->lower[k] >= z->upper || s->upper[k] <= z->lower)
-                continue;
-            if (s->offset[k] >= g->top + z->size) {
-                uint64_t room = s->offset[k] - g->top;
-                if (room < g->smallest) {
-                    g->smallest = room;
-                    g->found = g->top;
-                }
-                if (!best_fit || room == z->size)
-                    return true;
-            }
-            g->top = g->top > s->end[k] ? g->top : s->end[k];
-        }
-    }
-    return false;
-}
-
-static void split_shelf(ebb_greedy *g, uint32_t at)
-{
-    assert(g->shelf_count < g->shelf_most);
-    shelf *a = g->shelves[at], *b = g->shelves[g->shelf_count];
-    uint32_t half = SHELF / 2;
-    memmove(&g->shelves[at + 2], &g->shelves[at + 1],
-            (g->shelf_count - at - 1) * sizeof *g->shelves);
-    g->shelves[at + 1] = b;
-    g->shelf_count++;
-    a->count = b->count = half;
-    memcpy(b->lower, a->lower + half, half * sizeof *a->lower);
-    memcpy(b->upper, a->upper + half, half * sizeof *a->upper);
-    memcpy(b->offset, a->offset + half, half * sizeof *a->offset);
-    memcpy(b->end, a->end + half, half * sizeof *a->end);
-    memset(b->upper + half, 0, half * sizeof *b->upper);
-    memset(a->upper + half, 0, half * sizeof *a->upper);
-}
-
-/* Behind those that lie at or below the offset. */
-static void put(ebb_greedy *g, const ebb_piece *z, uint64_t offset)
-{
-    uint32_t at = g->shelf_count - 1;
-    while (at > 0 && g->shelves[at]->offset[0] > offset)
-        at--;
-    if (g->shelves[at]->count == SHELF) {
-        split_shelf(g, at);
-        at += g->shelves[at + 1]->offset[0] <= offset;
-    }
-    shelf *s = g->shelves[at];
-    uint32_t low = 0, high = s->count;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (s->offset[middle] <= offset)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    uint32_t behind = s->count++ - low;
-    memmove(&s->lower[low + 1], &s->lower[low], behind * sizeof *s->lower);
-    memmove(&s->upper[low + 1], &s->upper[low], behind * sizeof *s->upper);
-    memmove(&s->offset[low + 1], &s->offset[low], behind * sizeof *s->offset);
-    memmove(&s->end[low + 1], &s->end[low], behind * sizeof *s->end);
-    s->lower[low] = z->lower;
-    s->upper[low] = z->upper;
-    s->offset[low] = offset;
-    s->end[low] = offset + z->size;
-}
-
 /* What the first `placed` in this order take. NULL: out of memory, and the walk goes on. */
 static ebb_space *space_of(const ebb_greedy *g, const uint32_t *order, uint32_t placed)
 {
@@ -189,27 +99,63 @@ static ebb_space *space_of(const ebb_greedy *g, const uint32_t *order, uint32_t 
     return space;
 }
 
-static uint64_t walk_to(const ebb_greedy *g, const ebb_piece *z, bool best_fit, uint64_t *steps)
+/* ---- marks ---- */
+
+/* Of large inputs none: they would take too much memory. */
+static void make_marks(ebb_greedy *g)
 {
-    gap w = {0, UINT64_MAX, UINT64_MAX};
-    for (uint32_t s = 0; s < g->shelf_count; s++)
-        if (walk(g->shelves[s], z, best_fit, &w, steps))
-            break;
-    return w.found != UINT64_MAX ? w.found : w.top;
+    g->marked = 0;
+    while (g->count <= MARKED_MOST && g->mark_count < MARKS) {
+        const uint32_t placed = (uint32_t)((uint64_t)g->count * (g->mark_count + 1) / (MARKS + 1));
+        mark *m = &g->marks[g->mark_count];
+        *m = (mark){.placed = placed};
+        if (!ebb_shelves_make(&m->shelves, placed, g->scratch))
+            return;
+        g->mark_count++;
+    }
 }
 
-/* Places all pieces in the given turn order; the height in bytes asked for, or `limit` as soon as
- * it is reached. */
-static uint64_t place(ebb_greedy *g, const uint32_t *order, bool best_fit, uint64_t limit,
-                      ebb_budget *budget)
+static void set_mark(ebb_greedy *g, uint64_t height, uint64_t steps)
 {
-    uint64_t height = 0;
+    mark *m = &g->marks[g->marked++];
+    m->height = height;
+    m->steps = steps;
+    ebb_shelves_copy(&m->shelves, &g->shelves);
+}
+
+/* The last mark within the first `same`, or the beginning. */
+static mark begin_at(ebb_greedy *g, uint32_t same)
+{
+    uint32_t i = g->marked;
+    while (i > 0 && g->marks[i - 1].placed > same)
+        i--;
+    if (i == 0) {
+        ebb_shelves_clear(&g->shelves);
+        return (mark){0};
+    }
+    ebb_shelves_copy(&g->shelves, &g->marks[i - 1].shelves);
+    return g->marks[i - 1];
+}
+
+/* ---- placing ---- */
+
+/* Places all pieces in the given turn order; the height in bytes asked for, or `limit` as soon as
+ * it is reached. The first `same` are those of the order that has the marks, and lie where it has
+ * placed them. */
+static uint64_t place(ebb_greedy *g, const uint32_t *order, bool best_fit, uint64_t limit,
+                      ebb_budget *budget, uint32_t same, const uint64_t *offsets)
+{
     ebb_space *space = NULL;
     bool may_change = g->first_pass && !best_fit;
-    g->shelf_count = 1;
-    g->shelves[0]->count = 0;
-    memset(g->shelves[0]->upper, 0, sizeof g->shelves[0]->upper);
-    for (uint32_t k = 0; k < g->count; k++) {
+    const mark from = begin_at(g, same);
+    const uint64_t steps = budget->steps;
+    uint64_t height = from.height;
+    budget->steps += from.steps;
+    for (uint32_t k = 0; k < from.placed; k++)
+        g->trial[order[k]] = offsets[order[k]];
+    for (uint32_t k = from.placed; k < g->count; k++) {
+        if (k <= same && g->marked < g->mark_count && k == g->marks[g->marked].placed)
+            set_mark(g, height, budget->steps - steps);
         const ebb_piece *z = &g->pieces[order[k]];
         uint64_t offset = z->at;
         if (may_change && budget->steps >= budget->most) {
@@ -217,15 +163,15 @@ static uint64_t place(ebb_greedy *g, const uint32_t *order, bool best_fit, uint6
             may_change = false;
         }
         if (!z->fixed)
-            offset =
-                space != NULL ? ebb_space_first(space, z) : walk_to(g, z, best_fit, &budget->steps);
+            offset = space != NULL ? ebb_space_first(space, z)
+                                   : ebb_shelves_find(&g->shelves, z, best_fit, &budget->steps);
         uint64_t end = offset + z->bytes;
         height = height > end ? height : end;
         if (height >= limit)
             return limit;
         g->trial[order[k]] = offset;
         if (space == NULL)
-            put(g, z, offset);
+            ebb_shelves_put(&g->shelves, z, offset);
         else if (!ebb_space_take(space, z, offset))
             return limit; // out of memory: as if it were no better
         budget->steps += 16;
@@ -351,7 +297,7 @@ void ebb_greedy_orders(ebb_greedy *g, uint64_t enough, ebb_budget *budget)
         if (k > 0 && ebb_budget_spent(budget))
             break;
         make_order(g, g->turn, k);
-        uint64_t height = place(g, g->turn, orders[k].best_fit, g->height, budget);
+        uint64_t height = place(g, g->turn, orders[k].best_fit, g->height, budget, 0, NULL);
         if (height >= g->height)
             continue;
         keep(g, k, height, g->trial, g->turn);
@@ -377,9 +323,9 @@ static void promote(uint32_t *order, uint32_t from, uint32_t to)
     order[to] = moved;
 }
 
-/* A neighbour of order[] into g->turn. */
-static void vary(ebb_greedy *g, const uint32_t *order, const uint64_t *offsets, uint64_t height,
-                 uint64_t enough, uint64_t *random)
+/* A neighbour of order[] into g->turn; how many turns at its beginning are the same. */
+static uint32_t vary(ebb_greedy *g, const uint32_t *order, const uint64_t *offsets, uint64_t height,
+                     uint64_t enough, uint64_t *random)
 {
     uint32_t first = g->fixed, free = g->count - g->fixed;
     /* One of those at the top, by reservoir sampling, and now and then one at random. */
@@ -399,20 +345,24 @@ static void vary(ebb_greedy *g, const uint32_t *order, const uint64_t *offsets, 
         uint32_t kept = g->turn[from];
         g->turn[from] = g->turn[other];
         g->turn[other] = kept;
-    } else if (from != to) {
-        promote(g->turn, from, to);
+        return from < other ? from : other;
     }
+    promote(g->turn, from, to);
+    return to;
 }
 
 /* Improves order and offsets (both in place) until `enough` or the budget is reached. */
 static uint64_t improve(ebb_greedy *g, uint32_t *order, uint64_t *offsets, uint64_t height,
                         uint64_t enough, bool best_fit, ebb_budget *budget)
 {
+    make_marks(g);
     while (height > enough && !ebb_budget_spent(budget)) {
-        vary(g, order, offsets, height, enough, &g->random);
+        const uint32_t same = vary(g, order, offsets, height, enough, &g->random);
         budget->steps += g->count;
-        uint64_t reached = place(g, g->turn, best_fit, height + 1, budget);
+        uint64_t reached = place(g, g->turn, best_fit, height + 1, budget, same, offsets);
         if (reached <= height) {
+            while (g->marked > 0 && g->marks[g->marked - 1].placed > same)
+                g->marked--;
             memcpy(order, g->turn, g->count * sizeof *order);
             memcpy(offsets, g->trial, g->count * sizeof *offsets);
             height = reached;
@@ -432,7 +382,7 @@ void ebb_greedy_search(ebb_greedy *g, uint64_t enough, ebb_budget *budget)
     for (size_t k = 0; k < ORDERS && g->height > enough && !ebb_budget_spent(budget); k++) {
         ebb_budget share = ebb_budget_part(budget, 1.0 / (double)(ORDERS - k));
         make_order(g, g->start, k);
-        uint64_t height = place(g, g->start, orders[k].best_fit, UINT64_MAX, &share);
+        uint64_t height = place(g, g->start, orders[k].best_fit, UINT64_MAX, &share, 0, NULL);
         memcpy(g->other, g->trial, g->count * sizeof *g->other);
         height = improve(g, g->start, g->other, height, enough, orders[k].best_fit, &share);
         budget->steps = share.steps;
