@@ -140,13 +140,18 @@ static ebb_status tell(const launch *l, int *code)
         *code = EBB_USAGE;
         return ebb_error(EBB_USAGE, "%s: it cannot be started", l->o->command[0]);
     }
-    if (WIFSIGNALED(l->status))
-        return ebb_error(EBB_RUNTIME,
-                         "rank %d of %d was ended by signal %d (%s), and the others "
-                         "with it",
-                         l->failed, l->o->ranks, WTERMSIG(l->status),
-                         strsignal(WTERMSIG(l->status)));
-    return NULL;
+    if (!WIFSIGNALED(l->status))
+        return NULL;
+    const int number = WTERMSIG(l->status);
+    ebb_status status =
+        ebb_error(EBB_RUNTIME, "rank %d of %d was ended by signal %d (%s), and the others with it",
+                  l->failed, l->o->ranks, number, strsignal(number));
+    return number == SIGKILL
+               ? ebb_hint(status,
+                          "the system does so where memory is short: `ebb plan --ranks %d` "
+                          "says what each needs",
+                          l->o->ranks)
+               : status;
 }
 
 EBB_API ebb_status ebb_launch(const ebb_launch_options *options, int *code)

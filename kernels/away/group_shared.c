@@ -302,8 +302,11 @@ ebb_status ebb_shared_join(ebb_group *group, const char *where)
         return ebb_error(EBB_USAGE, EBB_SHARED_VARIABLE "=%.40s is not DESCRIPTOR:RANK", where);
     EBB_TRY(look_at((int)descriptor, &bytes));
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, (int)descriptor, 0);
-    if (memory == MAP_FAILED)
-        return ebb_error_io("the group's memory", "mapping it");
+    if (memory == MAP_FAILED) {
+        char name[48];
+        (void)snprintf(name, sizeof name, "rank %ld: the group's memory", own);
+        return ebb_error_io(name, "mapping it");
+    }
     side *s = ebb_alloc(sizeof *s);
     ebb_status status = s == NULL ? ebb_error_memory() : check(memory, bytes, own);
     if (status == NULL) {

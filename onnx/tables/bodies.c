@@ -11,9 +11,10 @@
 
 /* What many bodies have alike is a row of its own: its text begins with a mark, a byte from 1 on, which
  * stands for it in those and that no text has else (but 9, 10, 13: white space, the marks of nothing). */
-enum { MARKS = 21 };
+enum { MARKS = 22 };
 
-#define HEAD "\23" /* of most of them */
+#define HEAD "\23"    /* of most of them, */
+#define HEAD_MS "\26" /* and of those of others */
 
 static const struct body {
     ebb_op op;
@@ -23,12 +24,10 @@ static const struct body {
 } bodies[] = {
 #define EBB_BODY_WHOLE(id, text) {EBB_OP_##id, INT64_MAX, false, text},
 #define EBB_BODY(id, text) EBB_BODY_WHOLE(id, HEAD text)
-#define EBB_BODY_MS(id, text) \
-    EBB_BODY_WHOLE(id, "<domain: \"com.microsoft\", opset_import: [\"\" : 17]>\n" text)
+#define EBB_BODY_MS(id, text) EBB_BODY_WHOLE(id, HEAD_MS text)
 #define EBB_BODY_BEFORE(id, opset, text) {EBB_OP_##id, opset, false, text},
 #define EBB_BODY_NARROW(id, opset, text) {EBB_OP_##id, opset, true, text},
 #define EBB_PIECE(mark, text) {EBB_OP_UNKNOWN, 0, false, mark text},
-    EBB_PIECE(HEAD, "<domain: \"ai.ebb\", opset_import: [\"\" : 17]>\n")
 #include "onnx/tables/bodies.def"
 #include "onnx/tables/bodies_bits.def"
 #include "onnx/tables/bodies_image.def"

@@ -491,6 +491,7 @@ static void all_end_when_one_is_killed(void **state)
         return;
     assert_int_equal(code, 128 + SIGKILL);
     assert_non_null(strstr(output, "rank 1 of 2 was ended by signal 9"));
+    assert_non_null(strstr(output, "where memory is short: `ebb plan --ranks 2`"));
     assert_false(is_any_left());
     goes_on_alone();
 }
