@@ -29,7 +29,7 @@ static const ebb_remat_value values[] = {
     {.bytes = 10, .op = 3, .stays = true},
     {.bytes = 1, .op = EBB_REMAT_NONE, .readers = of_x, .reader_count = 1},
 };
-static const ebb_remat_problem problem = {ops, 4, values, 5, 1000, 1, false};
+static const ebb_remat_problem problem = {ops, 4, values, 5, 1000, 1, false, 0};
 
 #define MOVE(how, what) ebb_remat_move(&problem, EBB_REMAT_##how, what)
 

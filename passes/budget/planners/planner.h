@@ -61,6 +61,7 @@ typedef struct ebb_remat_problem {
     uint64_t base_bytes; /* alive throughout: parameters, states, constants; counted in all peaks */
     double move_ns;      /* of a byte to the slower place, or back */
     bool moves;          /* there are Stores or Fetches: when they run is planned already */
+    int threads;         /* that may plan; 0: the caller's alone. No plan depends on them */
 } ebb_remat_problem;
 
 typedef struct ebb_remat_schedule {

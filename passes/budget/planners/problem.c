@@ -417,6 +417,7 @@ ebb_status ebb_remat_source_make(ebb_remat_source *source, ebb_arena *arena, con
     source->node = EBB_NEW(arena, ebb_node, (size_t)source->problem.op_count + 1);
     EBB_GOT(m.ops && source->node);
     source->problem.ops = m.ops;
+    source->problem.threads = estimate->threads;
     source->problem.move_ns = ebb_move_time_of(g, 1, EBB_PLACE_DISK, false).beside;
     EBB_EACH_NODE(g, n)
         if (m.at[n.i] != 0)

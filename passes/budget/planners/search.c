@@ -11,18 +11,13 @@
 #include <stdlib.h>
 
 #include "passes/budget/planners/moves.h"
+#include "passes/budget/planners/seeds.h"
 
 /* MORE operators: MORE_STEPS are enough, since what does not count as steps takes long enough. */
-enum {
-    SEED_EVERY = 10,
-    LEVELS = 100,
-    MANY = 2500,
-    MORE = 5000,
-    MORE_STEPS = 4000000,
-    LONG = 20000
-};
+enum { MANY = 2500, MORE = 5000, MORE_STEPS = 4000000, LONG = 20000 };
 
 typedef struct searcher {
+    const ebb_seeds *seeds;
     const ebb_remat_problem *whole;   /* as it was given */
     ebb_remat_problem permuted;       /* the same, numbered in the order of first executions */
     uint32_t *original;               /* its operators in the numbers of `whole` */
@@ -61,11 +56,12 @@ static ebb_status set_order(searcher *f, const uint32_t *order)
     return start(f);
 }
 
-static ebb_status make_searcher(searcher *f, const ebb_remat_problem *whole,
+static ebb_status make_searcher(searcher *f, const ebb_seeds *seeds,
                                 const ebb_remat_schedule *order, ebb_arena *arena)
 {
+    const ebb_remat_problem *whole = seeds->problem;
     size_t ops = (size_t)whole->op_count + 1;
-    *f = (searcher){.whole = whole, .arena = arena};
+    *f = (searcher){.seeds = seeds, .whole = whole, .arena = arena};
     EBB_TRY(ebb_moves_make(&f->m, whole->op_count, arena));
     f->m.p = &f->permuted;
     f->original = EBB_NEW(arena, uint32_t, ops);
@@ -130,88 +126,13 @@ static ebb_status keep_point(searcher *f, level *l)
     return write_down(f, &l->point.schedule);
 }
 
-/* ---- seeds: what other planners find ---- */
-
-typedef struct seed {
-    uint32_t level; /* whose budget it was made for */
-    ebb_remat_point point;
-} seed;
-
-typedef struct seeds {
-    seed *list;
-    size_t count, capacity;
-} seeds;
-
-static ebb_status ask(seeds *all, const ebb_planner *planner, uint32_t at, uint64_t budget,
-                      const ebb_remat_problem *problem, uint64_t steps, ebb_arena *arena)
-{
-    EBB_LOCAL_ARENA(scratch);
-    ebb_remat_schedule schedule;
-    ebb_remat_weight weight;
-    EBB_TRY(ebb_planner_plan(planner, &schedule, problem, budget, steps, arena));
-    EBB_TRY(ebb_remat_weigh(&weight, NULL, problem, &schedule, scratch));
-    if (weight.peak_bytes > budget)
-        return NULL;
-    EBB_GOT(ebb_arena_grow(arena, &all->list, all->count, &all->capacity, sizeof *all->list));
-    all->list[all->count++] = (seed){at, {weight.peak_bytes, weight.cost_ns, schedule}};
-    return NULL;
-}
-
-/* Below the last levels, where few methods still find something: those of chains, which are made for it. A
- * long sequence in parts goes down to a hundredth and less. The numbers go on behind those of levels. */
-static ebb_status sow_deep(seeds *all, uint64_t peak, const ebb_remat_problem *problem,
-                           uint64_t steps, ebb_arena *arena)
-{
-    static const char *const chains[] = {"revolve", "rotor"};
-    uint32_t at = LEVELS;
-    for (size_t before = 0; before < all->count; at++, peak -= peak / 4) {
-        before = all->count;
-        for (size_t i = 0; i < sizeof chains / sizeof *chains; i++)
-            EBB_TRY(ask(all, ebb_planner_find(chains[i]), at, peak, problem, steps / 32, arena));
-    }
-    return NULL;
-}
-
-/* Schedules of other planners at every tenth level; steps: for all of them. */
-static ebb_status sow(seeds *all, const level *levels, const ebb_remat_problem *problem,
-                      uint64_t steps, ebb_arena *arena)
-{
-    size_t count;
-    const ebb_planner *const *roll = ebb_planners(&count);
-    const uint32_t last = LEVELS - SEED_EVERY;
-    uint64_t share = steps / (LEVELS / SEED_EVERY) / (count + 1);
-    for (uint32_t k = SEED_EVERY; k < LEVELS; k += SEED_EVERY)
-        for (size_t i = 0; i < count; i++)
-            if (roll[i]->seeds != 0 && roll[i]->seeds >= problem->op_count)
-                EBB_TRY(ask(all, roll[i], k, (uint64_t)levels[k].budget, problem, share, arena));
-    if (all->count == 0 || all->list[all->count - 1].level < last)
-        return NULL;
-    return sow_deep(all, (uint64_t)levels[last].budget, problem, steps, arena);
-}
-
-/* Points that no walk begins from: so with them the frontier is nowhere worse. */
-static ebb_status ask_apart(seeds *apart, uint64_t peak, const ebb_remat_problem *problem,
-                            uint64_t steps, ebb_arena *arena)
-{
-    size_t count;
-    const ebb_planner *const *roll = ebb_planners(&count);
-    for (size_t i = 0; i < count; i++) {
-        size_t before = SIZE_MAX; // until nothing is found
-        const bool asked = problem->op_count > 0 && problem->op_count <= roll[i]->points;
-        for (uint64_t k = 2; asked && apart->count != before; k *= 2) {
-            before = apart->count;
-            EBB_TRY(ask(apart, roll[i], 0, peak / k, problem, steps, arena));
-        }
-    }
-    return NULL;
-}
-
 /* Takes up a seed if, made to fit, it is cheaper than `best`. */
-static ebb_status try_seed(searcher *f, const seed *s, double *best, ebb_remat_schedule *kept)
+static ebb_status try_seed(searcher *f, const ebb_remat_point *seed, double *best,
+                           ebb_remat_schedule *kept)
 {
-    if (s->point.cost_ns > *best * 1.15)
+    if (seed->cost_ns > *best * 1.15)
         return NULL;
-    EBB_TRY(load(f, &s->point.schedule));
+    EBB_TRY(load(f, &seed->schedule));
     if (!ebb_moves_repair(&f->m, 0, *best * 1.15, 200000, 8))
         return NULL;
     polish(f);
@@ -223,15 +144,20 @@ static ebb_status try_seed(searcher *f, const seed *s, double *best, ebb_remat_s
 
 /* The state becomes the cheapest of what it is (if it fits) and the seeds of this level; where
  * nothing fits, of all lower ones. *fits: something does. */
-static ebb_status try_seeds(searcher *f, const seeds *all, uint32_t at, bool *fits)
+static ebb_status try_seeds(searcher *f, uint32_t at, bool *fits)
 {
     ebb_remat_schedule kept;
     double best = *fits ? f->m.s.cost_ns : INFINITY;
     bool any = *fits;
     EBB_TRY(write_down(f, &kept));
-    for (size_t i = 0; i < all->count; i++)
-        if (all->list[i].level == at || (!any && all->list[i].level > at))
-            EBB_TRY(try_seed(f, &all->list[i], &best, &kept));
+    for (uint32_t i = 0; i < f->seeds->count; i++) {
+        const ebb_ask *a = &f->seeds->asks[i];
+        if (a->level != at && (any || a->level < at))
+            continue;
+        EBB_TRY(ebb_jobs_need(*f->seeds->jobs, i));
+        for (size_t k = 0; k < a->count; k++)
+            EBB_TRY(try_seed(f, &a->points[k], &best, &kept));
+    }
     *fits = best < (double)INFINITY;
     return load(f, &kept);
 }
@@ -270,21 +196,20 @@ static ebb_status relist(searcher *f, uint64_t steps)
     return ebb_slots_peak(&f->m.s) >= peak ? load(f, &now) : NULL;
 }
 
-static ebb_status go_down(searcher *f, level *levels, uint32_t count, const seeds *all,
-                          uint64_t work, uint32_t *reached)
+static ebb_status go_down(searcher *f, level *levels, uint64_t work, uint32_t *reached)
 {
     uint32_t stride = f->whole->op_count > LONG ? 5 : 1; // levels that are reached one by one
-    uint64_t share = work / count * stride;
+    uint64_t share = work / EBB_LEVELS * stride;
     *reached = 0;
-    for (uint32_t k = 0; k < count; k += stride) {
+    for (uint32_t k = 0; k < EBB_LEVELS; k += stride) {
         f->m.budget = levels[k].budget;
         bool fits = reach_level(f, share);
         if (!fits) {
             EBB_TRY(relist(f, work / ebb_moves_units / 50));
             fits = reach_level(f, share);
         }
-        if (!fits || k % SEED_EVERY == 0)
-            EBB_TRY(try_seeds(f, all, k, &fits));
+        if (!fits || k % EBB_SEED_EVERY == 0)
+            EBB_TRY(try_seeds(f, k, &fits));
         if (!fits)
             break;
         ebb_moves_improve(&f->m, share);
@@ -337,14 +262,9 @@ static ebb_status settle_point(ebb_remat_point *point, const ebb_remat_problem *
 
 /* Only points that are cheaper than all lower ones are worth having; the highest comes first. */
 static ebb_status collect(ebb_remat_frontier *frontier, const ebb_remat_problem *problem,
-                          const level *levels, uint32_t count, ebb_arena *arena)
+                          ebb_remat_point *points, size_t found, ebb_arena *arena)
 {
-    ebb_remat_point *points = EBB_NEW(arena, ebb_remat_point, (size_t)count + 1);
-    size_t found = 0, kept = 0;
-    EBB_GOT(points);
-    for (uint32_t k = 0; k < count; k++)
-        if (levels[k].point.schedule.ops != NULL)
-            points[found++] = levels[k].point;
+    size_t kept = 0;
     for (size_t i = 0; i < found; i++)
         EBB_TRY(settle_point(&points[i], problem, arena));
     qsort(points, found, sizeof *points, lowest_first);
@@ -360,29 +280,53 @@ static ebb_status collect(ebb_remat_frontier *frontier, const ebb_remat_problem 
     return NULL;
 }
 
-static void set_budgets(level *levels, int64_t peak)
-{
-    for (int k = 0; k < LEVELS; k++)
-        levels[k] = (level){.budget = peak - peak / LEVELS * k - peak % LEVELS * k / LEVELS};
-}
+/* What is found of one order of the operators, at each level. */
+typedef struct walk {
+    const ebb_remat_schedule *order;
+    level levels[EBB_LEVELS];
+} walk;
 
-/* Points of one order of the operators, at `levels` of its own. */
-static ebb_status find_levels(level *levels, int64_t peak, const ebb_remat_problem *problem,
-                              const ebb_remat_schedule *order, const seeds *all, uint64_t work,
-                              ebb_arena *arena)
+static ebb_status walk_levels(walk *w, const ebb_seeds *seeds, uint64_t work, ebb_arena *arena)
 {
     searcher f;
     uint32_t reached;
-    set_budgets(levels, peak);
-    ebb_status status = make_searcher(&f, problem, order, arena);
-    f.polish_work = work / LEVELS * 2 + 200000 + 50 * (uint64_t)problem->op_count;
+    for (int k = 0; k < EBB_LEVELS; k++)
+        w->levels[k].budget = (int64_t)seeds->budgets[k];
+    ebb_status status = make_searcher(&f, seeds, w->order, arena);
+    f.polish_work = work / EBB_LEVELS * 2 + 200000 + 50 * (uint64_t)seeds->problem->op_count;
     if (status == NULL)
-        status = go_down(&f, levels, LEVELS, all, work / 2, &reached);
-    if (status == NULL && levels[0].point.schedule.ops != NULL)
-        status = go_up(&f, levels, reached, work / 2);
+        status = go_down(&f, w->levels, work / 2, &reached);
+    if (status == NULL && w->levels[0].point.schedule.ops != NULL)
+        status = go_up(&f, w->levels, reached, work / 2);
     ebb_arena_fini(&f.numbers);
     ebb_arena_fini(&f.state);
     return status;
+}
+
+typedef struct hunt {
+    ebb_seeds seeds;
+    ebb_jobs *jobs; /* the asks, and the second walk behind them */
+    walk *walks;
+    uint32_t walk_count;
+    uint64_t work; /* of each */
+} hunt;
+
+static ebb_status do_job(void *of, uint32_t number, ebb_arena *arena)
+{
+    hunt *h = of;
+    return number <= h->seeds.count ? ebb_seeds_ask(&h->seeds, number, arena)
+                                    : walk_levels(&h->walks[1], &h->seeds, h->work, arena);
+}
+
+static void add_points(ebb_remat_point *points, size_t *count, const hunt *h)
+{
+    for (uint32_t i = 0; i < h->walk_count; i++)
+        for (int k = 0; k < EBB_LEVELS; k++)
+            if (h->walks[i].levels[k].point.schedule.ops != NULL)
+                points[(*count)++] = h->walks[i].levels[k].point;
+    for (uint32_t i = 0; i <= h->seeds.count; i++)
+        for (size_t k = 0; k < h->seeds.asks[i].count; k++)
+            points[(*count)++] = h->seeds.asks[i].points[k];
 }
 
 ebb_status ebb_remat_frontier_find(ebb_remat_frontier *frontier, const ebb_remat_problem *problem,
@@ -390,34 +334,36 @@ ebb_status ebb_remat_frontier_find(ebb_remat_frontier *frontier, const ebb_remat
 {
     ebb_remat_schedule as_listed, order;
     ebb_remat_weight weight;
-    seeds all = {0}, apart = {0};
+    hunt h = {.walk_count = 2};
     *frontier = (ebb_remat_frontier){NULL, 0};
     if (problem->op_count > MORE && steps > MORE_STEPS)
         steps = MORE_STEPS;
     EBB_TRY(ebb_remat_keep_all(&as_listed, problem, arena));
     EBB_TRY(ebb_remat_weigh(&weight, NULL, problem, &as_listed, arena));
     EBB_TRY(ebb_remat_order(&order, problem, steps / 8, arena));
-    int64_t peak = (int64_t)weight.peak_bytes;
-    level budgets[LEVELS];
-    set_budgets(budgets, peak);
-    EBB_TRY(sow(&all, budgets, problem, steps / 4, arena));
-    EBB_TRY(ask_apart(&apart, weight.peak_bytes, problem, steps / 64, arena));
-    const size_t count = 2 * LEVELS + all.count + apart.count;
-    level *levels = EBB_NEW(arena, level, count);
-    EBB_GOT(levels);
-    for (size_t i = 0; i < all.count; i++)
-        levels[2 * LEVELS + i].point = all.list[i].point;
-    for (size_t i = 0; i < apart.count; i++)
-        levels[2 * LEVELS + all.count + i].point = apart.list[i].point;
     /* Where there are many operators the walk down takes most of the time, and from either order it
      * comes as far. */
-    bool one = problem->op_count > MANY ||
-               memcmp(order.ops, as_listed.ops, order.count * sizeof *order.ops) == 0;
-    uint64_t work = (one ? steps / 2 : steps / 4) * ebb_moves_units;
-    EBB_TRY(find_levels(levels, peak, problem, &order, &all, work, arena));
-    if (!one)
-        EBB_TRY(find_levels(levels + LEVELS, peak, problem, &as_listed, &all, work, arena));
-    return collect(frontier, problem, levels, (uint32_t)count, arena);
+    if (problem->op_count > MANY ||
+        memcmp(order.ops, as_listed.ops, order.count * sizeof *order.ops) == 0)
+        h.walk_count = 1;
+    h.work = steps / (2 * h.walk_count) * ebb_moves_units;
+    h.walks = EBB_NEW(arena, walk, 2);
+    EBB_GOT(h.walks);
+    h.walks[0].order = &order;
+    h.walks[1].order = &as_listed;
+    EBB_TRY(ebb_seeds_list(&h.seeds, problem, weight.peak_bytes, steps, &h.jobs, arena));
+    EBB_TRY(
+        ebb_jobs_start(&h.jobs, do_job, &h, h.seeds.count + h.walk_count, problem->threads, arena));
+    ebb_status status = walk_levels(&h.walks[0], &h.seeds, h.work, arena);
+    EBB_TRY(ebb_jobs_end(h.jobs, status, arena));
+    size_t count = (size_t)h.walk_count * EBB_LEVELS;
+    for (uint32_t i = 0; i <= h.seeds.count; i++)
+        count += h.seeds.asks[i].count;
+    ebb_remat_point *points = EBB_NEW(arena, ebb_remat_point, count + 1);
+    EBB_GOT(points);
+    count = 0;
+    add_points(points, &count, &h);
+    return collect(frontier, problem, points, count, arena);
 }
 
 /* ---- the planner ---- */
