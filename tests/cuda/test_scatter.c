@@ -101,7 +101,8 @@ static void rows_are_scattered_with_each_reduction(void **state)
                 begin(&t, EBB_OP_SCATTER_ND);
                 put_string(&t, "reduction", reductions[r]);
                 put_numbers(&t, numbers[d], cases[i].rank, cases[i].data);
-                put_indices(&t, EBB_I64, cases[i].rank_index, cases[i].index, least);
+                put_indices(&t, d % 2 ? EBB_I32 : EBB_I64, cases[i].rank_index, cases[i].index,
+                            least);
                 put_numbers(&t, numbers[d], cases[i].rank_update, cases[i].update);
                 put_out(&t, numbers[d], cases[i].rank, cases[i].data);
                 if (i < 5 || d > 1 || r == 0 || r > 2)
