@@ -78,14 +78,13 @@ ebb_status ebb_jobs_start(ebb_jobs **out, ebb_job *todo, void *of, uint32_t coun
 {
     ebb_jobs *jobs = EBB_NEW(arena, ebb_jobs, 1);
     EBB_GOT(jobs);
-    *jobs = (ebb_jobs){.job = todo, .of = of, .count = count};
+    *jobs = (ebb_jobs){.job = todo,
+                       .of = of,
+                       .count = count,
+                       .lock = PTHREAD_MUTEX_INITIALIZER,
+                       .done = PTHREAD_COND_INITIALIZER};
     jobs->list = EBB_NEW(arena, job, (size_t)count + 1);
     EBB_GOT(jobs->list);
-    EBB_GOT(pthread_mutex_init(&jobs->lock, NULL) == 0);
-    if (pthread_cond_init(&jobs->done, NULL) != 0) {
-        (void)pthread_mutex_destroy(&jobs->lock);
-        return ebb_error_memory();
-    }
     *out = jobs; // which jobs may ask for
     start_threads(jobs, (int64_t)threads <= count ? threads - 1 : (int)count);
     return NULL;
