@@ -198,7 +198,7 @@ bool ebb_stops_gradient(const ebb_graph *g, ebb_node n)
 
 bool ebb_scalar_of(const ebb_graph *g, ebb_value v, double *x)
 {
-    return !ebb_is_parameter(g, v) && ebb_constant_scalar(g, v, x);
+    return !ebb_is_parameter(g, v) && ebb_constant_scalar(g, v, x) && !ebb_noted_is_made(g, v);
 }
 
 ebb_status ebb_output_becomes(ebb_graph *g, size_t i, ebb_value made, const char *suffix)

@@ -234,15 +234,8 @@ ebb_status ebb_text_tensor_read(ebb_text_reader *r, ebb_tensor *t)
 
 static ebb_attr_type attr_type_of(const char *word)
 {
-    static const char *const names[] = {
-        [EBB_ATTR_FLOAT] = "float",     [EBB_ATTR_INT] = "int",
-        [EBB_ATTR_STRING] = "string",   [EBB_ATTR_TENSOR] = "tensor",
-        [EBB_ATTR_GRAPH] = "graph",     [EBB_ATTR_FLOATS] = "floats",
-        [EBB_ATTR_INTS] = "ints",       [EBB_ATTR_STRINGS] = "strings",
-        [EBB_ATTR_TENSORS] = "tensors", [EBB_ATTR_GRAPHS] = "graphs",
-    };
-    for (size_t i = 1; i < sizeof names / sizeof *names; i++)
-        if (strcmp(names[i], word) == 0)
+    for (size_t i = EBB_ATTR_FLOAT; i <= EBB_ATTR_GRAPHS; i++)
+        if (strcmp(ebb_text_attr_word((ebb_attr_type)i), word) == 0)
             return (ebb_attr_type)i;
     return EBB_ATTR_UNDEFINED;
 }

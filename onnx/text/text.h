@@ -47,6 +47,9 @@ typedef struct ebb_text_node {
     size_t attr_count, attr_capacity;
 } ebb_text_node;
 
+/* "floats": of an attribute; NULL: the text has no word for it. */
+const char *ebb_text_attr_word(ebb_attr_type type);
+
 /* Starts at the first token. */
 ebb_status ebb_text_start(ebb_text_reader *r, const char *text, ebb_arena *arena);
 ebb_status ebb_text_next(ebb_text_reader *r);

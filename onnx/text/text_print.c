@@ -255,7 +255,7 @@ static void put_value(writer *w, const ebb_graph *g, ebb_value v)
 
 static void put_graph(writer *w, const ebb_graph *g, int depth);
 
-static const char *type_word(ebb_attr_type type)
+const char *ebb_text_attr_word(ebb_attr_type type)
 {
     static const char *const names[] = {"undefined", "float",   "int",    "string",
                                         "tensor",    "graph",   "floats", "ints",
@@ -267,7 +267,7 @@ static const char *type_word(ebb_attr_type type)
 static bool attr_has_text(const ebb_attr *a)
 {
     if (a->ref != NULL)
-        return type_word(a->type) != NULL;
+        return ebb_text_attr_word(a->type) != NULL;
     return a->type > EBB_ATTR_UNDEFINED && a->type <= EBB_ATTR_GRAPHS &&
            a->type != EBB_ATTR_TENSORS && (a->type != EBB_ATTR_TENSOR || a->tensor != NULL);
 }
@@ -320,7 +320,7 @@ static void put_attr(writer *w, const ebb_attr *a, int depth)
     bool empty = a->type >= EBB_ATTR_FLOATS && a->count == 0;
     put_name(w, a->name);
     if ((a->ref != NULL && a->type != EBB_ATTR_UNDEFINED) || empty)
-        putf(w, ": %s", type_word(a->type)); // nothing in the value tells the type
+        putf(w, ": %s", ebb_text_attr_word(a->type)); // nothing in the value tells the type
     put(w, " = ");
     if (a->ref != NULL) {
         put(w, "@");
@@ -542,7 +542,7 @@ static void put_function(writer *w, const ebb_function *f)
             continue;
         put(w, before);
         put_name(w, a->name);
-        putf(w, ": %s = ", type_word(a->type)); // onnx.parser asks for the type here
+        putf(w, ": %s = ", ebb_text_attr_word(a->type)); // onnx.parser asks for the type here
         put_attr_value(w, a, 0);
         before = ", ";
     }

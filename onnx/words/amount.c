@@ -116,7 +116,7 @@ EBB_API uint64_t ebb_amount_of(const ebb_amount *amount, uint64_t whole)
 
 ebb_bytes_text ebb_bytes(uint64_t bytes)
 {
-    static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    static const char names[][4] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     ebb_bytes_text t;
     double number = (double)bytes;
     int unit = 0;

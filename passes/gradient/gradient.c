@@ -22,6 +22,7 @@
 #include "onnx/words/print.h"
 #include "passes/common.h"
 #include "passes/gradient/chosen.h"
+#include "passes/parameters/noted.h"
 #include "passes/parameters/weights.h"
 
 /* ---- what is trained ---- */
@@ -117,7 +118,7 @@ static ebb_status finish(ebb_reverse *r, ebb_value x)
 /* ---- padding ---- */
 
 /* The one row of zeros in an embedding, or -1. PyTorch's padding_idx makes such a row and never
- * trains it; ONNX has no word for it, so the zeros are all that tells. So are those around a table of
+ * trains it; ONNX has no word for it, so the zeros tell, where the exporter does not. So are those around a table of
  * places that folding looked up and padded, along whatever axis it is read. */
 static int64_t padding_row(const ebb_graph *g, ebb_value w, int axis)
 {
@@ -146,6 +147,16 @@ static int64_t padding_row(const ebb_graph *g, ebb_value w, int axis)
     return rows > 1 ? found : -1;
 }
 
+/* The one that the dynamo exporter notes at n: "aten.embedding.default](args = (%p_w, %x, 0)"; -1: none. */
+static int64_t noted_row(const ebb_graph *g, ebb_node n)
+{
+    const char *at = ebb_props_get(g, &ebb_node_of(g, n)->props, EBB_NOTED_CALL);
+    at = at != NULL ? strstr(at, "aten.embedding.default](args = (") : NULL;
+    at = at != NULL ? strchr(at, ',') : NULL;
+    at = at != NULL ? strchr(at + 1, ',') : NULL;
+    return at != NULL && at[-1] != ')' ? strtoll(at + 1, NULL, 10) : -1;
+}
+
 /* Zeroes that row of a Gather's contribution. */
 static ebb_status leave_padding(ebb_reverse *r, ebb_node n, uint32_t i, ebb_value *dw)
 {
@@ -157,7 +168,9 @@ static ebb_status leave_padding(ebb_reverse *r, ebb_node n, uint32_t i, ebb_valu
     ebb_attrs attrs = ebb_node_attrs(g, n);
     const int64_t named = ebb_attr_int(&attrs, "axis", 0);
     const int axis = (int)(named < 0 ? named + of->rank : named);
-    int64_t row = padding_row(g, w, axis);
+    const int64_t noted_at = noted_row(g, n);
+    const int64_t row =
+        noted_at >= 0 && noted_at < of->dims[axis] ? noted_at : padding_row(g, w, axis);
     if (row < 0 || !r->trains[w.i] || strcmp(ebb_option_string(r->e, "padding"), "keep") != 0)
         return NULL;
     const int64_t count = of->dims[axis];
@@ -171,8 +184,8 @@ static ebb_status leave_padding(ebb_reverse *r, ebb_node n, uint32_t i, ebb_valu
         ones[k] = k == row ? 0.0f : 1.0f;
     *dw = ebb_emit(&r->b, EBB_OP_MUL, *dw, ebb_const_tensor(&r->b, &type, ones));
     EBB_TRY(r->b.status);
-    return ebb_note(r->e, "row %lld of '%s' is zero as a padding row is, and stays so",
-                    (long long)row, ebb_value_name(g, w));
+    return ebb_note(r->e, "row %lld of '%s' is one of padding, and stays as it is", (long long)row,
+                    ebb_value_name(g, w));
 }
 
 /* ---- 16 bits ---- */

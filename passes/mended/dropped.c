@@ -23,7 +23,7 @@ typedef struct dropping {
 
 static bool is_of_layer(const ebb_graph *g, ebb_node n)
 {
-    static const char *const layers[] = {".linear.", ".addmm.", ".conv"};
+    static const char layers[][9] = {".linear.", ".addmm.", ".conv"};
     const char *call = ebb_props_get(g, &ebb_node_of(g, n)->props, EBB_NOTED_CALL);
     bool is = false;
     for (size_t i = 0; i < sizeof layers / sizeof *layers && !is; i++) {

@@ -23,15 +23,13 @@ static bool is_of_layer(const char *part)
 
 static bool is_elementwise(const char *call)
 {
-    return ebb_name_is_after(call, "mul") || ebb_name_is_after(call, "div") ||
-           ebb_name_is_after(call, "add") || ebb_name_is_after(call, "sub");
+    return ebb_name_is_after(call, "mul div add sub");
 }
 
 /* "mul_2: USER_OUTPUT": an output of a call that no node stands for. */
 static bool has_dropped_output(const ebb_graph *g, const ebb_noted_calls *calls)
 {
-    const char *at =
-        ebb_props_get(g, &g->props, "pkg.torch.export.ExportedProgram.graph_signature");
+    const char *at = ebb_props_get(g, &g->props, EBB_NOTED_LIST);
     at = at != NULL ? strstr(at, "# outputs\n") : NULL;
     for (; at != NULL && (at = strchr(at, '\n')) != NULL; at++) {
         char call[EBB_NOTED_LONGEST];

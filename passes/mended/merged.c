@@ -183,8 +183,8 @@ static bool is_unit_scale(const ebb_graph *g, ebb_use use)
 
 static bool is_of_two(const char *call)
 {
-    static const char *const calls[] = {"aten.mul.Tensor]", "aten.add.Tensor]", "aten.div.Tensor]",
-                                        "aten.sub.Tensor]", "aten.pow.Tensor_Tensor]"};
+    static const char calls[][24] = {"aten.mul.Tensor]", "aten.add.Tensor]", "aten.div.Tensor]",
+                                     "aten.sub.Tensor]", "aten.pow.Tensor_Tensor]"};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
         if (strstr(call, calls[i]) != NULL)
             return true;
@@ -253,28 +253,18 @@ static bool is_parameter(const char *source)
     return strncmp(source, "p_", 2) == 0;
 }
 
-static bool is_after_one_of(const char *name, const char *const *calls)
-{
-    for (; *calls != NULL; calls++)
-        if (ebb_name_is_after(name, *calls))
-            return true;
-    return false;
-}
-
 /* What reads a parameter of equal numbers by another name than its own does: the parameter, where it was only moved,
  * or a call that was computed before the run: a + 1e-9 of ones is ones again, and folding makes one of both, by the
  * name of a. NULL: neither. */
 static const char *source_by_call(const parting *m, bool *computed, const char *operand,
                                   const char *own)
 {
-    static const char *const more[] = {"add", "abs", "sin", "cos", "expm1", "log1p", NULL};
-    static const char *const moves[] = {"view",      "reshape", "clone",   "expand", "permute",
-                                        "unsqueeze", "squeeze", "flatten", NULL};
     if (!is_parameter(own) || ebb_noted_has(&m->calls, operand))
         return NULL;
-    if (is_after_one_of(operand, moves))
+    if (ebb_name_is_after(operand, "view reshape clone expand permute unsqueeze squeeze flatten"))
         return own;
-    *computed = ebb_name_is_of_arithmetic(operand) || is_after_one_of(operand, more);
+    *computed = ebb_name_is_of_arithmetic(operand) ||
+                ebb_name_is_after(operand, "add abs sin cos expm1 log1p");
     return *computed ? operand : NULL;
 }
 

@@ -270,8 +270,7 @@ static void leave_out(ebb_noted_losses *l, const bool *out)
 
 ebb_status ebb_noted_losses_find(ebb_noted_losses *losses, const ebb_graph *g, ebb_arena *scratch)
 {
-    const char *text =
-        ebb_props_get(g, &g->props, "pkg.torch.export.ExportedProgram.graph_signature");
+    const char *text = ebb_props_get(g, &g->props, EBB_NOTED_LIST);
     *losses = (ebb_noted_losses){0};
     if (text == NULL || g->model->torchscript)
         return NULL;

@@ -10,6 +10,7 @@
 
 #include "onnx/graph/graph.h"
 
+#define EBB_NOTED_LIST "pkg.torch.export.ExportedProgram.graph_signature"
 #define EBB_NOTED_KIND "pkg.torch.export.graph_signature.InputSpec.kind"
 #define EBB_NOTED_CALL "pkg.torch.onnx.fx_node"
 #define EBB_NOTED_SCOPES "pkg.torch.onnx.name_scopes"
@@ -95,6 +96,8 @@ ebb_status ebb_noted_losses_find(ebb_noted_losses *losses, const ebb_graph *g, e
 #define EBB_NOTED_FOLDED "pkg.onnxscript.optimizer.folded_from"
 
 bool ebb_noted_is_folded(const ebb_graph *g, ebb_value v);
+/* Whether a parameter of the exporter's list is among them. */
+bool ebb_noted_is_made(const ebb_graph *g, ebb_value v);
 
 typedef enum ebb_noted_fold {
     EBB_FOLD_UNTOLD = 0,    /* no such note, or no list of parameters to compare it with */

@@ -28,6 +28,18 @@ bool ebb_noted_is_folded(const ebb_graph *g, ebb_value v)
     return note_of(g, v) != NULL;
 }
 
+bool ebb_noted_is_made(const ebb_graph *g, ebb_value v)
+{
+    const char *at = note_of(g, v), *list = ebb_props_get(g, &g->props, EBB_NOTED_LIST);
+    char name[EBB_NOTED_LONGEST], entry[EBB_NOTED_LONGEST + 32];
+    while (list != NULL && next_name(name, &at)) {
+        (void)snprintf(entry, sizeof entry, "PARAMETER target='%s'", name);
+        if (strstr(list, entry) != NULL)
+            return true;
+    }
+    return false;
+}
+
 ebb_noted_fold ebb_noted_fold_of(const ebb_noted_losses *losses, const ebb_graph *g, ebb_value v)
 {
     const char *at = note_of(g, v);
@@ -64,8 +76,7 @@ static bool is_resized(const char *name)
 
 static bool is_repeat(const char *name)
 {
-    return ebb_name_is_after(name, "expand") || ebb_name_is_after(name, "repeat") ||
-           ebb_name_is_after(name, "tile");
+    return ebb_name_is_after(name, "expand repeat tile");
 }
 
 /* Whether one of them, or the last, which it is named after, is such a one. */
@@ -97,41 +108,13 @@ static bool is_sum(const char *name)
 /* "abs_1": a name that is none of a parameter nor made up, and of no call that moves, repeats or joins. */
 static bool is_of_other_call(const char *name)
 {
-    static const char *const moves[] = {"view",
-                                        "_unsafe_view",
-                                        "reshape",
-                                        "permute",
-                                        "transpose",
-                                        "t",
-                                        "unsqueeze",
-                                        "squeeze",
-                                        "broadcast_in_dim",
-                                        "flip",
-                                        "roll",
-                                        "rot90",
-                                        "movedim",
-                                        "flatten",
-                                        "unflatten",
-                                        "alias",
-                                        "clone",
-                                        "detach",
-                                        "contiguous",
-                                        "_to_copy",
-                                        "split",
-                                        "chunk",
-                                        "split_with_sizes",
-                                        "getitem",
-                                        "unbind",
-                                        "cat",
-                                        "stack",
-                                        "unfold",
-                                        "repeat_interleave",
-                                        "diagonal",
-                                        "tensor_split",
-                                        "lift_fresh_copy"};
-    bool is = isalpha((unsigned char)name[0]) != 0 || name[0] == '_';
-    for (size_t i = 0; i < sizeof moves / sizeof *moves && is; i++)
-        is = !ebb_name_is_after(name, moves[i]);
+    static const char moves[] =
+        "view _unsafe_view reshape permute transpose t unsqueeze squeeze broadcast_in_dim flip "
+        "roll rot90 movedim flatten unflatten alias clone detach contiguous _to_copy split chunk "
+        "split_with_sizes getitem unbind cat stack unfold repeat_interleave diagonal tensor_split "
+        "lift_fresh_copy";
+    const bool is =
+        (isalpha((unsigned char)name[0]) != 0 || name[0] == '_') && !ebb_name_is_after(name, moves);
     return is && strchr(name, '.') == NULL && !ebb_name_is_anonymous(name) && !is_sum(name) &&
            !is_repeat(name) && !is_resized(name) && !ebb_name_is_of_part(name);
 }
@@ -144,11 +127,7 @@ bool ebb_noted_is_computed(const ebb_graph *g, ebb_value v)
 
 static bool is_product(const char *name)
 {
-    static const char *const calls[] = {"matmul", "mm", "bmm", "einsum", "linear", "addmm"};
-    bool is = false;
-    for (size_t i = 0; i < sizeof calls / sizeof *calls && !is; i++)
-        is = ebb_name_is_after(name, calls[i]);
-    return is;
+    return ebb_name_is_after(name, "matmul mm bmm einsum linear addmm");
 }
 
 bool ebb_noted_is_product(const ebb_graph *g, ebb_value v)

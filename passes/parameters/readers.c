@@ -101,6 +101,25 @@ static void take_note(const ebb_judge *j, ebb_readers *r, ebb_use use)
     r->normed |= ebb_holds_norm(j->g, use.node);
 }
 
+/* Without a batch norm, which takes the bias with it, folding leaves these as they are: a weight without a
+ * name was computed. */
+static bool leaves_names(const ebb_graph *g, ebb_node n)
+{
+    const ebb_op op = ebb_node_of(g, n)->op;
+    const ebb_attrs attrs = ebb_node_attrs(g, n);
+    const ebb_value bias = ebb_in(g, n, 2);
+    const bool as_it_is = op == EBB_OP_CONV || ebb_attr_int(&attrs, "transB", 0) != 0; // rows
+    return as_it_is && (bias.i == 0 || !ebb_is_folded_state(g, bias));
+}
+
+/* Places that were chosen by their values. */
+static bool is_nearest(const ebb_graph *g, ebb_value v)
+{
+    const ebb_node n = moved(g, v)->producer;
+    const ebb_op op = n.i != 0 ? ebb_node_of(g, n)->op : EBB_OP_UNKNOWN;
+    return op == EBB_OP_ARG_MIN || op == EBB_OP_ARG_MAX || op == EBB_OP_TOP_K;
+}
+
 /* Concat of nothing but initializers, and of what is moved of them, only moves them. */
 static bool joins_activations(const ebb_graph *g, ebb_node n)
 {
@@ -121,6 +140,8 @@ static void look_at_use(ebb_judge *j, ebb_readers *r, ebb_use use)
     r->weight |= weight;
     r->other |= weight && op != EBB_OP_GATHER;
     r->whole |= weight && j->unmarked.g == g && ebb_unmarked_is_layer(&j->unmarked, use.node);
+    r->made |= weight && leaves_names(g, use.node);
+    r->code |= weight && op == EBB_OP_GATHER && is_nearest(g, ebb_in(g, use.node, 1));
     r->matrix |= weight && is_product(g, use);
     r->state |= weight && ebb_op_has(op, EBB_PRODUCTS) && !is_product(g, use);
     r->scale |= (op == EBB_OP_MUL || op == EBB_OP_ADD) && j->unmarked.g == g &&

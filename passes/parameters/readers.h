@@ -29,6 +29,8 @@ typedef struct ebb_readers { /* what reads a tensor, through what only moves it 
     ebb_noted_fold fold;     /* and what went into it before */
     /* of a TorchScript file, which has no notes */
     bool whole;  /* one of them is a whole layer */
+    bool made;   /* one of them is a layer that would have left its weight the name */
+    bool code;   /* one of them looks up what was found to be nearest, as in a codebook */
     bool matrix; /* one of them is a product or a convolution */
     bool scale;  /* one of them is of a module that scales and shifts alone */
 } ebb_readers;

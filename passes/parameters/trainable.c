@@ -1,6 +1,5 @@
 /* trainable.c: which initializers are parameters. ONNX has no flag for it; four sources in order.
  */
-#include <ctype.h>
 #include <stdio.h>
 
 #include "passes/parameters/trainable.h"
@@ -41,39 +40,29 @@ const char *ebb_last_part(const char *name)
     return name + at;
 }
 
-bool ebb_name_is_after(const char *name, const char *call)
+bool ebb_name_is_after(const char *name, const char *calls)
 {
-    size_t length = strlen(call);
-    if (strncmp(name, call, length) != 0)
-        return false;
-    for (const char *c = name + length; *c != '\0'; c++)
-        if (!isdigit((unsigned char)*c) && *c != '_')
-            return false;
-    return true;
+    for (const char *c = calls; *c != '\0'; c += strspn(c, " ")) {
+        const size_t length = strcspn(c, " ");
+        if (strncmp(name, c, length) == 0 &&
+            name[length + strspn(name + length, "0123456789_")] == '\0')
+            return true;
+        c += length;
+    }
+    return false;
 }
 
 bool ebb_name_is_of_arithmetic(const char *name)
 {
-    static const char *const calls[] = {
-        "sub",     "mul",      "div",    "exp",   "neg",        "rsub",       "sigmoid",
-        "softmax", "pow",      "sqrt",   "rsqrt", "log",        "clamp",      "clamp_min",
-        "tanh",    "mm",       "matmul", "bmm",   "reciprocal", "linear",     "addmm",
-        "conv2d",  "gelu",     "relu",   "cat",   "maximum",    "layer_norm", "clamp_max",
-        "minimum", "softplus", "einsum", "silu"};
-    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
-        if (ebb_name_is_after(name, calls[i]))
-            return true;
-    return false;
+    return ebb_name_is_after(
+        name, "sub mul div exp neg rsub sigmoid softmax pow sqrt rsqrt log clamp clamp_min "
+              "clamp_max tanh mm matmul bmm reciprocal linear addmm conv2d gelu relu cat maximum "
+              "minimum layer_norm softplus einsum silu");
 }
 
 bool ebb_name_is_of_part(const char *name)
 {
-    static const char *const calls[] = {"embedding", "index",  "index_select", "gather",
-                                        "slice",     "narrow", "select",       "take"};
-    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
-        if (ebb_name_is_after(name, calls[i]))
-            return true;
-    return false;
+    return ebb_name_is_after(name, "embedding index index_select gather slice narrow select take");
 }
 
 bool ebb_name_is_of_statistic(const char *part)
@@ -83,50 +72,22 @@ bool ebb_name_is_of_statistic(const char *part)
 
 bool ebb_name_is_of_buffer(const char *part)
 {
-    static const char *const names[] = {"inv_freq",
-                                        "original_inv_freq",
-                                        "freqs",
-                                        "freqs_cis",
-                                        "cos_cached",
-                                        "sin_cached",
-                                        "cos_cache",
-                                        "sin_cache",
-                                        "position_ids",
-                                        "pe",
-                                        "masked_bias",
-                                        "final_logits_bias",
-                                        "attn_mask",
-                                        "attention_mask",
-                                        "causal_mask",
-                                        "mask",
-                                        "relative_position_index",
-                                        "relative_coords_table",
-                                        "anchors",
-                                        "anchor_points",
-                                        "anchor_grid",
-                                        "grid",
-                                        "stride",
-                                        "strides",
-                                        "mean",
-                                        "std",
-                                        "pixel_mean",
-                                        "pixel_std",
-                                        "image_mean",
-                                        "image_std",
-                                        "window",
-                                        "fb",
-                                        "filterbank",
-                                        "mel_filters",
-                                        "mel_basis"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(part, names[i]) == 0)
+    static const char names[] =
+        "inv_freq original_inv_freq freqs freqs_cis cos_cached sin_cached cos_cache sin_cache "
+        "position_ids pe masked_bias final_logits_bias attn_mask attention_mask causal_mask mask "
+        "relative_position_index relative_coords_table anchors anchor_points anchor_grid grid "
+        "stride strides mean std pixel_mean pixel_std image_mean image_std window fb filterbank "
+        "mel_filters mel_basis";
+    const size_t length = strlen(part);
+    for (const char *at = names; length > 0 && (at = strstr(at, part)) != NULL; at++)
+        if ((at == names || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\0'))
             return true;
     return ebb_name_is_of_statistic(part);
 }
 
 bool ebb_is_of_spectral_norm(const ebb_graph *g, ebb_value v)
 {
-    static const char *const ends[][2] = {
+    static const char ends[][2][10] = {
         {".0._u", ".original"}, {".0._v", ".original"}, {"_u", "_orig"}, {"_v", "_orig"}};
     const char *name = ebb_value_name(g, v);
     char beside[512];

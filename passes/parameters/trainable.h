@@ -56,8 +56,8 @@ bool ebb_trainable_candidate(const ebb_graph *g, ebb_value v);
  * "/fc/Constant_output_0". */
 bool ebb_name_is_anonymous(const char *name);
 
-/* "exp_1" after "exp": dynamo names what it folded after the call that made it. */
-bool ebb_name_is_after(const char *name, const char *call);
+/* "exp_1" after "log exp": dynamo names what it folded after the call that made it, one of these. */
+bool ebb_name_is_after(const char *name, const char *calls);
 
 /* "mul_3", "sub_1": after a call that computes. */
 bool ebb_name_is_of_arithmetic(const char *name);

@@ -361,6 +361,15 @@ ebb_status ebb_values_look(ebb_look *look, int64_t *different, const ebb_tensor 
 
 /* ---- two tensors ---- */
 
+bool ebb_is_begun(const ebb_tensor *x, const ebb_tensor *y)
+{
+    enum { FEW = 16 }; // bytes say nothing
+    const ebb_tensor *less = x->bytes < y->bytes ? x : y;
+    return x->bytes != y->bytes && x->type.rank == y->type.rank && x->data != NULL &&
+           y->data != NULL && less->bytes >= FEW && memcmp(x->data, y->data, less->bytes) == 0 &&
+           !ebb_tensor_is_uniform(less);
+}
+
 bool ebb_is_affine(const ebb_tensor *x, const ebb_tensor *y)
 {
     enum { FEW = 4 }; // elements say nothing

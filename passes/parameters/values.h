@@ -30,5 +30,9 @@ bool ebb_is_table_of_sines(const ebb_tensor *t);
 /* Whether y is a x + b to the last bits, but not x itself, for numbers that are not all equal. */
 bool ebb_is_affine(const ebb_tensor *x, const ebb_tensor *y);
 
+/* Whether the longer one begins with the shorter one's numbers, which are not all equal, as a table and its first
+ * rows do. */
+bool ebb_is_begun(const ebb_tensor *x, const ebb_tensor *y);
+
 /* "its values are those of a mask": a clause; "" for DRAWN. */
 const char *ebb_look_words(ebb_look look);

@@ -25,8 +25,7 @@ static bool is_product_of_weights(const ebb_judge *j, ebb_value v, const ebb_rea
 }
 
 static const char in_their_place[] =
-    "it was computed from weights, as weight norm and spectral norm do, and is trained in their "
-    "place";
+    "it was computed from weights, as weight norm does, and is trained in their place";
 static const char computed[] = "it was computed from weights before the run";
 static const char resized[] =
     "it was interpolated before the run, as places are for another size of image";
@@ -80,8 +79,8 @@ static const char maybe_tied[] =
     "two layers had equal ones, and the file does not tell whether they are tied";
 static const char subtracted[] = "it is subtracted or divided by, as means and deviations are";
 static const char taken[] =
-    "taken for parameters, as TorchScript files do not tell: --freeze what is a buffer, or export "
-    "with dynamo=True, optimize=False, which marks both";
+    "taken for parameters, as TorchScript files do not tell: --freeze buffers, or export with "
+    "dynamo=True, optimize=False";
 
 static bool is_constant_by_look(ebb_look look)
 {
@@ -179,20 +178,22 @@ static ebb_weight judge_slot(const ebb_judge *j, ebb_value v, const ebb_readers 
         return doubtful(of_module);
     if ((folded && r->product && info->type->rank > 3) || is_product_of_weights(j, v, r))
         return doubtful(computed);
-    if (ebb_is_folded_state(j->g, v) && !r->whole)
+    const bool state = ebb_is_folded_state(j->g, v);
+    if (state && !r->whole)
         return sure(taken);
-    return sure(folded && !r->product ? in_their_place : NULL);
+    return sure((folded && !r->product) || (state && r->made) ? in_their_place : NULL);
 }
 
 /* Of equal numbers: nobody writes down a sum with a table of zeros, or a product with ones or a vector of
- * zeros. A table of zeros may be a mask, and a vector that is added a bias that is held fixed. */
+ * zeros. A table of zeros may be a mask; [1, n] that is added, a bias that is held fixed. */
 static ebb_weight judge_equal(const ebb_judge *j, ebb_value v, const ebb_readers *r)
 {
     const ebb_value_info *info = ebb_value_of(j->g, v);
     const double x = ebb_tensor_double(info->tensor, 0);
     const bool table = ebb_long_axes(info->type) > 1;
     const bool multiplies = r->arithmetic && !r->added && !r->less; // the input, too
-    const bool does_nothing_yet = (r->added && x == 0 && table) || (multiplies && x == 1) ||
+    const bool does_nothing_yet = (r->added && x == 0 && (table || info->type->rank == 1)) ||
+                                  (multiplies && x == 1) ||
                                   (r->scales && (x == 1 || (x == 0 && !table)));
     if (ebb_is_folded_state(j->g, v) && does_nothing_yet)
         return (ebb_weight){.kind = EBB_DOUBTFUL_WEIGHT, .made = true, .why = does_nothing};
@@ -216,9 +217,8 @@ static ebb_weight judge_operand(const ebb_judge *j, ebb_value v, const ebb_reade
         ebb_name_is_of_arithmetic(name))
         return doubtful(computed);
     if (look == EBB_LOOK_EQUAL && !one_axis)
-        return r->owner && !ebb_name_is_after(name, "zeros") && !ebb_name_is_after(name, "ones")
-                   ? doubtful(of_module)
-                   : judge_equal(j, v, r);
+        return r->owner && !ebb_name_is_after(name, "zeros ones") ? doubtful(of_module)
+                                                                  : judge_equal(j, v, r);
     const bool of_weights = r->fold >= EBB_FOLD_OF_PARAMETERS && !ebb_name_is_of_arithmetic(name);
     if (look == EBB_LOOK_EQUAL && of_weights && r->scales && is_zero_or_one(info->tensor))
         return sure(in_their_place); // 1 + w, where w is still 0
@@ -301,7 +301,7 @@ static ebb_weight judge_state(const ebb_judge *j, ebb_value v, const ebb_readers
         look == EBB_LOOK_EXPANDED || look == EBB_LOOK_LOOKED_UP ? r->weight || !r->alone
         : look == EBB_LOOK_EQUAL ? r->weight && !is_zero_or_one(info->tensor)
                                  : is_constant_by_look(look) || is_binary(info->tensor);
-    if (follows_rule || (r->matrix && look != EBB_LOOK_EQUAL))
+    if (follows_rule || r->code || (r->matrix && look != EBB_LOOK_EQUAL))
         return untold(follows_rule ? not_told : bare_matrix);
     return (ebb_weight){.kind = EBB_SURE_WEIGHT, .why = taken};
 }
@@ -318,7 +318,7 @@ static ebb_weight judge_name(const ebb_judge *j, ebb_value v, const ebb_readers 
     if (ebb_name_is_of_statistic(ebb_last_part(ebb_value_name(j->g, v))) ||
         ebb_is_of_spectral_norm(j->g, v))
         return no_weight();
-    if (buffer && look == EBB_LOOK_EQUAL && !r->weight)
+    if (buffer && (look == EBB_LOOK_EQUAL || r->input) && !r->weight)
         return no_weight();
     if (is_constant_by_look(look) && (buffer || (!r->weight && known && elements >= ENOUGH)))
         return no_weight();
@@ -420,7 +420,8 @@ void ebb_weights_judge_beside(const ebb_judge *j, ebb_weight *list)
             const ebb_value other = g->initializers[k];
             const bool before = k < i || !ebb_is_folded_state(g, other);
             if (k == i || !before || list[other.i].kind != EBB_SURE_WEIGHT ||
-                !ebb_is_affine(ebb_value_of(g, other)->tensor, ebb_value_of(g, v)->tensor))
+                (!ebb_is_affine(ebb_value_of(g, other)->tensor, ebb_value_of(g, v)->tensor) &&
+                 !ebb_is_begun(ebb_value_of(g, other)->tensor, ebb_value_of(g, v)->tensor)))
                 continue;
             list[v.i] =
                 (ebb_weight){.kind = EBB_DOUBTFUL_WEIGHT, .made = true, .why = beside_another};

@@ -6,16 +6,17 @@
 #include "passes/parameters/trainable.h"
 
 /* What exporters and quantisers call the last part of a path. */
-static const char *const last_parts[] = {"weight",      "qweight",     "MatMul",     "Gemm",
-                                         "FusedMatMul", "MatMulNBits", "MatMulBnb4", "Conv"};
+static const char last_parts[] =
+    "weight qweight MatMul Gemm FusedMatMul MatMulNBits MatMulBnb4 Conv";
 
 /* "MatMul", "MatMul_1", "MatMul_Q4", "weight_quantized" */
 static bool is_last_part(const char *part)
 {
-    for (size_t i = 0; i < sizeof last_parts / sizeof last_parts[0]; i++) {
-        const size_t n = strlen(last_parts[i]);
-        if (strncmp(part, last_parts[i], n) == 0 && (part[n] == '\0' || part[n] == '_'))
+    for (const char *at = last_parts; *at != '\0'; at += strspn(at, " ")) {
+        const size_t n = strcspn(at, " ");
+        if (strncmp(part, at, n) == 0 && (part[n] == '\0' || part[n] == '_'))
             return true;
+        at += n;
     }
     return false;
 }

@@ -339,6 +339,26 @@ static void an_embeddings_row_of_zeros_is_a_padding_row(void **state)
     ebb_model_free(model);
 }
 
+/* "aten.embedding.default](args = (%p_e, %x, 1)": a row of any numbers. */
+static void an_embeddings_padding_row_is_the_one_that_the_exporter_notes(void **state)
+{
+    (void)state;
+    static const char *const args[] = {"(%p_e, %x, 1)", "(%p_e, %x)", "(%p_e, %x, 9)"};
+    for (int i = 0; i < 3; i++) {
+        char call[96];
+        ebb_model *model = parsed(HEADER "g (int64[4] x) => (float[4,2] y) <float[3,2] e = {5,6, "
+                                         "1,2, 3,4}>{ y = Gather (e, x) }");
+        (void)snprintf(call, sizeof call,
+                       "target=torch.ops.aten.embedding.default](args = %s, kwargs = {})", args[i]);
+        good(ebb_props_set(model->graph, &ebb_node_of(model->graph, ebb_first(model->graph))->props,
+                           "pkg.torch.onnx.fx_node", call));
+        good(run(model, "loss:mse,gradient", false));
+        assert_int_equal(ebb_producer_op(model->graph, ebb_value_find(model->graph, "e_grad")),
+                         i == 0 ? EBB_OP_MUL : EBB_OP_GATHER_GRAD);
+        ebb_model_free(model);
+    }
+}
+
 static void an_unbound_batch_is_named(void **state)
 {
     (void)state;
@@ -591,6 +611,7 @@ int main(void)
         cmocka_unit_test(patterns_choose_what_is_trained),
         cmocka_unit_test(a_gradient_passed_on_unchanged_still_has_the_weights_name),
         cmocka_unit_test(an_embeddings_row_of_zeros_is_a_padding_row),
+        cmocka_unit_test(an_embeddings_padding_row_is_the_one_that_the_exporter_notes),
         cmocka_unit_test(an_unbound_batch_is_named),
         cmocka_unit_test(statistics_and_lone_numbers_are_not_parameters),
         cmocka_unit_test(a_lone_number_from_pytorch_is_a_parameter),

@@ -267,6 +267,63 @@ static void a_scale_and_a_shift_without_names_are_not_trained_unasked(void **sta
 }
 
 /* The names of its nodes are paths of modules: a linear layer is all that its module computes. */
+/* A linear layer of rows and a convolution leave their weight its name, but where a batch norm takes both; what has
+ * none beside a bias that has one was computed, as a weight times a number. */
+static void what_was_scaled_before_the_run_is_said_to_be(void **state)
+{
+    (void)state;
+    static const char *const nodes[] = {"Gemm <transB = 1> (x, \"onnx::W_7\", \"%s\")",
+                                        "Gemm (x, \"onnx::W_7\", \"%s\")"};
+    for (int i = 0; i < 4; i++) {
+        char node[128], text[512];
+        const char *bias = i < 2 ? "fc.bias" : "onnx::B_8";
+        (void)snprintf(node, sizeof node, nodes[i % 2], bias);
+        (void)snprintf(text, sizeof text,
+                       HEAD "g (float[2,2] x) => (float[2,2] y) <float[2,2] \"onnx::W_7\" = "
+                            "{1,2,3,5}, float[2] \"%s\" = {1,3}> { y = %s }",
+                       bias, node);
+        ebb_model *m = model_of(text);
+        m->torchscript = true;
+        const ebb_weight weight = judged_in(m, "onnx::W_7");
+        assert_int_equal(weight.kind, EBB_SURE_WEIGHT);
+        assert_true((weight.why != NULL) == (i == 0));
+        ebb_model_free(m);
+    }
+}
+
+/* Of one table two layers read as many rows as they have places. */
+static void the_first_rows_of_a_table_are_no_weight_beside_it(void **state)
+{
+    (void)state;
+    ebb_model *m = model_of(HEAD "g (float[2,3,2] x) => (float[2,2,2] y) <int64[1] at = {0}, "
+                                 "int64[1] end = {2}, int64[1] axis = {1}, float[1,3,2] "
+                                 "\"onnx::Add_7\" = {1,2,3,5,8,9}, float[1,2,2] \"onnx::Add_9\" = "
+                                 "{1,2,3,5}> { a = Add (x, \"onnx::Add_7\") b = Slice (a, at, "
+                                 "end, axis) c = Exp (b) y = Add (c, \"onnx::Add_9\") }");
+    m->torchscript = true;
+    assert_int_equal(judged_in(m, "onnx::Add_7").kind, EBB_SURE_WEIGHT);
+    assert_int_equal(judged_in(m, "onnx::Add_9").kind, EBB_DOUBTFUL_WEIGHT);
+    ebb_model_free(m);
+}
+
+/* A codebook is a buffer as often as a parameter. */
+static void what_the_nearest_is_looked_up_in_is_not_trained_unasked(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"m.embed", "m.codes.weight"};
+    for (int i = 0; i < 4; i++) {
+        char text[256];
+        (void)snprintf(text, sizeof text,
+                       HEAD "g (float[2,3] x) => (float[2,2] y) <float[3,2] \"%s\" = {1,2,3,5,8,9}>"
+                            "{ k = %s (x) y = Gather (\"%s\", k) }",
+                       names[i % 2], "ArgMin <axis = 1, keepdims = 0>", names[i % 2]);
+        ebb_model *m = model_of(text);
+        m->torchscript = i < 2;
+        assert_true(judged_in(m, names[i % 2]).untold == (i == 0));
+        ebb_model_free(m);
+    }
+}
+
 static void what_lost_its_name_is_said_where_no_layer_reads_it(void **state)
 {
     (void)state;
@@ -452,6 +509,14 @@ static void what_makes_the_mean_of_an_image_zero_is_no_weight(void **state)
     assert_false(trains[ebb_value_find(m->graph, "mean").i]);
     assert_true(trains[ebb_value_find(m->graph, "b").i]); // later it may be a bias
     ebb_model_free(m);
+    const given c = {"Sub", "8", 1, drawn, "mean", NULL}; // of eight series
+    m = model_with(&c, false);
+    m->torchscript = true;
+    good(ebb_node_set_input(m->graph,
+                            ebb_value_of(m->graph, ebb_value_find(m->graph, "y"))->producer, 0,
+                            ebb_value_find(m->graph, "x")));
+    assert_int_equal(judged_in(m, "mean").kind, EBB_NO_WEIGHT);
+    ebb_model_free(m);
 }
 
 /* ---- what was made of weights ---- */
@@ -517,6 +582,9 @@ int main(void)
         cmocka_unit_test(a_matrix_that_a_layer_reads_is_taken_for_a_parameter),
         cmocka_unit_test(a_frozen_batch_norm_has_no_weights),
         cmocka_unit_test(a_scale_and_a_shift_without_names_are_not_trained_unasked),
+        cmocka_unit_test(what_was_scaled_before_the_run_is_said_to_be),
+        cmocka_unit_test(the_first_rows_of_a_table_are_no_weight_beside_it),
+        cmocka_unit_test(what_the_nearest_is_looked_up_in_is_not_trained_unasked),
         cmocka_unit_test(what_lost_its_name_is_said_where_no_layer_reads_it),
         cmocka_unit_test(a_fresh_scale_of_one_number_for_each_channel_is_a_weight),
         cmocka_unit_test(an_identity_that_is_multiplied_by_is_a_fresh_weight),

@@ -140,7 +140,7 @@ typedef struct number {
 
 static bool read_number(number *n, const cell *c)
 {
-    static const char *const truths[] = {"False", "True", "false", "true", "FALSE", "TRUE"};
+    static const char truths[][6] = {"False", "True", "false", "true", "FALSE", "TRUE"};
     char text[DIGITS], *end;
     for (size_t i = 0; i < sizeof truths / sizeof *truths; i++)
         if (is_word(c, truths[i]))

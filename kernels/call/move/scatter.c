@@ -3,7 +3,7 @@
 
 ebb_combine ebb_combine_of(const ebb_call *c)
 {
-    static const char *const names[] = {"none", "add", "mul", "max", "min"};
+    static const char names[][5] = {"none", "add", "mul", "max", "min"};
     if (c->op == EBB_OP_GATHER_GRAD || c->op == EBB_OP_GATHER_ELEMENTS_GRAD)
         return EBB_COMBINE_ADD;
     const char *name = ebb_attr_string(&c->attrs, "reduction", "none");

@@ -148,7 +148,7 @@ typedef enum pad_mode { CONSTANT, REFLECT, EDGE, WRAP, UNKNOWN } pad_mode;
 
 static pad_mode mode_of(const ebb_call *c)
 {
-    static const char *const names[] = {"constant", "reflect", "edge", "wrap"};
+    static const char names[][9] = {"constant", "reflect", "edge", "wrap"};
     const char *mode = ebb_attr_string(&c->attrs, "mode", "constant");
     for (int i = 0; i < UNKNOWN; i++)
         if (strcmp(mode, names[i]) == 0)
