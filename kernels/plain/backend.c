@@ -182,12 +182,12 @@ void ebb_plain_fill(void *to, const void *value, int64_t count, size_t size)
     }
 }
 
-/* One line: n elements with strides in elements. */
-#define LINE(T)                         \
+/* One line: n elements with strides in elements. No processor gathers bytes or halves, so that these need no lanes. */
+#define LINE(T, LANES)                  \
     {                                   \
         T *y = to;                      \
         const T *x = from;              \
-        EBB_SIMD                        \
+        LANES                           \
         for (int64_t i = 0; i < n; i++) \
             y[i * ty] = x[i * fx];      \
         return;                         \
@@ -201,13 +201,13 @@ static void copy_line(void *to, int64_t ty, const void *from, int64_t fx, int64_
     }
     switch (size) {
     case 1:
-        LINE(uint8_t)
+        LINE(uint8_t, )
     case 2:
-        LINE(uint16_t)
+        LINE(uint16_t, )
     case 4:
-        LINE(uint32_t)
+        LINE(uint32_t, EBB_SIMD)
     case 8:
-        LINE(uint64_t)
+        LINE(uint64_t, EBB_SIMD)
     default:
         for (int64_t i = 0; i < n; i++)
             memcpy((char *)to + i * ty * (int64_t)size, (const char *)from + i * fx * (int64_t)size,
