@@ -18,7 +18,7 @@ from onnx import helper
 
 rng = np.random.default_rng(11)
 torch.manual_seed(11)
-KINDS = {"float32": "float", "uint8": "uint8", "int8": "int8", "int64": "int64", "int32": "int32", "bool": "bool"}
+KINDS = {"float32": "float", "uint8": "uint8", "int8": "int8", "int64": "int64", "int32": "int32", "uint16": "uint16", "int16": "int16", "bool": "bool"}
 CODES = {"float": 1, "int32": 6, "int64": 7, "bool": 9}
 lines = []
 ML = "ai.onnx.ml."
@@ -498,6 +498,63 @@ case(f"y, y1 = {MS}CausalConvWithState <activation = \"silu\"> (x, x1, x2)", **b
 case(f"y, y1 = {MS}CausalConvWithState <activation = \"none\"> (x, x1, \"\", x2)", **before, x2=draw(2, 3, 3))
 case(f"y, p = {MS}CausalConvWithState <activation = \"swish\", dilation = 2> (x, x1, x2)", **before, x2=draw(3))
 case(f"y, y1 = {MS}CausalConvWithState (x, x1)", x=draw(1, 2, 1), x1=draw(2, 1, 1))
+
+# layers that compute with codes
+whole = np.random.default_rng(14)
+
+
+def bytes_of(*dims, dtype=np.uint8):
+    return whole.integers(0 if dtype == np.uint8 else -128, 256 if dtype == np.uint8 else 128, dims).astype(dtype)
+
+
+def coded(call, **tensors):
+    """What an operator gives in codes of scale v and zero w. y0: it is not differentiated."""
+    case(f"q = {call}\ny0 = DequantizeLinear (q, v, w)", **tensors)
+
+
+def number(x, dtype=np.float32):
+    return np.array(x, dtype)
+
+
+a = dict(a=bytes_of(2, 4), s=number(0.02), z=number(120, np.uint8))
+b = dict(b=bytes_of(2, 4), t=number(0.013), u=number(131, np.uint8))
+y = dict(v=number(0.0311), w=number(127, np.uint8))
+image = dict(a=bytes_of(1, 3, 4, 4), s=number(0.02), z=number(120, np.uint8))
+for op in ("Add", "Mul"):
+    coded(f"{MS}QLinear{op} (a, s, z, b, t, u, v, w)", **a, **b, **y)
+coded(f'{MS}QLinearAdd (a, s, z, b, t, u, v, w)', a=bytes_of(2, 4, dtype=np.int8), s=number(0.02), z=number(3, np.int8),
+     b=bytes_of(4, dtype=np.int8), t=number(0.013), u=number(0, np.int8), v=number(0.03), w=number(-2, np.int8))
+coded(f"{MS}QLinearSigmoid (a, s, z, v, w)", **a, v=number(1 / 256), w=number(0, np.uint8))
+coded(f"{MS}QLinearLeakyRelu <alpha = 0.1> (a, s, z, v, w)", **a, **y)
+coded(f"{MS}QLinearSoftmax <axis = -1, opset = 13> (a, s, z, v, w)", **a, v=number(1 / 256), w=number(0, np.uint8))
+coded(f"{MS}QLinearAveragePool <kernel_shape = [2, 2], strides = [2, 2]> (a, s, z, v, w)", **image, **y)
+coded(f"{MS}QLinearGlobalAveragePool (a, s, z, v, w)", **image, **y)
+coded(f"{MS}QLinearConcat <axis = 1> (v, w, a, s, z, b, t, u)", **y, **a, **b)
+coded(f"{MS}QLinearWhere (c, a, s, z, b, t, u, v, w)", c=whole.integers(0, 2, (2, 4)) > 0, **a, **b, **y)
+matrix = dict(b=bytes_of(4, 3, dtype=np.int8), t=(whole.uniform(0.01, 0.02, 3)).astype(np.float32), u=np.zeros(3, np.int8),
+              c=whole.integers(-900, 900, 3).astype(np.int32))
+coded(f"{MS}QGemm (a, s, z, b, t, u, c, v, w)", **a, **matrix, v=number(0.2), w=number(127, np.uint8))
+case(f"y0 = {MS}QGemm <transB = 1, alpha = 0.5> (a, s, z, b, t, u, c)", **a, **matrix | dict(b=matrix["b"].T.copy()))
+coded("QLinearMatMul (a, s, z, b, t, u, v, w)", **a, b=matrix["b"], t=number(0.015), u=number(2, np.int8), v=number(0.2), w=number(127, np.uint8))
+coded("QLinearConv <pads = [1, 1, 1, 1]> (a, s, z, b, t, u, v, w, c)", **image, **matrix | dict(b=bytes_of(3, 3, 3, 3, dtype=np.int8)),
+     v=number(0.7), w=number(127, np.uint8))
+case(f"y0 = {MS}DynamicQuantizeMatMul (a, b, t, u, d)", a=whole.uniform(-1, 1, (2, 4)).astype(np.float32), **matrix, d=number([0.5, -1, 2]))
+case(f'y0 = {MS}MatMulIntegerToFloat (a, b, s, t, z, "", d)', **a, b=matrix["b"], t=matrix["t"], d=number([0.5, -1, 2]))
+for kind in (np.uint16, np.int16):
+    case(f"q = {MS}QuantizeLinear (a, s, z)\ny0 = {MS}DequantizeLinear (q, s, z)",
+         a=whole.uniform(-1, 1, (2, 3)).astype(np.float32), s=number(1e-4), z=number(7, kind))
+grid = whole.integers(0, 256, (1, 2, 6)).astype(np.int64)
+grid.flat[:2] = 0, 255
+fixed = ((grid - 128) / 128).astype(np.float32) # what ONNX Runtime rounds is on the grid
+gates = dict(x=fixed, a=bytes_of(1, 6, 16, dtype=np.int8), r=bytes_of(1, 4, 16, dtype=np.int8), i=whole.uniform(-1, 1, (1, 32)).astype(np.float32))
+case(f'y0, y1, y2 = {MS}DynamicQuantizeLSTM <hidden_size = 4> (a1, a, r, i, "", "", "", "", s, z, t, u)', a1=gates.pop("x"), **gates,
+     s=number([0.01]), z=number([3], np.int8), t=number([0.02]), u=number([0], np.int8))
+case(f'y0 = {MS}QAttention <num_heads = 2> (a, b, d, s, t, "", z, u)', a=bytes_of(2, 3, 4), b=bytes_of(4, 12, dtype=np.int8),
+     d=whole.uniform(-1, 1, 12).astype(np.float32), s=number(0.02), t=number(0.01), z=number(120, np.uint8), u=number(1, np.int8))
+tables = {k: bytes_of(*dims) for k, dims in dict(b=(9, 4), c=(5, 4), d=(2, 4), e=(4,), f=(4,)).items()}
+case(f'y0, m = {MS}QEmbedLayerNormalization (a, i, b, c, d, e, f, "", s, s, s, s, s, z, z, z, z, z)',
+     a=whole.integers(0, 9, (2, 3)).astype(np.int32), i=whole.integers(0, 2, (2, 3)).astype(np.int32), **tables,
+     s=number(0.02), z=number(120, np.uint8))
 
 pathlib.Path(__file__).with_name("recorded.txt").write_text("\n".join(lines) + "\n")
 print(sum(line.startswith("case ") for line in lines), "cases")

@@ -4,16 +4,26 @@
 #include "onnx/graph/infer.h"
 #include "passes/flatten/body.h"
 #include "passes/common.h"
+#include "passes/parameters/noted.h"
 
 enum { OLDEST_OPSET = 13 }; // of ai.onnx: Softmax, ReduceSum and others meant something else before
 
+enum { ONNX, MS, ML, EXPERIMENTS };
+static const char domains[][24] = {
+    [ONNX] = EBB_DOMAIN_ONNX,
+    [MS] = EBB_DOMAIN_MS,
+    [ML] = EBB_DOMAIN_ML,
+    [EXPERIMENTS] = EBB_DOMAIN_EXPERIMENTS,
+};
+
 static const struct entry {
-    const char *domain, *name;
+    const char *name;
     ebb_dialect_fn rule;
+    uint8_t domain;
     bool also;
 } table[] = {
-#define EBB_DIALECT(domain, name, rule) {EBB_DOMAIN_##domain, name, ebb_dialect_##rule, false},
-#define EBB_DIALECT_ALSO(domain, name, rule) {EBB_DOMAIN_##domain, name, ebb_dialect_##rule, true},
+#define EBB_DIALECT(domain, name, rule) {name, ebb_dialect_##rule, domain, false},
+#define EBB_DIALECT_ALSO(domain, name, rule) {name, ebb_dialect_##rule, domain, true},
 #include "passes/flatten/dialect/dialect.def"
 #undef EBB_DIALECT
 #undef EBB_DIALECT_ALSO
@@ -26,7 +36,7 @@ static const struct entry *entry_of(const ebb_graph *g, ebb_node n)
     if (strcmp(domain, "ai.onnx") == 0)
         domain = "";
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
-        if (strcmp(table[i].name, name) == 0 && strcmp(table[i].domain, domain) == 0)
+        if (strcmp(table[i].name, name) == 0 && strcmp(domains[table[i].domain], domain) == 0)
             return table[i].also || info->op == EBB_OP_UNKNOWN ? &table[i] : NULL;
     return NULL;
 }
@@ -145,6 +155,16 @@ void ebb_with_foreign(ebb_build *b, const ebb_foreign *f, const char *name)
         ebb_with_string(b, name, a->s);
     if (a->type == EBB_ATTR_INTS)
         ebb_with_ints(b, name, a->ints, a->count);
+}
+
+void ebb_foreign_name(ebb_build *b, const ebb_foreign *f)
+{
+    if (b->status != NULL)
+        return;
+    ebb_keep_name(b->g, b->last, f->node);
+    ebb_status status = ebb_noted_keep(b->g, b->last, f->node);
+    if (status != NULL)
+        ebb_build_fail(b, status);
 }
 
 /* ---- formulas ---- */

@@ -60,6 +60,9 @@ bool ebb_foreign_scalar(const ebb_build *b, ebb_foreign *f, uint32_t input, doub
 void ebb_foreign_grad(ebb_build *b, ebb_foreign *f, ebb_op op, ebb_node forward, const ebb_value *x,
                       uint32_t count, ebb_value y, ebb_value dy);
 
+/* The node emitted last has the call's own name, and what is noted at it: by these adapters know the layer. */
+void ebb_foreign_name(ebb_build *b, const ebb_foreign *f);
+
 /* Attribute `name` of the call, where it is there, for the next node. */
 void ebb_with_foreign(ebb_build *b, const ebb_foreign *f, const char *name);
 

@@ -7,7 +7,7 @@
 static double epsilon_of(const ebb_build *b, const ebb_foreign *f)
 {
     const char *name = ebb_text(b->g, ebb_node_of(b->g, f->node)->op_name);
-    bool small = strncmp(name, "Skip", 4) == 0 || strncmp(name, "Embed", 5) == 0;
+    bool small = strncmp(name, "Skip", 4) == 0 || strstr(name, "Embed") != NULL;
     small = small && strcmp(name, "SkipGroupNorm") != 0;
     return ebb_attr_float(&f->attrs, "epsilon", small ? (double)1e-12f : (double)1e-5f);
 }

@@ -10,7 +10,6 @@
 #include "passes/flatten/dialect/dialect.h"
 
 #include "passes/common.h"
-#include "passes/parameters/noted.h"
 
 /* What ends the walk: without the product nothing of the model can be trained. */
 static void refuse(ebb_build *b, const ebb_foreign *f, ebb_code code, const char *why)
@@ -35,17 +34,6 @@ static ebb_value levels(ebb_build *b, ebb_value scales, const double *list, int6
 {
     const ebb_type *type = ebb_build_type(b, scales);
     return ebb_const_floats(b, type->dtype == EBB_F64 ? EBB_F64 : EBB_F32, 1, &count, list);
-}
-
-/* The node emitted last has the call's own name, and what is noted at it: by these adapters know the layer. */
-static void named_as(ebb_build *b, const ebb_foreign *f)
-{
-    if (b->status != NULL)
-        return;
-    ebb_keep_name(b->g, b->last, f->node);
-    ebb_status status = ebb_noted_keep(b->g, b->last, f->node);
-    if (status != NULL)
-        ebb_build_fail(b, status);
 }
 
 /* ---- MatMulNBits ---- */
@@ -112,7 +100,7 @@ void ebb_dialect_matmul_nbits(ebb_build *b, ebb_foreign *f)
         ebb_with_int(b, "packed_zeros", 0);
     ebb_value y =
         ebb_emit(b, EBB_OP_MATMUL_CODES, input(f, A), input(f, B), input(f, SCALES), zeros, table);
-    named_as(b, f);
+    ebb_foreign_name(b, f);
     f->y[0] = ebb_emit_plus(b, y, input(f, BIAS));
 }
 
@@ -145,7 +133,7 @@ void ebb_dialect_matmul_bnb4(ebb_build *b, ebb_foreign *f)
     ebb_with_int(b, "high_first", 1);
     ebb_with_foreign(b, f, "transB");
     f->y[0] = ebb_emit(b, EBB_OP_MATMUL_CODES, f->x[0], f->x[1], f->x[2], zeros, table);
-    named_as(b, f);
+    ebb_foreign_name(b, f);
 }
 
 /* ---- what is not computed ---- */
