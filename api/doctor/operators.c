@@ -48,7 +48,8 @@ static const char *help_for(ebb_doctor *d, const ebb_graph *g, ebb_node n, const
         return "it makes maps of probabilities: convert with options={'zipmap': False}, so that "
                "they are an output";
     if (ebb_dialect_knows(g, n))
-        return "ebb translates it, but not as it is used here; see the warning `foreign`";
+        return "ebb translates it, but not as it is used here, or not before open dims have sizes "
+               "(--dim): see the warning `foreign`";
     if (begins(domain, "ai.onnx.ml") || begins(name, "String") || begins(name, "Regex") ||
         begins(name, "TfIdf") || begins(name, "Image"))
         return "ebb trains what deals in tensors of numbers: keep this part before the model";

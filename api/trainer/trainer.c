@@ -15,6 +15,7 @@
 
 #include "exec/data/adapters.h"
 #include "exec/data/data.h"
+#include "exec/data/weights.h"
 #include "onnx/file/sink.h"
 #include "onnx/words/clock.h"
 #include "onnx/words/options.h"
@@ -424,6 +425,8 @@ static ebb_status set_up(ebb_trainer *t)
     EBB_TRY(find_best_by(t));
     if (o->save_adapter != NULL)
         EBB_TRY(ebb_adapters_exist(t->program, o->save_adapter));
+    if (o->save_model != NULL)
+        EBB_TRY(ebb_weights_take(t->program, o->exported));
     EBB_TRY(ebb_trainer_resume(t));
     EBB_TRY(make_room(t));
     f->epoch = (f->steps + t->per_epoch - 1) / t->per_epoch;

@@ -194,39 +194,66 @@ EBB_API ebb_status ebb_load_weights(ebb_model *model, const char *path)
 
 /* ---- back from a program ---- */
 
+/* Whether b is an adapter's, which `to` has not as it is. */
+static bool is_added(const ebb_graph *g, ebb_value b, const ebb_graph *to, ebb_adapter *adapter)
+{
+    return ebb_adapter_of(g, b, adapter) &&
+           !is_initializer(to, ebb_value_find(to, ebb_value_name(g, adapter->b)));
+}
+
+/* The weight that takes up the adapter. */
+static ebb_status find_weight(const ebb_graph *g, const ebb_adapter *adapter, const ebb_graph *to,
+                              ebb_value *v)
+{
+    const char *name = adapter->weight.i != 0 ? ebb_value_name(g, adapter->weight) : "";
+    const ebb_type *type = ebb_value_of(g, adapter->weight)->type;
+    const ebb_named named = {name, type->dtype, type->rank, type->dims, NULL};
+    *v = ebb_value_find(to, name);
+    if (adapter->weight.i == 0 || !is_initializer(to, *v))
+        return ebb_hint(ebb_error(EBB_UNSUPPORTED,
+                                  "the adapter '%s' cannot be added into a weight: the model has "
+                                  "none in floats for it",
+                                  ebb_value_name(g, adapter->b)),
+                        "save the adapters by themselves instead (--save-adapter), or train them "
+                        "with lora:qalora=on, which "
+                        "zero points of MatMulNBits take up");
+    return ebb_weights_fit(ebb_value_of(to, *v)->type, &named)
+               ? NULL
+               : ebb_weights_differ(name, ebb_value_of(to, *v)->type, &named);
+}
+
+ebb_status ebb_weights_take(const ebb_program *program, const ebb_model *model)
+{
+    const ebb_graph *g = program->plan.g;
+    ebb_adapter adapter;
+    ebb_value v;
+    for (size_t i = 0; i < g->initializer_count; i++)
+        if (is_added(g, g->initializers[i], model->graph, &adapter) && adapter.block == 0)
+            EBB_TRY(find_weight(g, &adapter, model->graph, &v));
+    return NULL;
+}
+
 /* Adapters that `to` lacks, into the weights that it has. stored counts. */
 static ebb_status store_adapters(ebb_program *program, ebb_graph *to, size_t *stored)
 {
     const ebb_graph *g = program->plan.g;
     ebb_adapter adapter;
     for (size_t i = 0; i < g->initializer_count; i++) {
-        if (!ebb_adapter_of(g, g->initializers[i], &adapter) ||
-            is_initializer(to, ebb_value_find(to, ebb_value_name(g, adapter.b))))
+        if (!is_added(g, g->initializers[i], to, &adapter))
             continue;
         if (adapter.block > 0) {
             EBB_TRY(ebb_adapter_into_zeros(program, &adapter, to));
             ++*stored;
             continue;
         }
-        const char *name = adapter.weight.i != 0 ? ebb_value_name(g, adapter.weight) : "";
-        ebb_value v = ebb_value_find(to, name);
-        const ebb_type *type = ebb_value_of(g, adapter.weight)->type;
-        const ebb_named named = {name, type->dtype, type->rank, type->dims, NULL};
+        ebb_value v;
         void *merged;
         size_t bytes;
-        if (adapter.weight.i == 0 || !is_initializer(to, v))
-            return ebb_hint(
-                ebb_error(EBB_UNSUPPORTED,
-                          "the adapter '%s' cannot be added into a weight: the model has "
-                          "none in floats for it",
-                          ebb_value_name(g, adapter.b)),
-                "save the adapters by themselves instead, or train them with lora:qalora=on, which "
-                "zero points of MatMulNBits take up");
-        if (!ebb_weights_fit(ebb_value_of(to, v)->type, &named))
-            return ebb_weights_differ(name, ebb_value_of(to, v)->type, &named);
+        EBB_TRY(find_weight(g, &adapter, to, &v));
         EBB_TRY(ebb_adapter_merge(program, &adapter, to, &merged));
-        ebb_status status = ebb_type_bytes(type, &bytes) ? ebb_weights_give(to, v, merged, bytes)
-                                                         : ebb_error_memory();
+        ebb_status status = ebb_type_bytes(ebb_value_of(g, adapter.weight)->type, &bytes)
+                                ? ebb_weights_give(to, v, merged, bytes)
+                                : ebb_error_memory();
         free(merged);
         EBB_TRY(status);
         ++*stored;

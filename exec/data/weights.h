@@ -3,7 +3,7 @@
  */
 #pragma once
 
-#include "onnx/graph/graph.h"
+#include "exec/run/program.h"
 
 /* The initializer has a copy of these bytes from now on. What the file said of its form (data type,
  * external or not) stays, so that a save changes the numbers alone. */
@@ -12,3 +12,6 @@ ebb_status ebb_weights_give(ebb_graph *g, ebb_value v, const void *data, size_t 
 /* Whether an array is of this type, and the sentence where it is not. */
 bool ebb_weights_fit(const ebb_type *type, const ebb_named *named);
 ebb_status ebb_weights_differ(const char *name, const ebb_type *need, const ebb_named *given);
+
+/* An error where the model has no weight that one of the program's adapters could be added into. */
+ebb_status ebb_weights_take(const ebb_program *program, const ebb_model *model);

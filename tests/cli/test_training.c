@@ -545,6 +545,16 @@ static void a_sequence_that_is_longer_than_the_models_tables_is_told(void **stat
     assert_non_null(strstr(output, "--sequence 256"));
 }
 
+/* Before it has taken the time, that is. */
+static void adapters_that_go_into_no_weight_are_told_before_training(void **state)
+{
+    (void)state;
+    put_ids();
+    says(ADAPT "--sequence 16 --batch 1 --steps 1 --save-model merged.onnx", 5,
+         "cannot be added into a weight");
+    assert_null(strstr(output, "\"steps\""));
+}
+
 /* Not what the program held that started it. */
 static void what_was_resident_is_that_of_the_training(void **state)
 {
@@ -569,6 +579,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_resident_is_what_was_planned_and_little_more),
         cmocka_unit_test(a_sequence_that_is_longer_than_the_models_tables_is_told),
+        cmocka_unit_test(adapters_that_go_into_no_weight_are_told_before_training),
         cmocka_unit_test(what_was_resident_is_that_of_the_training),
         cmocka_unit_test(each_epoch_is_evaluated_and_the_best_is_kept),
         cmocka_unit_test(the_best_is_by_the_metric_that_is_named),

@@ -234,6 +234,7 @@ static void what_is_wrong_with_rows_is_said(void **state)
          "line 2: it has neither text, nor prompt and completion, nor messages, but 'question', "
          "'answer'"},
         {"{\"prompt\": 1, \"completion\": \"b\"}", "gpt2", "line 1: its prompt is no text"},
+        {"{\"prompt\": [], \"completion\": []}", "gpt2", "(.prompt + .completion)"},
         {"{\"instruction\": \"a\", \"output\": \"b\"}", "gpt2", "jq -c '{prompt: (.instruction +"},
         {"{\"conversations\": []}", "gpt2", "jq -c '{messages: [.conversations[]"},
         {"{\"completion\": \"a\"}", "gpt2", "jq -c '{text: .completion}'"},

@@ -168,9 +168,16 @@ static ebb_status not_read(json_t *o)
             "each line is one: jq -c '.[]' rows.json > rows.jsonl makes lines of a list");
     if (json_object_get(o, "messages") != NULL)
         return ebb_error(EBB_REJECTED, "its messages are no list");
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (json_object_get(o, known[i]) != NULL && !json_is_string(json_object_get(o, known[i])))
-            return ebb_error(EBB_REJECTED, "its %s is no text", known[i]);
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        const json_t *field = json_object_get(o, known[i]);
+        if (field == NULL || json_is_string(field))
+            continue;
+        ebb_status status = ebb_error(EBB_REJECTED, "its %s is no text", known[i]);
+        return !json_is_array(field)
+                   ? status
+                   : ebb_hint(status,
+                              "jq -c '{messages: (.prompt + .completion)}' makes one list of two");
+    }
     for (void *at = json_object_iter(o); at != NULL && used < sizeof has;
          at = json_object_iter_next(o, at))
         used += (size_t)snprintf(has + used, sizeof has - used, "%s'%s'", used > 0 ? ", " : "",
