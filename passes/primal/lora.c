@@ -304,12 +304,13 @@ static ebb_status adapt_all(ebb_adapters *l)
     EBB_TRY(skip_experts(l, &targeted));
     EBB_TRY(ebb_lora_tell_nameless(l->e, list, nodes));
     if (targeted == 0)
-        return ebb_hint(ebb_error(EBB_USAGE, "lora: no layer's name matches target=%s",
-                                  ebb_option_string(l->e, "target")),
-                        nodes == 0 ? "the model has no layers with weights%s%s"
-                                   : "layers are called like '%s' and '%s'",
-                        nodes > 0 ? list[0].whole.module : "",
-                        nodes > 0 ? list[nodes - 1].whole.module : "");
+        return ebb_hint(
+            ebb_error(EBB_USAGE, "lora: no layer's name matches target=%s",
+                      ebb_option_string(l->e, "target")),
+            nodes == 0 ? "the model has no layers with weights as they are stored; those that a "
+                         "QuantizeLinear rounds in the run are trained themselves%s%s"
+                       : "layers are called like '%s' and '%s'",
+            nodes > 0 ? list[0].whole.module : "", nodes > 0 ? list[nodes - 1].whole.module : "");
     EBB_TRY(check_all_taken(l));
     EBB_TRY(ebb_lora_file_take_wholes(&l->file, g));
     if (l->made_count == 0)
