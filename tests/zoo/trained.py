@@ -404,13 +404,14 @@ export call that helps. It ties parameters of {count['tied']}, parts one paramet
   where the note at the node that read it tells which operand it was, and `ebb check` warns where not, or where the
   exporter made one of two values that it told apart. The TorchScript exporter leaves nothing: the difference in
   `x + (q - x)`, and the second `x` of `q + x - x`, is taken to have been detached, with a warning, and gradients pass everywhere else.
-- `no_grad()` leaves nothing in any file. Spectral norm exported in training mode iterates under it: its vectors are known by
+- `no_grad()` leaves nothing in any file, nor does the backward of a `torch.autograd.Function` of its author's own (YOSO). Spectral norm exported in training mode iterates under it: its vectors are known by
   their names, and no gradient passes them. In eval mode they stay as they are.
 - A drawn tensor of a file of the TorchScript exporter that neither name nor place tells a parameter from a buffer: as a matrix that
   something is multiplied by (the frequencies of `waves_of_place`, a buffer; the vectors of attention in `graph_dense`, parameters) it is
-  refused, with what to say. Otherwise it is a token, a table of places, a scale: trained, and named.
+  refused, with what to say; so is a codebook that the nearest is looked up in. Otherwise it is a token, a table of places, a scale: trained, and named.
 - A weight that a TorchScript file computed of a parameter before the run, by a sum or a product with a number (`1 + w`, `w / 2`), in the
-  place of a layer's weight: it is trained as it is. Files of the dynamo exporter note the calls: a sum is trained in the parameter's place, and
+  place of a layer's weight: it is trained as it is. That is said where the layer would have left its weight the name (a linear layer
+  of rows, a convolution); in a product of more axes every weight loses it. Files of the dynamo exporter note the calls: a sum is trained in the parameter's place, and
   said; what any other call made of a scale, a bias or a table is refused.
 - A parameter that does nothing yet, as a scale of 1, and goes with its node: where the dynamo exporter's notes still read
   the product, it is refused. Else `ebb check` and `train` name what the exporter lists and the file does not have: what is
