@@ -5,13 +5,17 @@
 
 typedef struct shape {
     int rank;
-    int64_t x[5], y[5];
+    int64_t x[7], y[7];
 } shape;
 
 static const shape shapes[] = {
-    {4, {2, 3, 5, 4}, {2, 3, 6, 7}},       {3, {1, 11, 6}, {1, 11, 4}},
-    {5, {2, 1, 3, 2, 4}, {2, 1, 2, 3, 2}}, {4, {1, 2, 1, 1}, {1, 2, 3, 2}},
-    {4, {1, 2, 0, 3}, {1, 2, 2, 2}},       {4, {0, 2, 3, 3}, {0, 2, 2, 2}},
+    {4, {2, 3, 5, 4}, {2, 3, 6, 7}},
+    {3, {1, 11, 6}, {1, 11, 4}},
+    {5, {2, 1, 3, 2, 4}, {2, 1, 2, 3, 2}},
+    {4, {1, 2, 1, 1}, {1, 2, 3, 2}},
+    {4, {1, 2, 0, 3}, {1, 2, 2, 2}},
+    {4, {0, 2, 3, 3}, {0, 2, 2, 2}},
+    {7, {1, 2, 2, 1, 2, 1, 2}, {1, 2, 1, 1, 2, 1, 2}},
 };
 
 static void put_sample(testing *t, const shape *s, ebb_dtype dtype, int mode, int padding,
@@ -19,7 +23,7 @@ static void put_sample(testing *t, const shape *s, ebb_dtype dtype, int mode, in
 {
     static const char *const modes[] = {"nearest", "linear", "cubic"};
     static const char *const paddings[] = {"zeros", "border", "reflection"};
-    int64_t grid[5];
+    int64_t grid[7];
     begin(t, EBB_OP_GRID_SAMPLE);
     t->call.node = paddings[padding];
     put_string(t, "mode", modes[mode]);

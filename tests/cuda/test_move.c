@@ -277,6 +277,13 @@ static void some_axes_are_padded_and_an_empty_input_too(void **state)
     put_out(&t, EBB_F32, 2, DIMS(3, 4));
     same_bits(&t, "cuda.pad", "plain.pad");
     end(&t);
+    begin(&t, EBB_OP_PAD); // eight axes, none of which go together
+    put_string(&t, "mode", "wrap");
+    put_raw(&t, EBB_F64, 8, DIMS(1, 2, 1, 2, 1, 2, 1, 2));
+    put_list(&t, 16, DIMS(1, 0, 1, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0));
+    put_out(&t, EBB_F64, 8, DIMS(2, 2, 2, 2, 2, 2, 2, 2));
+    same_bits(&t, "cuda.pad", "plain.pad");
+    end(&t);
 }
 
 /* ---- blocks of channels ---- */
