@@ -43,6 +43,7 @@ bool ebb_use_is_alone(const ebb_graph *g, ebb_use use)
 {
     switch (ebb_node_of(g, use.node)->op) {
     case EBB_OP_EXP:
+    case EBB_OP_RECIPROCAL:
     case EBB_OP_SIGMOID:
     case EBB_OP_TANH:
     case EBB_OP_SOFTPLUS:

@@ -162,6 +162,37 @@ bool ebb_unmarked_is_layer(const ebb_unmarked_file *file, ebb_node n)
     return true;
 }
 
+static bool reads_like(const ebb_graph *g, ebb_node n, const ebb_type *type)
+{
+    for (uint32_t i = 0; i < ebb_node_of(g, n)->in_count; i++) {
+        const ebb_value v = ebb_in(g, n, i);
+        if (v.i != 0 && (ebb_value_of(g, v)->flags & EBB_IS_INITIALIZER) != 0 &&
+            !ebb_name_is_anonymous(ebb_value_name(g, v)) &&
+            ebb_type_same_shape(ebb_value_of(g, v)->type, type))
+            return true;
+    }
+    return false;
+}
+
+bool ebb_unmarked_keeps_twin(const ebb_unmarked_file *file, ebb_value v, bool alike)
+{
+    const ebb_graph *g = file->g;
+    const ebb_value_info *info = ebb_value_of(g, v);
+    size_t low;
+    if (info->use_count == 0)
+        return false;
+    const ebb_node n = info->uses[0].node;
+    const size_t path = module_of(file, n, &low);
+    for (; path > 0 && is_within(file, low, n, path); low++) {
+        const ebb_node other = file->nodes[low].n;
+        const bool within = strchr(file->nodes[low].name + path, '/') != NULL;
+        if (!within && (!alike || ebb_node_of(g, other)->op == ebb_node_of(g, n)->op) &&
+            reads_like(g, other, info->type))
+            return true;
+    }
+    return false;
+}
+
 /* Both operands of a product or a sum: one is computed, one was folded. */
 static bool has_folded_operand(const ebb_graph *g, ebb_node n)
 {

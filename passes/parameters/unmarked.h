@@ -35,3 +35,7 @@ bool ebb_unmarked_is_layer(const ebb_unmarked_file *file, ebb_node n);
 /* Whether a module computes x * a + b alone, of what has no names, and the node is one of the two: a frozen batch
  * norm that folding went through, or a scale and a shift of its own. */
 bool ebb_unmarked_is_scale(const ebb_unmarked_file *file, ebb_node n);
+
+/* Whether a tensor of v's shape kept its name and is read in the module of v's reader, too: then v, which lost
+ * its name, may have been computed of it. alike: it is read by the same operator. */
+bool ebb_unmarked_keeps_twin(const ebb_unmarked_file *file, ebb_value v, bool alike);

@@ -200,6 +200,18 @@ static ebb_weight judge_equal(const ebb_judge *j, ebb_value v, const ebb_readers
     return no_weight();
 }
 
+/* Whether another of its shape is there by its name, which it may have been computed of. */
+static bool is_of_twin(const ebb_judge *j, ebb_value v, bool alike)
+{
+    return j->unmarked.g == j->g && ebb_is_folded_state(j->g, v) &&
+           ebb_unmarked_keeps_twin(&j->unmarked, v, alike);
+}
+
+static ebb_weight judge_made(void)
+{
+    return (ebb_weight){.kind = EBB_DOUBTFUL_WEIGHT, .made = true, .why = computed};
+}
+
 /* Of such a one that is added or multiplied. */
 static ebb_weight judge_operand(const ebb_judge *j, ebb_value v, const ebb_readers *r,
                                 ebb_look look)
@@ -222,6 +234,8 @@ static ebb_weight judge_operand(const ebb_judge *j, ebb_value v, const ebb_reade
     const bool of_weights = r->fold >= EBB_FOLD_OF_PARAMETERS && !ebb_name_is_of_arithmetic(name);
     if (look == EBB_LOOK_EQUAL && of_weights && r->scales && is_zero_or_one(info->tensor))
         return sure(in_their_place); // 1 + w, where w is still 0
+    if (is_of_twin(j, v, true))
+        return judge_made();
     if (look == EBB_LOOK_EQUAL) // a scale for each channel; a number for all would be one number
         return r->parameter || r->owner || r->behind || (r->scales && !is_zero_or_one(info->tensor))
                    ? sure(ebb_is_folded_state(j->g, v) ? taken : NULL)
@@ -250,8 +264,11 @@ static ebb_weight judge_operand(const ebb_judge *j, ebb_value v, const ebb_reade
  * would have been done before. */
 static ebb_weight judge_alone(const ebb_judge *j, ebb_value v, ebb_look look)
 {
+    const ebb_value_info *info = ebb_value_of(j->g, v);
     int64_t elements;
-    bool several = ebb_type_elements(ebb_value_of(j->g, v)->type, &elements) && elements > 1;
+    bool several = ebb_type_elements(info->type, &elements) && elements > 1;
+    if (several && is_of_twin(j, v, false))
+        return judge_made();
     return several && !is_constant_by_look(look) ? sure(NULL) : no_weight();
 }
 
@@ -339,8 +356,7 @@ ebb_status ebb_weight_judge(ebb_judge *j, ebb_value v, ebb_weight *weight)
     int64_t different, elements;
     *weight = no_weight();
     if (ebb_props_get(g, &ebb_value_of(g, v)->props, EBB_COMPUTED) != NULL) {
-        *weight = doubtful(computed);
-        weight->made = true;
+        *weight = judge_made();
         return NULL;
     }
     if (kind == EBB_NOTED_OTHER)

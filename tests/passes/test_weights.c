@@ -266,7 +266,6 @@ static void a_scale_and_a_shift_without_names_are_not_trained_unasked(void **sta
     }
 }
 
-/* The names of its nodes are paths of modules: a linear layer is all that its module computes. */
 /* A linear layer of rows and a convolution leave their weight its name, but where a batch norm takes both; what has
  * none beside a bias that has one was computed, as a weight times a number. */
 static void what_was_scaled_before_the_run_is_said_to_be(void **state)
@@ -287,6 +286,42 @@ static void what_was_scaled_before_the_run_is_said_to_be(void **state)
         const ebb_weight weight = judged_in(m, "onnx::W_7");
         assert_int_equal(weight.kind, EBB_SURE_WEIGHT);
         assert_true((weight.why != NULL) == (i == 0));
+        ebb_model_free(m);
+    }
+}
+
+/* Of modules as Snake: x + sin(alpha x)^2 / (alpha + 1e-9), where the sum is folded and alpha is not. */
+static void what_lost_its_name_may_be_made_of_what_kept_it(void **state)
+{
+    (void)state;
+    const struct {
+        const char *of_lost, *of_kept, *module;
+        bool made;
+    } cases[] = {
+        {"Reciprocal (\"onnx::F_7\")", "Mul", "/s/Mul", true},
+        {"Reciprocal (\"onnx::F_7\")", "Add", "/s/Add", true},
+        {"Reciprocal (\"onnx::F_7\")", "Mul", "/t/Mul", false},
+        {"Mul (\"onnx::F_7\", x)", "Mul", "/s/Mul", true},
+        {"Mul (\"onnx::F_7\", x)", "Add", "/s/Add", false}, // a scale made of another, and a bias
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[512];
+        (void)snprintf(text, sizeof text,
+                       HEAD
+                       "g (float[1,2,2] x) => (float[1,2,2] y) <float[1,2,1] \"onnx::F_7\" = "
+                       "{3,5}, float[1,2,1] \"s.alpha\" = {2,7}> { a = %s b = %s (\"s.alpha\", x) "
+                       "y = Sub (a, b) }",
+                       cases[i].of_lost, cases[i].of_kept);
+        ebb_model *m = model_of(text);
+        m->torchscript = true;
+        const char *const nodes[] = {"/s/Lost", cases[i].module, "/s/Sub"};
+        ebb_node n = ebb_first(m->graph);
+        for (int k = 0; k < 3; k++, n = ebb_node_of(m->graph, n)->next)
+            ebb_node_of(m->graph, n)->name = ebb_graph_intern(m->graph, nodes[k]);
+        const ebb_weight weight = judged_in(m, "onnx::F_7");
+        if (weight.kind != (cases[i].made ? EBB_DOUBTFUL_WEIGHT : EBB_SURE_WEIGHT) ||
+            weight.made != cases[i].made)
+            fail_msg("case %zu", i);
         ebb_model_free(m);
     }
 }
@@ -324,6 +359,7 @@ static void what_the_nearest_is_looked_up_in_is_not_trained_unasked(void **state
     }
 }
 
+/* The names of its nodes are paths of modules: a linear layer is all that its module computes. */
 static void what_lost_its_name_is_said_where_no_layer_reads_it(void **state)
 {
     (void)state;
@@ -597,6 +633,7 @@ int main(void)
         cmocka_unit_test(names_are_evidence_and_values_are_more),
         cmocka_unit_test(what_makes_the_mean_of_an_image_zero_is_no_weight),
         cmocka_unit_test(what_was_made_of_weights_is_doubtful_and_says_why),
+        cmocka_unit_test(what_lost_its_name_may_be_made_of_what_kept_it),
         cmocka_unit_test(a_result_in_the_place_of_a_weight_is_trained_and_said_to_be_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
