@@ -162,11 +162,13 @@ bool ebb_unmarked_is_layer(const ebb_unmarked_file *file, ebb_node n)
     return true;
 }
 
+/* But as a layer's weight, which nothing beside the layer is computed of. */
 static bool reads_like(const ebb_graph *g, ebb_node n, const ebb_type *type)
 {
     for (uint32_t i = 0; i < ebb_node_of(g, n)->in_count; i++) {
         const ebb_value v = ebb_in(g, n, i);
         if (v.i != 0 && (ebb_value_of(g, v)->flags & EBB_IS_INITIALIZER) != 0 &&
+            ebb_slot_of(ebb_node_of(g, n)->op, i) != EBB_SLOT_WEIGHT &&
             !ebb_name_is_anonymous(ebb_value_name(g, v)) &&
             ebb_type_same_shape(ebb_value_of(g, v)->type, type))
             return true;

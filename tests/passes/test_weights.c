@@ -301,17 +301,18 @@ static void what_lost_its_name_may_be_made_of_what_kept_it(void **state)
         {"Reciprocal (\"onnx::F_7\")", "Mul", "/s/Mul", true},
         {"Reciprocal (\"onnx::F_7\")", "Add", "/s/Add", true},
         {"Reciprocal (\"onnx::F_7\")", "Mul", "/t/Mul", false},
+        {"Reciprocal (\"onnx::F_7\")", "MatMul", "/s/MatMul", false}, // a layer's
         {"Mul (\"onnx::F_7\", x)", "Mul", "/s/Mul", true},
         {"Mul (\"onnx::F_7\", x)", "Add", "/s/Add", false}, // a scale made of another, and a bias
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[512];
-        (void)snprintf(text, sizeof text,
-                       HEAD
-                       "g (float[1,2,2] x) => (float[1,2,2] y) <float[1,2,1] \"onnx::F_7\" = "
-                       "{3,5}, float[1,2,1] \"s.alpha\" = {2,7}> { a = %s b = %s (\"s.alpha\", x) "
-                       "y = Sub (a, b) }",
-                       cases[i].of_lost, cases[i].of_kept);
+        (void)snprintf(
+            text, sizeof text,
+            HEAD "g (float[2,2] x) => (float[2,2] y) <float[2,2] \"onnx::F_7\" = {3,5,-8,13}, "
+                 "float[2,2] \"s.alpha\" = {2,7,1,9}> { a = %s b = %s (\"s.alpha\", x) "
+                 "y = Sub (a, b) }",
+            cases[i].of_lost, cases[i].of_kept);
         ebb_model *m = model_of(text);
         m->torchscript = true;
         const char *const nodes[] = {"/s/Lost", cases[i].module, "/s/Sub"};
