@@ -201,23 +201,13 @@ static uint64_t hash_of(const ebb_graph *g, ebb_node n)
     return hash;
 }
 
-/* Of the types that most nodes have; others are not alike. */
-static bool same_attr(const ebb_attr *a, const ebb_attr *b)
-{
-    if (a->name != b->name || a->type != b->type || a->ref != b->ref)
-        return false;
-    if (a->type == EBB_ATTR_INTS)
-        return a->count == b->count && memcmp(a->ints, b->ints, a->count * sizeof *a->ints) == 0;
-    return (a->type == EBB_ATTR_INT && a->i == b->i) || (a->type == EBB_ATTR_FLOAT && a->f == b->f);
-}
-
 static bool are_alike(const ebb_graph *g, ebb_node a, ebb_node b)
 {
     const ebb_node_info *x = ebb_node_of(g, a), *y = ebb_node_of(g, b);
     bool same = x->op == y->op && x->attr_count == y->attr_count && x->in_count == y->in_count &&
                 x->out_count == y->out_count;
     for (uint32_t i = 0; same && x->attr != y->attr && i < x->attr_count; i++)
-        same = same_attr(&x->attr[i], &y->attr[i]);
+        same = x->attr[i].name == y->attr[i].name && ebb_attr_is_equal(&x->attr[i], &y->attr[i]);
     for (uint32_t i = 0; same && i < x->in_count; i++)
         same = type_of(g, x->in[i]) == type_of(g, y->in[i]);
     for (uint32_t i = 0; same && i < x->out_count; i++)

@@ -12,11 +12,11 @@
 #include "onnx/words/map.h"
 #include "onnx/words/amount.h"
 #include "onnx/words/clock.h"
+#include "onnx/words/thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -193,14 +193,9 @@ static void *work(void *context)
     return NULL;
 }
 
-/* Signals are for the thread that steps. */
 static ebb_status start_thread(queue *q)
 {
-    sigset_t all, before;
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    q->runs = pthread_create(&q->thread, NULL, work, q) == 0;
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    q->runs = ebb_thread_start(&q->thread, work, q);
     return q->runs ? NULL
                    : ebb_error(EBB_RUNTIME, "no thread can be started that works beside the step");
 }

@@ -78,14 +78,9 @@ ebb_status ebb_node_drop_attr(ebb_graph *g, ebb_node n, const char *name)
     return NULL;
 }
 
-/* Of the types that most nodes have; others are not equal. */
 static bool equal_attr(const ebb_attr *a, const ebb_attr *b)
 {
-    if (a->name != b->name || a->type != b->type || a->ref != b->ref || a->origin != b->origin)
-        return false;
-    if (a->type == EBB_ATTR_INTS)
-        return a->count == b->count && memcmp(a->ints, b->ints, a->count * sizeof *a->ints) == 0;
-    return (a->type == EBB_ATTR_INT && a->i == b->i) || (a->type == EBB_ATTR_FLOAT && a->f == b->f);
+    return a->name == b->name && a->origin == b->origin && ebb_attr_is_equal(a, b);
 }
 
 static bool equal_attrs(const ebb_attrs *shared, const ebb_attr *list, uint32_t count)

@@ -15,6 +15,25 @@ static const ebb_attr *of_type(const ebb_attrs *attrs, const char *name, ebb_att
     return a != NULL && a->type == type && a->ref == NULL ? a : NULL;
 }
 
+bool ebb_attr_is_equal(const ebb_attr *a, const ebb_attr *b)
+{
+    if (a->type != b->type || a->ref != b->ref)
+        return false;
+    switch (a->type) {
+    case EBB_ATTR_INT:
+        return a->i == b->i;
+    case EBB_ATTR_FLOAT:
+        return a->f == b->f;
+    case EBB_ATTR_STRING:
+        return a->s_bytes == b->s_bytes && (a->s_bytes == 0 || memcmp(a->s, b->s, a->s_bytes) == 0);
+    case EBB_ATTR_INTS:
+        return a->count == b->count &&
+               (a->count == 0 || memcmp(a->ints, b->ints, a->count * sizeof *a->ints) == 0);
+    default:
+        return false;
+    }
+}
+
 int64_t ebb_attr_int(const ebb_attrs *attrs, const char *name, int64_t otherwise)
 {
     const ebb_attr *a = of_type(attrs, name, EBB_ATTR_INT);

@@ -52,6 +52,10 @@ typedef struct ebb_attrs {
 /* NULL where there is none of that name. */
 const ebb_attr *ebb_attr_find(const ebb_attrs *attrs, const char *name);
 
+/* Whether both have the same value, whatever their names; of lists of other than integers, tensors and graphs it
+ * is not looked for. */
+bool ebb_attr_is_equal(const ebb_attr *a, const ebb_attr *b);
+
 /* The value, or the default where the attribute is absent or of another type. */
 int64_t ebb_attr_int(const ebb_attrs *attrs, const char *name, int64_t otherwise);
 double ebb_attr_float(const ebb_attrs *attrs, const char *name, double otherwise);

@@ -57,6 +57,11 @@ static ebb_weight doubtful(const char *why)
     return (ebb_weight){.kind = EBB_DOUBTFUL_WEIGHT, .why = why};
 }
 
+static ebb_weight made_before(const char *why)
+{
+    return (ebb_weight){.kind = EBB_DOUBTFUL_WEIGHT, .made = true, .why = why};
+}
+
 static ebb_weight untold(const char *why)
 {
     return (ebb_weight){.kind = EBB_DOUBTFUL_WEIGHT, .untold = true, .why = why};
@@ -147,9 +152,7 @@ static bool is_joined(const ebb_judge *j, ebb_value v, const ebb_readers *r, ebb
 
 static ebb_weight judge_joined(ebb_look look)
 {
-    return (ebb_weight){.kind = EBB_DOUBTFUL_WEIGHT,
-                        .made = true,
-                        .why = look == EBB_LOOK_PADDED ? ebb_look_words(look) : all_zeros};
+    return made_before(look == EBB_LOOK_PADDED ? ebb_look_words(look) : all_zeros);
 }
 
 /* Of a tensor without name and mark, in the slot of a weight. */
@@ -169,7 +172,7 @@ static ebb_weight judge_slot(const ebb_judge *j, ebb_value v, const ebb_readers 
     bool folded = r->noted && !r->parameter;
     if (look == EBB_LOOK_EQUAL && (r->normed || folded) && info->type->rank > 1 &&
         ebb_tensor_double(info->tensor, 0) == 0)
-        return (ebb_weight){.kind = EBB_DOUBTFUL_WEIGHT, .made = true, .why = scaled_by_zero};
+        return made_before(scaled_by_zero);
     if (look == EBB_LOOK_EXPANDED || (look == EBB_LOOK_LOOKED_UP && r->norm))
         return doubtful(ebb_look_words(look));
     if (folded && r->rule && !r->normed &&
@@ -196,7 +199,7 @@ static ebb_weight judge_equal(const ebb_judge *j, ebb_value v, const ebb_readers
                                   (multiplies && x == 1) ||
                                   (r->scales && (x == 1 || (x == 0 && !table)));
     if (ebb_is_folded_state(j->g, v) && does_nothing_yet)
-        return (ebb_weight){.kind = EBB_DOUBTFUL_WEIGHT, .made = true, .why = does_nothing};
+        return made_before(does_nothing);
     return no_weight();
 }
 
@@ -205,11 +208,6 @@ static bool is_of_twin(const ebb_judge *j, ebb_value v, bool alike)
 {
     return j->unmarked.g == j->g && ebb_is_folded_state(j->g, v) &&
            ebb_unmarked_keeps_twin(&j->unmarked, v, alike);
-}
-
-static ebb_weight judge_made(void)
-{
-    return (ebb_weight){.kind = EBB_DOUBTFUL_WEIGHT, .made = true, .why = computed};
 }
 
 /* Of such a one that is added or multiplied. */
@@ -235,7 +233,7 @@ static ebb_weight judge_operand(const ebb_judge *j, ebb_value v, const ebb_reade
     if (look == EBB_LOOK_EQUAL && of_weights && r->scales && is_zero_or_one(info->tensor))
         return sure(in_their_place); // 1 + w, where w is still 0
     if (is_of_twin(j, v, true))
-        return judge_made();
+        return made_before(computed);
     if (look == EBB_LOOK_EQUAL) // a scale for each channel; a number for all would be one number
         return r->parameter || r->owner || r->behind || (r->scales && !is_zero_or_one(info->tensor))
                    ? sure(ebb_is_folded_state(j->g, v) ? taken : NULL)
@@ -268,7 +266,7 @@ static ebb_weight judge_alone(const ebb_judge *j, ebb_value v, ebb_look look)
     int64_t elements;
     bool several = ebb_type_elements(info->type, &elements) && elements > 1;
     if (several && is_of_twin(j, v, false))
-        return judge_made();
+        return made_before(computed);
     return several && !is_constant_by_look(look) ? sure(NULL) : no_weight();
 }
 
@@ -281,7 +279,7 @@ static ebb_weight judge_other(const ebb_judge *j, ebb_value v, const ebb_readers
     bool read = ebb_value_is_read(j->g, v);
     static const char unknown[] = "no operator that reads it tells what it is";
     if (read && r->resized && look == EBB_LOOK_EQUAL && ebb_is_folded_state(j->g, v))
-        return (ebb_weight){.kind = EBB_DOUBTFUL_WEIGHT, .made = true, .why = does_nothing};
+        return made_before(does_nothing);
     if (!read || !drawn)
         return no_weight();
     if (ebb_is_folded_state(j->g, v)) // a constant would lie in a node
@@ -356,7 +354,7 @@ ebb_status ebb_weight_judge(ebb_judge *j, ebb_value v, ebb_weight *weight)
     int64_t different, elements;
     *weight = no_weight();
     if (ebb_props_get(g, &ebb_value_of(g, v)->props, EBB_COMPUTED) != NULL) {
-        *weight = judge_made();
+        *weight = made_before(computed);
         return NULL;
     }
     if (kind == EBB_NOTED_OTHER)
@@ -439,8 +437,7 @@ void ebb_weights_judge_beside(const ebb_judge *j, ebb_weight *list)
                 (!ebb_is_affine(ebb_value_of(g, other)->tensor, ebb_value_of(g, v)->tensor) &&
                  !ebb_is_begun(ebb_value_of(g, other)->tensor, ebb_value_of(g, v)->tensor)))
                 continue;
-            list[v.i] =
-                (ebb_weight){.kind = EBB_DOUBTFUL_WEIGHT, .made = true, .why = beside_another};
+            list[v.i] = made_before(beside_another);
             break;
         }
     }

@@ -232,6 +232,14 @@ static void a_frozen_batch_norm_has_no_weights(void **state)
     }
 }
 
+/* The first nodes, as modules' paths. */
+static void name_nodes(ebb_model *m, const char *const *names, int count)
+{
+    ebb_node n = ebb_first(m->graph);
+    for (int k = 0; k < count; k++, n = ebb_node_of(m->graph, n)->next)
+        ebb_node_of(m->graph, n)->name = ebb_graph_intern(m->graph, names[k]);
+}
+
 /* Such a one that was folded: a module of a product and a sum, whose operands have lost their names. */
 static void a_scale_and_a_shift_without_names_are_not_trained_unasked(void **state)
 {
@@ -256,9 +264,7 @@ static void a_scale_and_a_shift_without_names_are_not_trained_unasked(void **sta
         ebb_model *m = model_of(text);
         m->torchscript = true;
         const char *const nodes[] = {cases[i].product, cases[i].sum, cases[i].behind};
-        ebb_node n = ebb_first(m->graph);
-        for (int k = 0; k < 3; k++, n = ebb_node_of(m->graph, n)->next)
-            ebb_node_of(m->graph, n)->name = ebb_graph_intern(m->graph, nodes[k]);
+        name_nodes(m, nodes, 3);
         if (judged_in(m, "onnx::Mul_7").untold != cases[i].untold ||
             (i == 0) != judged_in(m, cases[i].shift).untold)
             fail_msg("case %zu", i);
@@ -316,9 +322,7 @@ static void what_lost_its_name_may_be_made_of_what_kept_it(void **state)
         ebb_model *m = model_of(text);
         m->torchscript = true;
         const char *const nodes[] = {"/s/Lost", cases[i].module, "/s/Sub"};
-        ebb_node n = ebb_first(m->graph);
-        for (int k = 0; k < 3; k++, n = ebb_node_of(m->graph, n)->next)
-            ebb_node_of(m->graph, n)->name = ebb_graph_intern(m->graph, nodes[k]);
+        name_nodes(m, nodes, 3);
         const ebb_weight weight = judged_in(m, "onnx::F_7");
         if (weight.kind != (cases[i].made ? EBB_DOUBTFUL_WEIGHT : EBB_SURE_WEIGHT) ||
             weight.made != cases[i].made)

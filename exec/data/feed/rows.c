@@ -8,9 +8,9 @@
  * large file in half the time that it takes for the same rows as they were drawn.
  */
 #include "exec/data/feed/rows.h"
+#include "onnx/words/thread.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -155,25 +155,20 @@ static void *fill_for_ever(void *argument)
     return NULL;
 }
 
-/* As many threads as that, or fewer where the system has no more. Signals are for other threads. */
+/* As many threads as that, or fewer where the system has no more. */
 static void start_threads(struct ebb_reader *reader, int count)
 {
-    sigset_t all, before;
-    (void)sigfillset(&all);
-    if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0)
-        return;
     while (reader->thread_count < count) {
         start *s = ebb_alloc(sizeof *s);
         if (s == NULL)
             break;
         *s = (start){reader, reader->thread_count};
-        if (pthread_create(&reader->threads[reader->thread_count], NULL, fill_for_ever, s) != 0) {
+        if (!ebb_thread_start(&reader->threads[reader->thread_count], fill_for_ever, s)) {
             ebb_free(s);
             break;
         }
         reader->thread_count++;
     }
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 static void wait_for(struct ebb_reader *reader, room *r)

@@ -1,8 +1,7 @@
 /* jobs.c: see jobs.h. */
 #include "passes/budget/planners/jobs.h"
 
-#include <pthread.h>
-#include <signal.h>
+#include "onnx/words/thread.h"
 
 enum { MOST_THREADS = 64 };
 
@@ -61,16 +60,11 @@ static void *work(void *of_thread)
     return NULL;
 }
 
-/* Signals are for the thread that plans. */
 static void start_threads(ebb_jobs *jobs, int count)
 {
-    sigset_t all, before;
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
     while (jobs->thread_count < count && jobs->thread_count < MOST_THREADS &&
-           pthread_create(&jobs->threads[jobs->thread_count], NULL, work, jobs) == 0)
+           ebb_thread_start(&jobs->threads[jobs->thread_count], work, jobs))
         jobs->thread_count++;
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 ebb_status ebb_jobs_start(ebb_jobs **out, ebb_job *todo, void *of, uint32_t count, int threads,

@@ -112,25 +112,6 @@ static bool same_constant(const ebb_graph *g, ebb_value a, ebb_value b)
            s->bytes == t->bytes && memcmp(s->data, t->data, s->bytes) == 0;
 }
 
-static bool same_attr(const ebb_attr *a, const ebb_attr *b)
-{
-    if (b == NULL || a->type != b->type || a->ref != NULL || b->ref != NULL)
-        return false;
-    switch (a->type) {
-    case EBB_ATTR_INT:
-        return a->i == b->i;
-    case EBB_ATTR_FLOAT:
-        return a->f == b->f;
-    case EBB_ATTR_STRING:
-        return a->s_bytes == b->s_bytes && memcmp(a->s, b->s, a->s_bytes) == 0;
-    case EBB_ATTR_INTS:
-        return a->count == b->count &&
-               (a->count == 0 || memcmp(a->ints, b->ints, a->count * sizeof *a->ints) == 0);
-    default:
-        return false;
-    }
-}
-
 /* Both have the same operator, attributes and numbers of operands, and b is the backward's. */
 static bool same_kind(const ebb_graph *g, ebb_node a, ebb_node b)
 {
@@ -139,9 +120,11 @@ static bool same_kind(const ebb_graph *g, ebb_node a, ebb_node b)
         s->attr_count != t->attr_count || !ebb_is_backward(g, b))
         return false;
     ebb_attrs attrs = ebb_node_attrs(g, b);
-    for (uint32_t i = 0; i < s->attr_count; i++)
-        if (!same_attr(&s->attr[i], ebb_attr_find(&attrs, s->attr[i].name)))
+    for (uint32_t i = 0; i < s->attr_count; i++) {
+        const ebb_attr *other = ebb_attr_find(&attrs, s->attr[i].name);
+        if (other == NULL || other->ref != NULL || !ebb_attr_is_equal(&s->attr[i], other))
             return false;
+    }
     return true;
 }
 
