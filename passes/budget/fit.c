@@ -356,7 +356,7 @@ static ebb_status plan_and_apply(joint *j, uint64_t budget)
         return apply_away(j, &away);
     if (chosen == NULL) {
         EBB_TRY(find_lowest(j, &chosen));
-        return ebb_fit_refuse(j, budget, chosen, away.least);
+        return ebb_fit_refuse(j, budget, chosen, &away);
     }
     if (chosen->v == NULL)
         return ebb_note(j->e, "nothing to do: the step takes %s, within the budget of %s",

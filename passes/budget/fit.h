@@ -52,10 +52,6 @@ typedef struct joint {
 /* How much longer the chosen step takes than the step as it is. */
 double ebb_fit_slower(const joint *j, double ns);
 
-/* fit_refuse.c: the error for a budget that no point keeps to. least: the lowest, or NULL; moved: what is
- * reached where values may wait in another place, or UINT64_MAX. */
-ebb_status ebb_fit_refuse(const joint *j, uint64_t budget, const choice *least, uint64_t moved);
-
 /* fit_away.c: a step with some values made again and others moved to another place. */
 typedef struct ebb_fit_away {
     const choice
@@ -64,8 +60,17 @@ typedef struct ebb_fit_away {
     double ns;
     size_t copies; /* nodes run again */
     const char *note;
+    const char *pins; /* of the least, if nothing is chosen (ebb_fit_pins) */
 } ebb_fit_away;
 
 /* Of some points that are cheaper than `chosen` (NULL: of all) the one that, with what is too much moved to
  * the places that the options name, keeps to the budget in the least time. */
 ebb_status ebb_fit_move(joint *j, uint64_t budget, const choice *chosen, ebb_fit_away *best);
+
+/* ---- fit_refuse.c ---- */
+
+/* The error for a budget that nothing keeps to. least: the lowest point, or NULL; its model is used up. */
+ebb_status ebb_fit_refuse(const joint *j, uint64_t budget, const choice *least,
+                          const ebb_fit_away *away);
+/* Where g is fullest, and the largest tensors that are there: "; it is fullest at ...". */
+ebb_status ebb_fit_pins(const char **text, const joint *j, ebb_graph *g);

@@ -381,7 +381,12 @@ static ebb_status find_least(plans *all, ebb_fit_away *best)
     for (const plan *p = all->list; p != all->list + all->count; p++)
         if (is_lowest(all, p) && (lowest == NULL || p->plan.peak_bytes < lowest->plan.peak_bytes))
             lowest = p;
-    return lowest != NULL ? try_plan(all, lowest, 0, best) : NULL;
+    if (lowest == NULL)
+        return NULL;
+    EBB_TRY(try_plan(all, lowest, 0, best));
+    EBB_TRY(ebb_moved_apply(&all->open.moved));
+    (void)ebb_graph_sweep(all->open.model->graph);
+    return ebb_fit_pins(&best->pins, all->j, all->open.model->graph);
 }
 
 /* The chosen variant's model becomes the step. */
@@ -438,7 +443,8 @@ static ebb_status look_at_all(plans *all, uint64_t budget, ebb_fit_away *best)
 ebb_status ebb_fit_move(joint *j, uint64_t budget, const choice *chosen, ebb_fit_away *best)
 {
     plans all = {.j = j, .chosen = chosen, .budget = budget};
-    *best = (ebb_fit_away){.least = UINT64_MAX, .ns = chosen != NULL ? chosen->ns : INFINITY};
+    *best = (ebb_fit_away){
+        .least = UINT64_MAX, .ns = chosen != NULL ? chosen->ns : INFINITY, .pins = ""};
     if (ebb_option_given(j->e, "host"))
         EBB_TRY(ebb_option_bytes(j->e, "host", 0, &all.room[EBB_PLACE_HOST]));
     if (ebb_option_given(j->e, "disk"))

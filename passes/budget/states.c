@@ -19,10 +19,8 @@
 
 #include <stdlib.h>
 
-#include "exec/weigh/estimate.h"
-#include "exec/weigh/memory.h"
+#include "passes/budget/trial.h"
 #include "passes/common.h"
-#include "passes/pipeline.h"
 #include "onnx/words/amount.h"
 
 typedef struct stay {      /* of a state in the arena */
@@ -182,17 +180,8 @@ static ebb_status fetch(states *s, stay *p)
 
 static ebb_status weigh(states *s)
 {
-    ebb_estimate estimate;
     ebb_memory memory;
-    EBB_TRY(ebb_estimate_within(&estimate, s->e->scratch, s->g, s->wish->backend, UINT64_MAX));
-    const ebb_memory_terms terms = {.workspace_bytes = estimate.workspace_bytes,
-                                    .align = estimate.align,
-                                    .maps = estimate.maps};
-    ebb_status status = ebb_pipeline_mark(s->g);
-    if (status == NULL)
-        status = ebb_memory_weigh(&memory, s->e->scratch, s->g, &terms);
-    ebb_pipeline_unmark(s->g);
-    EBB_TRY(status);
+    EBB_TRY(ebb_trial_memory(&memory, s->e->scratch, s->g, s->wish->backend));
     s->live = memory.live;
     return NULL;
 }

@@ -143,13 +143,15 @@ static uint64_t bytes_of(const char *text)
 static void a_refusal_names_the_largest_tensors_first(void **state)
 {
     (void)state;
-    static const char *const samples[] = {"cnn", "transformer", "mlp"};
+    static const char *const samples[] = {"cnn", "transformer", "mlp", "cnn"};
     for (size_t i = 0; i < sizeof samples / sizeof samples[0]; i++) {
         ebb_model *step = step_of(samples[i]);
-        plan p = fitted(step, 1024, "");
+        plan p = fitted(step, 1024, i == 3 ? ",disk=1GiB" : "");
         uint64_t least = UINT64_MAX, last = UINT64_MAX;
         int names = 0;
         assert_false(p.fits);
+        assert_int_equal(strstr(p.why, " and ") != NULL && strstr(p.why, " without;") != NULL,
+                         i == 3);
         const char *at = strstr(p.why, "it is fullest at ");
         assert_non_null(at);
         for (at = strstr(at, ", with"); at != NULL && (at = strstr(at, "' (")) != NULL; names++) {
