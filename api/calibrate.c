@@ -79,6 +79,7 @@ static void take_link(ebb_costs *costs, const char *path)
         return;
     costs->linked = before->linked;
     costs->link = before->link;
+    memcpy(costs->crowds, before->crowds, sizeof costs->crowds);
     ebb_costs_free(before);
 }
 
@@ -119,16 +120,33 @@ ebb_status ebb_calibrate(ebb_model *const *models, size_t count,
 /* ---- between processes ---- */
 
 /* The file's other measurements stay. */
-static ebb_status keep_link(const ebb_link *link, const char *path)
+static ebb_status keep_link(const ebb_link *link, const ebb_crowd *crowd, int ranks,
+                            const char *path)
 {
     ebb_costs *costs = NULL;
     EBB_TRY(access(path, F_OK) == 0 ? ebb_costs_read(&costs, path)
                                     : ebb_costs_new(&costs, "cpu", 0));
     costs->linked = true;
     costs->link = *link;
+    costs->crowds[ranks] = *crowd;
     ebb_status status = ebb_costs_write(costs, path);
     ebb_costs_free(costs);
     return status;
+}
+
+/* By a step of each kind of ours, of a size that several of them take little time. */
+static ebb_status time_crowd(ebb_crowd *crowd, ebb_group *group, const ebb_link *link,
+                             ebb_arena *scratch)
+{
+    ebb_model *models[EBB_SWEEP_MIX] = {0};
+    ebb_status status = NULL;
+    for (size_t i = 0; i < EBB_SWEEP_MIX && status == NULL; i++)
+        status = ebb_sweep_make_mix(&models[i], i);
+    if (status == NULL)
+        status = ebb_crowd_time(crowd, group, link, models, EBB_SWEEP_MIX, scratch);
+    for (size_t i = 0; i < EBB_SWEEP_MIX; i++)
+        ebb_model_free(models[i]);
+    return ebb_while(status, "timing steps of all processes at once");
 }
 
 ebb_status ebb_calibrate_link(ebb_group *group, const char *path, char **json)
@@ -137,15 +155,20 @@ ebb_status ebb_calibrate_link(ebb_group *group, const char *path, char **json)
     EBB_NEED(path);
     EBB_LOCAL_ARENA(scratch);
     ebb_link link;
+    ebb_crowd crowd = {0};
     double error;
-    if (ebb_group_ranks(group) < 2)
+    const int ranks = ebb_group_ranks(group);
+    if (ranks < 2)
         return ebb_error(EBB_USAGE, "one process has no link to measure: start two or more");
     EBB_TRY(ebb_link_time(&link, &error, group, scratch));
+    EBB_TRY(time_crowd(&crowd, group, &link, scratch));
     if (ebb_group_rank(group) == 0)
-        EBB_TRY(keep_link(&link, path));
-    if (json != NULL)
-        EBB_TRY(ebb_json_text(json, json_pack("{s:s, s:s, s:i, s:o, s:f}", "schema", "ebb.bench/1",
-                                              "path", path, "ranks", ebb_group_ranks(group), "link",
-                                              ebb_link_json(&link), "error", error)));
-    return NULL;
+        EBB_TRY(keep_link(&link, &crowd, ranks, path));
+    return json == NULL
+               ? NULL
+               : ebb_json_text(json, json_pack("{s:s, s:s, s:i, s:o, s:f, s:i, s:f, s:f}", "schema",
+                                               "ebb.bench/1", "path", path, "ranks", ranks, "link",
+                                               ebb_link_json(&link), "error", error, "threads",
+                                               crowd.threads, "alone_ns", crowd.alone_ns,
+                                               "together_ns", crowd.together_ns));
 }

@@ -118,6 +118,12 @@ size_t ebb_sweep_count(void)
     return count;
 }
 
+ebb_status ebb_sweep_make_mix(ebb_model **model, size_t i)
+{
+    static const size_t steps[EBB_SWEEP_MIX] = {2, 14, 26}; // of each kind the second size
+    return ebb_sweep_make(model, steps[i]);
+}
+
 const char *ebb_sweep_name(size_t i)
 {
     int size;

@@ -11,3 +11,7 @@ size_t ebb_sweep_count(void);
  */
 ebb_status ebb_sweep_make(ebb_model **model, size_t i);
 const char *ebb_sweep_name(size_t i); /* "convolutions 2" */
+
+/* A few of them that stand for what steps do, none of which takes long. */
+enum { EBB_SWEEP_MIX = 3 };
+ebb_status ebb_sweep_make_mix(ebb_model **model, size_t i);

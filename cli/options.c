@@ -93,7 +93,7 @@ const cli_option cli_options[] = {
     TEXT("--node", "NAME", "show one node"),
     TEXT("--text", NULL, "the graph in ONNX text syntax"),
     TEXT("--calibrate", NULL, "measure operators; write their times to -o FILE"),
-    TEXT("--calibrate-comm", NULL, "in each process that `ebb launch` or mpirun starts: measure how they reach each other; into the file -o FILE"),
+    TEXT("--calibrate-comm", NULL, "in each process that `ebb launch` or mpirun starts: measure how they reach and slow each other; into the file -o FILE"),
     TEXT("--sweep", "FILE", "compare models x passes as this JSON file lists them, one line each to -o FILE"),
     EACH("--passes", "LIST", "compare the step with these passes to the one without"),
     TEXT("--sensitivity", NULL, "measure how much each saved tensor of a step bears to be coded, for quantise:bits=mixed,measured=FILE"),

@@ -560,8 +560,9 @@ EBB_API int ebb_group_ranks(const ebb_group *group); /* how many; of NULL 1 */
 /* A link between processes: 1gbe, 10gbe, 100gbe, ndr400, nvlink4, or "MICROSECONDS,GBYTES_PER_SECOND", which are
  * what a message to one other process takes and how many bytes of 10^9 go by it in a second. */
 EBB_API ebb_status ebb_link_parse(double *us, double *gb, const char *text);
-/* Measures the link of this group by exchanges of all sizes and puts it into a file of costs (ebb_calibrate), which
- * is made where there is none. All its processes call it; rank 0 writes. json: what was measured; or NULL. */
+/* Measures the link of this group by exchanges of all sizes, and by how much longer computing takes where all do so at
+ * once; puts both into a file of costs (ebb_calibrate), which is made where there is none and keeps what was measured of
+ * other numbers of processes. All its processes call it; rank 0 writes. json: what was measured; or NULL. */
 EBB_API ebb_status ebb_calibrate_link(ebb_group *group, const char *path, char **json);
 /* For an error that may be everybody's: true in the first process that asks, which is to say it. */
 EBB_API bool ebb_group_speaks(ebb_group *group);

@@ -91,6 +91,11 @@ void cli_show_ranks(const json_t *plan)
     if (link != NULL)
         printf("by a link of %g us a message and %g GB/s\n", cli_real(link, "us"),
                cli_real(link, "gb"));
+    const double crowd = cli_real(link, "crowd");
+    if (crowd > 0 && crowd != 1)
+        printf("of the last line each computes %.3g times as long as alone, as measured beside the "
+               "others\n",
+               crowd);
     else
         printf("by a link that the costs do not know: `ebb bench --calibrate-comm` measures it\n");
     printf("%6s  %12s  %12s  %10s  %12s  %12s  %12s  %10s\n", "N", "peak", "sent a step",
@@ -118,6 +123,11 @@ static void show_link(const json_t *o)
            "%.1f %% in the middle of the sizes)\n",
            cli_real(o, "ranks"), cli_real(link, "us"), cli_real(link, "gb"),
            100 * cli_real(o, "error"));
+    printf("where all compute at once (%.0f thread%s each) it takes %.3g times as long as where "
+           "one does: %.3g and %.3g ms\n",
+           cli_real(o, "threads"), cli_real(o, "threads") == 1 ? "" : "s",
+           cli_real(o, "together_ns") / cli_real(o, "alone_ns"), cli_real(o, "together_ns") / 1e6,
+           cli_real(o, "alone_ns") / 1e6);
     printf("%s has it: plan and train take it by --costs\n", cli_text(o, "path"));
 }
 

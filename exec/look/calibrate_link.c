@@ -61,7 +61,7 @@ ebb_status ebb_link_time(ebb_link *link, double *error, ebb_group *group, ebb_ar
     EBB_TRY(sample(samples, group, memory));
     EBB_GOT(ebb_rate_fit(&rate, samples, 2 * SIZES));
     /* Where bytes cost nothing that can be seen, as fast as is ever said. */
-    *link = (ebb_link){rate.fixed_ns, rate.ns_per_byte > 1e-9 ? rate.ns_per_byte : 1e-9};
+    *link = (ebb_link){rate.fixed_ns, rate.ns_per_byte > 1e-9 ? rate.ns_per_byte : 1e-9, 0};
     *error = rate.error;
     return NULL;
 }

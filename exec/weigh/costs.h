@@ -19,13 +19,18 @@
  *
  *     "link": {"us": 30, "gb": 1.17}
  *
- * costs.c keeps, reads and writes; costs_ways.c of moves and links; rates.c fits; calibrate.c, calibrate_moves.c and
- * calibrate_link.c measure.
+ * and of how computing slows where so many processes compute at once here:
+ *
+ *     "crowds": [{"ranks": 4, "threads": 1, "alone_ns": 9.1e6, "together_ns": 2.1e7}]
+ *
+ * costs.c keeps, reads and writes; costs_ways.c of moves and links; rates.c fits; calibrate.c, calibrate_moves.c,
+ * calibrate_link.c and calibrate_crowd.c measure.
  */
 #pragma once
 
 #include "exec/weigh/link.h"
 #include "exec/weigh/move_time.h"
+#include "kernels/away/group.h"
 #include "onnx/graph/graph.h"
 
 #include <jansson.h>
@@ -59,6 +64,7 @@ typedef struct ebb_costs {
     double processor_ns[2]; /* what a processor is busy with a byte */
     bool linked;            /* to other processes was measured: */
     ebb_link link;
+    ebb_crowd crowds[EBB_GROUP_MOST + 1]; /* by the number of processes */
 } ebb_costs;
 
 /* Of this machine, without entries. Both are freed with ebb_costs_free. */
@@ -86,6 +92,8 @@ ebb_cost_source ebb_costs_of(const ebb_costs *costs, const ebb_graph *g, ebb_nod
 /* costs_ways.c: what was measured of the ways to a disk and to other processes, in the file. */
 void ebb_costs_ways_write(json_t *root, const ebb_costs *costs);
 ebb_status ebb_costs_ways_read(ebb_costs *costs, const json_t *root);
+/* How many times as long what is computed takes beside so many of this machine; 1 where it was not measured. */
+double ebb_costs_crowd(const ebb_costs *costs, int64_t ranks);
 
 /* What is measured apart: operator, dtypes and dims of the operands, integer constants of few
  * elements, and attributes by name, without those that choose random numbers. Printable ASCII. */

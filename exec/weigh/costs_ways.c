@@ -17,6 +17,24 @@ void ebb_costs_ways_write(json_t *root, const ebb_costs *c)
         (void)json_object_set_new(root, "disk", disk);
     if (c->linked)
         (void)json_object_set_new(root, "link", ebb_link_json(&c->link));
+    json_t *crowds = json_array();
+    for (int ranks = 2; ranks <= EBB_GROUP_MOST; ranks++) {
+        const ebb_crowd *crowd = &c->crowds[ranks];
+        if (crowd->alone_ns > 0)
+            (void)json_array_append_new(
+                crowds, json_pack("{s:i, s:i, s:f, s:f}", "ranks", ranks, "threads", crowd->threads,
+                                  "alone_ns", crowd->alone_ns, "together_ns", crowd->together_ns));
+    }
+    if (json_array_size(crowds) > 0)
+        (void)json_object_set(root, "crowds", crowds);
+    json_decref(crowds);
+}
+
+double ebb_costs_crowd(const ebb_costs *costs, int64_t ranks)
+{
+    if (ranks < 2 || ranks > EBB_GROUP_MOST || costs->crowds[ranks].alone_ns <= 0)
+        return 1;
+    return costs->crowds[ranks].together_ns / costs->crowds[ranks].alone_ns;
 }
 
 /* Finite, and no disk is slower than a byte a second. */
@@ -25,6 +43,27 @@ static bool read_number(double *number, const json_t *o, const char *key)
     const json_t *value = json_object_get(o, key);
     *number = json_number_value(value);
     return json_is_number(value) && *number >= 0 && *number <= 1e9;
+}
+
+static ebb_status read_crowds(ebb_costs *c, const json_t *list)
+{
+    size_t i;
+    const json_t *row;
+    json_array_foreach(list, i, row) {
+        double ranks, threads;
+        ebb_crowd crowd;
+        if (!read_number(&ranks, row, "ranks") || ranks < 2 || ranks > EBB_GROUP_MOST ||
+            !read_number(&threads, row, "threads") || threads > 1 << 20 ||
+            !read_number(&crowd.alone_ns, row, "alone_ns") || crowd.alone_ns < 1 ||
+            !read_number(&crowd.together_ns, row, "together_ns") || crowd.together_ns < 1)
+            return ebb_error(EBB_REJECTED,
+                             "crowds, %zu: 'ranks' should be a number from 2 to %d, 'threads' one "
+                             "from 0, 'alone_ns' and 'together_ns' numbers from 1 to 1e9",
+                             i, EBB_GROUP_MOST);
+        crowd.threads = (int)threads;
+        c->crowds[(int)ranks] = crowd;
+    }
+    return NULL;
 }
 
 ebb_status ebb_costs_ways_read(ebb_costs *c, const json_t *root)
@@ -46,5 +85,5 @@ ebb_status ebb_costs_ways_read(ebb_costs *c, const json_t *root)
     if (c->linked && !ebb_link_read(&c->link, link))
         return ebb_error(EBB_REJECTED, "link: 'us' should be a number from 0 to 1e9, 'gb' one "
                                        "from 1e-9 to 1e9");
-    return NULL;
+    return read_crowds(c, json_object_get(root, "crowds"));
 }

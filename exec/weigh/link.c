@@ -24,15 +24,14 @@ static const struct {
     {"ndr400", 5, 47},   {"nvlink4", 3.4, 360},
 };
 
-/* "5,47" */
-static bool reads_as_link(double *us, double *gb, const char *text)
+/* "5,47", and behind it what follows */
+static bool reads_as_link(double *us, double *gb, const char *text, char **end)
 {
-    char *end;
-    *us = ebb_strtod(text, &end);
-    if (*end != ',')
+    *us = ebb_strtod(text, end);
+    if (**end != ',')
         return false;
-    *gb = ebb_strtod(end + 1, &end);
-    return *end == '\0' && is_link(*us, *gb);
+    *gb = ebb_strtod(*end + 1, end);
+    return is_link(*us, *gb);
 }
 
 EBB_API ebb_status ebb_link_parse(double *us, double *gb, const char *text)
@@ -40,10 +39,11 @@ EBB_API ebb_status ebb_link_parse(double *us, double *gb, const char *text)
     EBB_NEED(us);
     EBB_NEED(gb);
     EBB_NEED(text);
+    char *end;
     for (size_t i = 0; i < sizeof links / sizeof *links; i++)
         if (strcmp(links[i].name, text) == 0)
             return *us = links[i].us, *gb = links[i].gb, NULL;
-    if (reads_as_link(us, gb, text))
+    if (reads_as_link(us, gb, text, &end) && *end == '\0')
         return NULL;
     return ebb_error(EBB_USAGE,
                      "link '%.80s': it is none of 1gbe, 10gbe, 100gbe, ndr400, nvlink4, nor "
@@ -55,16 +55,19 @@ bool ebb_link_of(ebb_link *link, const ebb_graph *g)
 {
     const char *text = ebb_props_get(g->model->graph, &g->model->props, key);
     double us, gb;
-    if (text == NULL || !reads_as_link(&us, &gb, text))
+    char *end;
+    if (text == NULL || !reads_as_link(&us, &gb, text, &end))
         return false; // a file may say anything
-    *link = (ebb_link){us * 1e3, 1 / gb};
-    return true;
+    const double crowd = *end == ',' ? ebb_strtod(end + 1, &end) : 0;
+    *link = (ebb_link){us * 1e3, 1 / gb, crowd > 0 && crowd < 1e6 ? crowd : 0};
+    return *end == '\0';
 }
 
 ebb_status ebb_link_set(ebb_graph *g, const ebb_link *link)
 {
     char text[64];
-    (void)ebb_snprintf(text, sizeof text, "%.6g,%.6g", link->message_ns / 1e3, 1 / link->byte_ns);
+    (void)ebb_snprintf(text, sizeof text, link->crowd > 0 ? "%.6g,%.6g,%.6g" : "%.6g,%.6g",
+                       link->message_ns / 1e3, 1 / link->byte_ns, link->crowd);
     return ebb_props_set(g->model->graph, &g->model->props, key, text);
 }
 
@@ -72,12 +75,15 @@ ebb_status ebb_link_set_text(ebb_graph *g, const char *text)
 {
     double us, gb;
     EBB_TRY(ebb_link_parse(&us, &gb, text));
-    return ebb_link_set(g, &(ebb_link){us * 1e3, 1 / gb});
+    return ebb_link_set(g, &(ebb_link){us * 1e3, 1 / gb, 0});
 }
 
 json_t *ebb_link_json(const ebb_link *link)
 {
-    return json_pack("{s:f, s:f}", "us", link->message_ns / 1e3, "gb", 1 / link->byte_ns);
+    json_t *json = json_pack("{s:f, s:f}", "us", link->message_ns / 1e3, "gb", 1 / link->byte_ns);
+    if (link->crowd > 0)
+        (void)json_object_set_new(json, "crowd", json_real(link->crowd));
+    return json;
 }
 
 bool ebb_link_read(ebb_link *link, const json_t *json)
@@ -86,6 +92,6 @@ bool ebb_link_read(ebb_link *link, const json_t *json)
                  gb = json_number_value(json_object_get(json, "gb"));
     if (!json_is_number(json_object_get(json, "us")) || !is_link(us, gb))
         return false;
-    *link = (ebb_link){us * 1e3, 1 / gb};
+    *link = (ebb_link){us * 1e3, 1 / gb, 0};
     return true;
 }

@@ -4,7 +4,8 @@
  *   after    y = Conv(x, w)      # ebb.cost_ns = 1834520
  *
  * What moves to disk and back take it writes on the model (exec/weigh/move_time.h), and how its processes reach each
- * other, where nobody said so (exec/weigh/link.h).
+ * other, where nobody said so (exec/weigh/link.h): then they are this machine's, and a node takes as long as it does beside
+ * the others' where that was measured of so many.
  *
  * The file is what `ebb bench --calibrate` wrote. A node whose signature (operator, operand types,
  * attributes) was measured gets that time, another of a family that was measured a time by the
@@ -52,9 +53,26 @@ static ebb_status describe(ebb_edit *e, const ebb_costs *costs, const size_t *fr
                     costs->processor, costs->threads, costs->backend, here);
 }
 
+/* *crowd: by how many times what is computed takes longer than alone. */
+static ebb_status take_link(double *crowd, ebb_edit *e, const ebb_costs *costs)
+{
+    const int64_t ranks = ebb_traffic_of(e->g).ranks;
+    ebb_link link = costs->link, known = {0};
+    *crowd = 1;
+    if (!costs->linked || ranks < 2 || (ebb_link_of(&known, e->g) && known.crowd == 0))
+        return NULL;
+    link.crowd = *crowd = ebb_costs_crowd(costs, ranks);
+    EBB_TRY(ebb_link_set(e->g, &link));
+    return *crowd == 1 ? NULL
+                       : ebb_note(e, "beside %lld others each computes %.3g times as long",
+                                  (long long)ranks - 1, *crowd);
+}
+
 static ebb_status stamp_all(ebb_edit *e, const ebb_costs *costs)
 {
     size_t from[3] = {0};
+    double crowd;
+    EBB_TRY(take_link(&crowd, e, costs));
     EBB_EACH_NODE(e->g, n) {
         double ns = 0;
         if (ebb_op_moves(ebb_node_of(e->g, n)->op))
@@ -64,16 +82,13 @@ static ebb_status stamp_all(ebb_edit *e, const ebb_costs *costs)
         if (source == EBB_COST_UNKNOWN)
             EBB_TRY(ebb_declined(e, n, "the file has no measurement of its operator"));
         else
-            EBB_TRY(stamp(e, n, ns));
+            EBB_TRY(stamp(e, n, ns * crowd));
     }
     if (costs->moves) {
         char text[EBB_WAYS_BYTES];
         ebb_ways_print(text, costs->ways);
         EBB_TRY(ebb_props_set(e->g, &e->g->model->props, ebb_ways_key, text));
     }
-    ebb_link known;
-    if (costs->linked && ebb_traffic_of(e->g).ranks > 1 && !ebb_link_of(&known, e->g))
-        EBB_TRY(ebb_link_set(e->g, &costs->link));
     return describe(e, costs, from);
 }
 

@@ -195,9 +195,9 @@ static void a_step_takes_as_long_as_its_link(void **state)
 /* What a message of a link of known delay and rate takes, by a measurement; whether the largest piece takes what it must. */
 static bool measure_link(double *us)
 {
-    const double block = (1 << 20) / 3.0;
+    const double block = (1 << 20) / 2.0;
     double gb;
-    says("launch -n 3 --link 500,0.05 -- " EBB " bench --calibrate-comm -o link.json --json", 0,
+    says("launch -n 2 --link 500,0.05 -- " EBB " bench --calibrate-comm -o link.json --json", 0,
          "\"link\"");
     const char *at = strstr(output, "\"us\":");
     assert_non_null(at);
@@ -217,7 +217,11 @@ static void a_link_is_measured(void **state)
     says("bench " DIGITS "mlp.onnx --loss cross-entropy --dim batch=8 --calibrate --steps 1 "
          "--threads 1 -o link.json --json",
          0, "\"rates\"");
+    plan_mlp(2, "--costs link.json");
+    assert_non_null(
+        strstr(output, "\"crowd\":")); // how two slow each other; of four it does not know
     plan_mlp(4, "--costs link.json");
+    assert_non_null(strstr(output, "\"crowd\": 1.0"));
     take_row(4);
     assert_true((double)number_after("\"exposed_ns\":") >=
                 0.9 * 3 * us * 1e3 * (double)number_after("\"exchanges\":"));

@@ -277,6 +277,51 @@ static void exchanges_take_the_time_of_their_link(void **state)
     ebb_model_free(m);
 }
 
+/* Where so many of this machine were measured, each computes as long as it does beside the others: of another number, or
+ * behind a link that was told, as long as alone. */
+static void beside_others_of_this_machine_nodes_take_longer(void **state)
+{
+    (void)state;
+    char pass[64], file[] = "/tmp/ebb-crowd-XXXXXX";
+    ebb_costs *costs;
+    ebb_link link;
+    const int fd = mkstemp(file);
+    assert_true(fd >= 0 && close(fd) == 0);
+    (void)snprintf(pass, sizeof pass, "cost:file=%s", file);
+    good(ebb_costs_read(&costs, path));
+    costs->linked = true;
+    costs->link = (ebb_link){.message_ns = 2000, .byte_ns = 2};
+    costs->crowds[2] = (ebb_crowd){.alone_ns = 1e6, .together_ns = 2.5e6, .threads = 1};
+    good(ebb_costs_write(costs, file));
+    ebb_costs_free(costs);
+    for (int told = 0; told < 2; told++)
+        for (int ranks = 2; ranks <= 3; ranks++) {
+            char step[256];
+            ebb_model *m;
+            (void)snprintf(
+                step, sizeof step,
+                "<ir_version: 10, opset_import: [\"\" : 20, \"ai.ebb\" : 1]> g (float[64] x) => "
+                "(float[64] y) { a = ai.ebb.AllReduce <ranks = %d> (x) y = Relu (a) }",
+                ranks);
+            good(ebb_text_parse_model(&m, step));
+            good(ebb_infer_graph(m->graph));
+            if (told != 0)
+                good(ebb_link_set_text(m->graph, "2,0.5"));
+            const double slows = told == 0 && ranks == 2 ? 2.5 : 1;
+            for (int again = 0; again < 2; again++) {
+                good(run(m, pass, false));
+                near(ebb_node_ns(m->graph, node_of(m->graph, "y")), 5120 * slows);
+                assert_true(ebb_link_of(&link, m->graph));
+                near(link.message_ns, 2000);
+                near(link.byte_ns, 2);
+                near(link.crowd, told != 0 ? 0 : slows);
+            }
+            assert_int_equal(reports[0].applied, 0);
+            ebb_model_free(m);
+        }
+    (void)unlink(file);
+}
+
 static void without_a_file_it_says_how_one_is_made(void **state)
 {
     (void)state;
@@ -294,6 +339,7 @@ int main(void)
         cmocka_unit_test(products_of_16_bits_are_estimated_by_their_own_rate),
         cmocka_unit_test(what_moves_take_is_of_the_model),
         cmocka_unit_test(exchanges_take_the_time_of_their_link),
+        cmocka_unit_test(beside_others_of_this_machine_nodes_take_longer),
         cmocka_unit_test(without_a_file_it_says_how_one_is_made),
     };
     return cmocka_run_group_tests(tests, write_file, remove_file);
