@@ -91,13 +91,13 @@ void cli_show_ranks(const json_t *plan)
     if (link != NULL)
         printf("by a link of %g us a message and %g GB/s\n", cli_real(link, "us"),
                cli_real(link, "gb"));
+    else
+        printf("by a link that the costs do not know: `ebb bench --calibrate-comm` measures it\n");
     const double crowd = cli_real(link, "crowd");
     if (crowd > 0 && crowd != 1)
         printf("of the last line each computes %.3g times as long as alone, as measured beside the "
                "others\n",
                crowd);
-    else
-        printf("by a link that the costs do not know: `ebb bench --calibrate-comm` measures it\n");
     printf("%6s  %12s  %12s  %10s  %12s  %12s  %12s  %10s\n", "N", "peak", "sent a step",
            "exchanges", "exchanging", "waited for", "step", "efficiency");
     json_array_foreach(table, i, row) {

@@ -51,6 +51,16 @@ EBB_API ebb_status ebb_link_parse(double *us, double *gb, const char *text)
                      text);
 }
 
+/* Asked of every node whose time is an estimate: nothing is read of a link that has none. */
+double ebb_link_crowd(const ebb_graph *g)
+{
+    const char *text = ebb_props_get(g->model->graph, &g->model->props, key);
+    const char *first = text != NULL ? strchr(text, ',') : NULL;
+    ebb_link link;
+    const bool is_there = first != NULL && strchr(first + 1, ',') != NULL;
+    return is_there && ebb_link_of(&link, g) && link.crowd > 0 ? link.crowd : 1;
+}
+
 bool ebb_link_of(ebb_link *link, const ebb_graph *g)
 {
     const char *text = ebb_props_get(g->model->graph, &g->model->props, key);

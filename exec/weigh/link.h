@@ -5,8 +5,8 @@
  *
  * A model bears it in the metadata "ebb.link", as `ebb_link_parse` reads numbers: pass data-parallel writes what it is told, pass
  * `cost` what was measured, where none is there. Without it an exchange costs what a copy does. Only a link that was
- * measured has a third number, the crowd, which is in the times of nodes ("ebb.cost_ns"): processes behind a link that was told
- * are on machines of their own.
+ * measured has a third number, the crowd, which is in the times that nodes bear ("ebb.cost_ns") and in estimates of others'
+ * (node_time.h): processes behind a link that was told are on machines of their own.
  */
 #pragma once
 
@@ -28,6 +28,8 @@ typedef struct ebb_crowd {
 /* The link that the graph's model bears; false: none. */
 bool ebb_link_of(ebb_link *link, const ebb_graph *g);
 ebb_status ebb_link_set(ebb_graph *g, const ebb_link *link);
+/* Of the link that the model bears; 1 where none is known. */
+double ebb_link_crowd(const ebb_graph *g);
 /* From text, as ebb_link_parse has it. */
 ebb_status ebb_link_set_text(ebb_graph *g, const char *text);
 

@@ -1,6 +1,7 @@
 /* node_time.c: roofline or measured time of a node. */
 #include "exec/weigh/node_time.h"
 
+#include "exec/weigh/link.h"
 #include "exec/weigh/traffic.h"
 #include "kernels/kernels.h"
 #include "onnx/graph/infer.h"
@@ -104,7 +105,8 @@ double ebb_node_ns_by(const ebb_rates *rates, const ebb_graph *g, ebb_node n)
     double operations = rates->operations;
     if (ebb_op_has(node->op, EBB_PRODUCTS) && node->in_count > 0)
         operations = of_products(rates, ebb_value_of(g, node->in[0])->type->dtype);
-    return exchange + roofline(rates, operations, ebb_node_flops(g, n), ebb_node_bytes(g, n));
+    return exchange + ebb_link_crowd(g) *
+                          roofline(rates, operations, ebb_node_flops(g, n), ebb_node_bytes(g, n));
 }
 
 double ebb_node_ns(const ebb_graph *g, ebb_node n)

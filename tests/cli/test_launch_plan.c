@@ -257,6 +257,15 @@ static void a_budget_is_met_by_more_processes(void **state)
     assert_non_null(strstr(output, "\"fits\": true"));
 }
 
+/* Which link it is stands above the table. */
+static void a_table_names_its_link(void **state)
+{
+    (void)state;
+    says("plan " DIGITS "mlp.onnx --loss cross-entropy --dim batch=8 --ranks 2 --link ndr400", 0,
+         "by a link of 5 us a message and 47 GB/s\n");
+    assert_null(strstr(output, "do not know"));
+}
+
 /* A budget is each process's, and the bits are those that are due. */
 static void a_budget_is_kept_by_each_process(void **state)
 {
@@ -291,6 +300,7 @@ int main(void)
         cmocka_unit_test(a_link_is_measured),
         cmocka_unit_test(a_budget_asks_what_the_link_costs),
         cmocka_unit_test(a_budget_is_met_by_more_processes),
+        cmocka_unit_test(a_table_names_its_link),
         cmocka_unit_test(a_budget_is_kept_by_each_process),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -301,16 +301,19 @@ static void beside_others_of_this_machine_nodes_take_longer(void **state)
             (void)snprintf(
                 step, sizeof step,
                 "<ir_version: 10, opset_import: [\"\" : 20, \"ai.ebb\" : 1]> g (float[64] x) => "
-                "(float[64] y) { a = ai.ebb.AllReduce <ranks = %d> (x) y = Relu (a) }",
+                "(float[64] y) { a = ai.ebb.AllReduce <ranks = %d> (x) b = Sigmoid (a) y = Relu "
+                "(b) }",
                 ranks);
             good(ebb_text_parse_model(&m, step));
             good(ebb_infer_graph(m->graph));
             if (told != 0)
                 good(ebb_link_set_text(m->graph, "2,0.5"));
             const double slows = told == 0 && ranks == 2 ? 2.5 : 1;
+            const double estimated = ebb_node_ns(m->graph, node_of(m->graph, "b"));
             for (int again = 0; again < 2; again++) {
                 good(run(m, pass, false));
                 near(ebb_node_ns(m->graph, node_of(m->graph, "y")), 5120 * slows);
+                near(ebb_node_ns(m->graph, node_of(m->graph, "b")), estimated * slows);
                 assert_true(ebb_link_of(&link, m->graph));
                 near(link.message_ns, 2000);
                 near(link.byte_ns, 2);
