@@ -14,6 +14,7 @@
 
 #include "kernels/away/group_mpi.h"
 #include "kernels/away/group_shared.h"
+#include "kernels/parallel.h"
 #include "onnx/words/clock.h"
 #include "onnx/words/options.h"
 
@@ -42,14 +43,15 @@ typedef struct surroundings {
 static ebb_status surround(surroundings *s, const launch *l, int rank)
 {
     size_t count = 0, kept = 0;
+    int all; // that this process may use
+    EBB_TRY(ebb_threads_read(&all, 0));
     while (environ[count] != NULL)
         count++;
     s->list = ebb_alloc((count + 3) * sizeof *s->list);
     EBB_GOT(s->list);
-    const long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    const long each = processors > l->o->ranks ? processors / l->o->ranks : 1;
+    const int each = all > l->o->ranks ? all / l->o->ranks : 1;
     (void)snprintf(s->group, sizeof s->group, EBB_SHARED_VARIABLE "=%d:%d", l->descriptor, rank);
-    (void)snprintf(s->threads, sizeof s->threads, "OMP_NUM_THREADS=%ld", each);
+    (void)snprintf(s->threads, sizeof s->threads, "OMP_NUM_THREADS=%d", each);
     for (size_t i = 0; i < count; i++)
         if (strncmp(environ[i], EBB_SHARED_VARIABLE "=", sizeof EBB_SHARED_VARIABLE) != 0)
             s->list[kept++] = environ[i];

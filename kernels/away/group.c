@@ -3,12 +3,14 @@
 
 #include "kernels/away/group_mpi.h"
 #include "kernels/away/group_shared.h"
+#include "kernels/parallel.h"
 #include "onnx/words/arena.h"
 #include "onnx/words/tensor.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- joining ---- */
 
@@ -32,6 +34,19 @@ static void choose_gpu(int place)
         (void)setenv("CUDA_VISIBLE_DEVICES", own, 1);
 }
 
+/* Processes of a machine share its processors, unless who started them has said how many threads each has, or bound each to
+ * its own. */
+static void share_processors(int processes)
+{
+    const long all = sysconf(_SC_NPROCESSORS_ONLN), each = processes < all ? all / processes : 1;
+    char threads[32];
+    int own;
+    (void)snprintf(threads, sizeof threads, "%ld", each);
+    if (processes > 0 && getenv("OMP_NUM_THREADS") == NULL && ebb_threads_read(&own, 0) == NULL &&
+        own > each)
+        (void)setenv("OMP_NUM_THREADS", threads, 0);
+}
+
 EBB_API ebb_status ebb_group_join(ebb_group **group)
 {
     EBB_NEED(group);
@@ -43,7 +58,9 @@ EBB_API ebb_status ebb_group_join(ebb_group **group)
     EBB_GOT(g);
     ebb_status status = where != NULL ? ebb_shared_join(g, where) : ebb_mpi_join(g);
     if (status == NULL) {
-        choose_gpu(where != NULL ? g->rank : ebb_mpi_place());
+        int here = g->ranks;
+        choose_gpu(where != NULL ? g->rank : ebb_mpi_place(&here));
+        share_processors(here);
         *group = g;
     } else {
         ebb_free(g);

@@ -25,14 +25,15 @@ typedef struct head { /* which exchange it is */
     char what[108];
 } head;
 
-/* By what its launcher puts into the environment of a process: how many there are, and its place among those of a
- * machine. */
+/* By what its launcher puts into the environment of a process: how many there are, how many of them on this machine, and its
+ * place among these. */
 static const struct launcher {
-    const char *variable, *place, *object, *title, *package;
+    const char *variable, *here, *place, *object, *title, *package;
 } launchers[] = {
-    {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "libebb_mpi_openmpi.so", "Open MPI",
-     "libopenmpi-dev"},
-    {"PMI_SIZE", "MPI_LOCALRANKID", "libebb_mpi_mpich.so", "MPICH", "libmpich-dev"},
+    {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "libebb_mpi_openmpi.so", "Open MPI", "libopenmpi-dev"},
+    {"PMI_SIZE", "MPI_LOCALNRANKS", "MPI_LOCALRANKID", "libebb_mpi_mpich.so", "MPICH",
+     "libmpich-dev"},
 };
 
 static const struct launcher *launcher_here(void)
@@ -158,11 +159,17 @@ static double patience(void)
     return seconds > 0 && seconds <= 1e9 ? seconds : 600;
 }
 
-int ebb_mpi_place(void)
+static int number_in(const char *variable)
+{
+    const char *said = getenv(variable);
+    return said != NULL ? (int)strtol(said, NULL, 10) : -1;
+}
+
+int ebb_mpi_place(int *here)
 {
     const struct launcher *l = launcher_here();
-    const char *said = l != NULL ? getenv(l->place) : NULL;
-    return said != NULL ? (int)strtol(said, NULL, 10) : -1;
+    *here = l != NULL ? number_in(l->here) : -1;
+    return l != NULL ? number_in(l->place) : -1;
 }
 
 ebb_status ebb_mpi_join(ebb_group *group)

@@ -35,5 +35,5 @@ bool ebb_mpi_is_here(void);
 int ebb_mpi_processes(void);
 /* EBB_USAGE: its object is not there, or is of another MPI than the launcher. */
 ebb_status ebb_mpi_join(ebb_group *group);
-/* Of this process among those of its machine, as the launcher says it; -1: it does not. */
-int ebb_mpi_place(void);
+/* Of this process among those of its machine, and how many these are, as the launcher says it; -1: it does not. */
+int ebb_mpi_place(int *here);

@@ -74,6 +74,24 @@ static void all_mpis_have_the_bits_of_launch(void **state)
         skip();
 }
 
+/* Unless they are told how many threads each has, or each is bound to processors of its own. */
+static void processes_share_the_processors(void **state)
+{
+    (void)state;
+    const long all = sysconf(_SC_NPROCESSORS_ONLN);
+    char command[4096], words[64];
+    (void)snprintf(words, sizeof words, "\"threads\": %ld,", all > 2 ? all / 2 : 1);
+    for (int i = 0; i < MPIS; i++) {
+        if (!is_here(&mpis[i]))
+            continue;
+        (void)snprintf(command, sizeof command,
+                       "env -u OMP_NUM_THREADS %s %s -n 2 " EBB
+                       " bench --calibrate-comm -o c.json --json 2>&1",
+                       mpis[i].run, i == 0 ? "--bind-to none" : "");
+        expect(command, 0, words);
+    }
+}
+
 static void another_mpis_library_is_refused(void **state)
 {
     (void)state;
@@ -160,6 +178,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_mpis_have_the_bits_of_launch),
+        cmocka_unit_test(processes_share_the_processors),
         cmocka_unit_test(another_mpis_library_is_refused),
         cmocka_unit_test(processes_that_differ_are_told),
         cmocka_unit_test(all_end_when_one_is_killed),
