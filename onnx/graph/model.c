@@ -221,6 +221,7 @@ static ebb_status copy_model(ebb_model *m, const ebb_model *from)
     m->names.left = 0; // the rest of the room is the original's
     COPY(arena, m->names.text, m->names.capacity, &failed);
     COPY(arena, m->names.hash, m->names.slots, &failed);
+    COPY(arena, m->names.tag, m->names.slots, &failed);
     m->ir_version = from->ir_version;
     m->path = ebb_arena_strdup(arena, from->path);
     m->folder = ebb_arena_strdup(arena, from->folder);

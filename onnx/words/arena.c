@@ -160,13 +160,16 @@ char *ebb_arena_strdup(ebb_arena *arena, const char *text)
 
 char *ebb_arena_printf(ebb_arena *arena, const char *format, ...)
 {
+    char brief[128]; // as most are: not printed twice
     va_list args, again;
     va_start(args, format);
     va_copy(again, args);
-    int length = ebb_vsnprintf(NULL, 0, format, args);
+    const int length = ebb_vsnprintf(brief, sizeof brief, format, args);
     va_end(args);
     char *text = length < 0 ? NULL : ebb_arena_alloc(arena, (size_t)length + 1);
-    if (text != NULL)
+    if (text != NULL && (size_t)length < sizeof brief)
+        memcpy(text, brief, (size_t)length + 1);
+    else if (text != NULL)
         (void)ebb_vsnprintf(text, (size_t)length + 1, format, again);
     va_end(again);
     return text;
@@ -239,46 +242,62 @@ static uint32_t hash_of(const char *text, size_t length)
     return h;
 }
 
-bool ebb_names_init(ebb_names *names, ebb_arena *arena)
+static uint8_t tag_of(uint32_t hash)
 {
-    *names = (ebb_names){.arena = arena, .slots = 256};
-    names->hash = EBB_NEW(arena, uint32_t, names->slots);
-    if (names->hash == NULL ||
-        !ebb_arena_grow(arena, &names->text, 0, &names->capacity, sizeof *names->text))
-        return false;
-    names->text[0] = "";
-    names->count = 1;
-    return true;
+    return (uint8_t)(hash >> 24 | 1);
 }
 
-/* The slot that holds the text, or the free one where it would go. */
-static size_t slot_of(const ebb_names *names, const char *text, size_t length)
+/* The slot that holds the text, or the free one where it would go. Most others are told by their tags,
+ * without a look at their texts. */
+static size_t slot_of(const ebb_names *names, uint32_t hash, const char *text, size_t length)
 {
-    size_t slot = hash_of(text, length) & (names->slots - 1);
-    while (names->hash[slot] != 0) {
+    size_t slot = hash & (names->slots - 1);
+    for (; names->tag[slot] != 0; slot = (slot + 1) & (names->slots - 1)) {
+        if (names->tag[slot] != tag_of(hash))
+            continue;
         const char *there = names->text[names->hash[slot]];
         if (strncmp(there, text, length) == 0 && there[length] == '\0')
             break;
-        slot = (slot + 1) & (names->slots - 1);
     }
     return slot;
 }
 
-static bool double_slots(ebb_names *names)
+static void put(ebb_names *names, size_t slot, uint32_t hash, size_t id)
 {
-    uint32_t *hash = EBB_NEW(names->arena, uint32_t, names->slots * 2);
-    if (hash == NULL)
+    names->hash[slot] = (uint32_t)id;
+    names->tag[slot] = tag_of(hash);
+}
+
+static bool make_slots(ebb_names *names, size_t slots)
+{
+    uint32_t *hash = EBB_NEW(names->arena, uint32_t, slots);
+    uint8_t *tag = EBB_NEW(names->arena, uint8_t, slots);
+    if (hash == NULL || tag == NULL)
         return false;
     ebb_arena_drop(names->arena, names->hash);
+    ebb_arena_drop(names->arena, names->tag);
     names->hash = hash;
-    names->slots *= 2;
-    for (uint32_t i = 1; i < names->count;
-         i++) { // no two are equal: the first free slot is its own
-        size_t slot = hash_of(names->text[i], strlen(names->text[i]));
-        while (hash[slot &= names->slots - 1] != 0)
-            slot++;
-        hash[slot] = i;
+    names->tag = tag;
+    names->slots = slots;
+    for (size_t i = 1; i < names->count; i++) { // no two are equal: the first free slot is its own
+        const uint32_t h = hash_of(names->text[i], strlen(names->text[i]));
+        size_t slot = h & (slots - 1);
+        while (tag[slot] != 0)
+            slot = (slot + 1) & (slots - 1);
+        put(names, slot, h, i);
     }
+    return true;
+}
+
+bool ebb_names_init(ebb_names *names, ebb_arena *arena)
+{
+    enum { SLOTS = 256 };
+    *names = (ebb_names){.arena = arena};
+    if (!make_slots(names, SLOTS) ||
+        !ebb_arena_grow(arena, &names->text, 0, &names->capacity, sizeof *names->text))
+        return false;
+    names->text[0] = "";
+    names->count = 1;
     return true;
 }
 
@@ -304,13 +323,14 @@ static char *room_for(ebb_names *names, size_t bytes)
 ebb_str ebb_names_intern(ebb_names *names, const char *text, size_t length)
 {
     const ebb_str none = {0};
-    size_t slot = slot_of(names, text, length);
+    const uint32_t hash = hash_of(text, length);
+    size_t slot = slot_of(names, hash, text, length);
     if (names->hash[slot] != 0)
         return (ebb_str){names->hash[slot]};
     if (names->count * 2 >= names->slots) {
-        if (!double_slots(names))
+        if (!make_slots(names, names->slots * 2))
             return none;
-        slot = slot_of(names, text, length);
+        slot = slot_of(names, hash, text, length);
     }
     const char **old = names->text;
     if (names->count >= UINT32_MAX || !ebb_arena_grow(names->arena, &names->text, names->count,
@@ -324,13 +344,14 @@ ebb_str ebb_names_intern(ebb_names *names, const char *text, size_t length)
     memcpy(copy, text, length);
     copy[length] = '\0';
     names->text[names->count] = copy;
-    names->hash[slot] = (uint32_t)names->count;
+    put(names, slot, hash, names->count);
     return (ebb_str){(uint32_t)names->count++};
 }
 
 ebb_str ebb_names_find(const ebb_names *names, const char *text)
 {
-    return (ebb_str){names->hash[slot_of(names, text, strlen(text))]};
+    const size_t length = strlen(text);
+    return (ebb_str){names->hash[slot_of(names, hash_of(text, length), text, length)]};
 }
 
 const char *ebb_names_text(const ebb_names *names, ebb_str name)

@@ -74,6 +74,7 @@ typedef struct ebb_names {
     ebb_arena *arena;
     const char **text; /* by id; text[0] is "" */
     uint32_t *hash;    /* open addressing: id or 0 */
+    uint8_t *tag;      /* by slot: eight bits of its text's hash; 0: free */
     size_t count, capacity, slots;
     char *room; /* for the next texts */
     size_t left;
