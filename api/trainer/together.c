@@ -55,6 +55,41 @@ static uint64_t sum_of_options(const ebb_trainer *t)
     return ebb_checksum_end(&c);
 }
 
+static void add_batch(ebb_checksum *c, const ebb_batch *batch)
+{
+    for (size_t k = 0; k < batch->count; k++) {
+        const ebb_named *b = &batch->tensors[k];
+        int64_t count = 1;
+        for (int i = 0; i < b->rank; i++)
+            count *= b->dims[i];
+        ebb_checksum_add(c, b->data, (size_t)count * ebb_dtype_bits(b->dtype) / 8);
+    }
+}
+
+/* Each process reads its own rows alone: so of some that lie apart all read the same once. As many at a time as a step
+ * takes, or fewer. */
+static ebb_status sum_of_data(ebb_trainer *t, uint64_t *sum)
+{
+    enum { MANY = 16 };
+    const int64_t own = t->batch / ebb_group_ranks(t->group);
+    const size_t each = own < MANY ? (size_t)own : MANY;
+    int64_t rows[MANY], next = 0;
+    ebb_batch batch;
+    ebb_checksum c;
+    ebb_checksum_begin(&c);
+    ebb_data_epoch(t->data, t->seed, 0);
+    while (next < MANY) {
+        for (size_t k = 0; k < each; k++, next++) {
+            const int64_t row = next % MANY * (t->o.row_count - 1) / (MANY - 1);
+            rows[k] = t->o.rows != NULL ? t->o.rows[row] : row;
+        }
+        EBB_TRY(ebb_data_rows(t->data, rows, each, t->o.map, &batch));
+        add_batch(&c, &batch);
+    }
+    *sum = ebb_checksum_end(&c);
+    return NULL;
+}
+
 ebb_status ebb_trainer_agree(ebb_trainer *t)
 {
     uint64_t sum;
@@ -62,8 +97,10 @@ ebb_status ebb_trainer_agree(ebb_trainer *t)
         return NULL;
     EBB_TRY(sum_of(t->program, &sum));
     EBB_TRY(ebb_group_agree(t->group, "the step (checksum of its nodes and weights)", sum));
-    return ebb_group_agree(t->group, "the training (checksum of its rows and options)",
-                           sum_of_options(t));
+    EBB_TRY(ebb_group_agree(t->group, "the training (checksum of its rows and options)",
+                            sum_of_options(t)));
+    EBB_TRY(sum_of_data(t, &sum));
+    return ebb_group_agree(t->group, "the data (checksum of 16 rows or more)", sum);
 }
 
 ebb_status ebb_trainer_ask_all(bool *all, ebb_trainer *t)

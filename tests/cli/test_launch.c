@@ -434,6 +434,39 @@ static void a_line_is_said_at_once(void **state)
     assert_int_equal(atoi(output), 16);
 }
 
+/* As many rows of as many numbers; one label is not the same. */
+static void write_rows(const char *name, char label)
+{
+    enum { ROWS = 32, IMAGE = 64 * 4 };
+    static const char zeros[ROWS * IMAGE];
+    char head[256], labels[ROWS] = {0};
+    FILE *file = fopen(path_of(name), "wb");
+    assert_non_null(file);
+    (void)snprintf(head, sizeof head,
+                   "{\"image\":{\"dtype\":\"F32\",\"shape\":[%d,1,8,8],\"data_offsets\":[0,%d]},"
+                   "\"target\":{\"dtype\":\"U8\",\"shape\":[%d],\"data_offsets\":[%d,%d]}}",
+                   ROWS, ROWS * IMAGE, ROWS, ROWS * IMAGE, ROWS * IMAGE + ROWS);
+    const uint64_t length = strlen(head);
+    labels[ROWS - 1] = label;
+    assert_int_equal(fwrite(&length, sizeof length, 1, file), 1);
+    assert_int_equal(fwrite(head, length, 1, file), 1);
+    assert_int_equal(fwrite(zeros, sizeof zeros, 1, file), 1);
+    assert_int_equal(fwrite(labels, sizeof labels, 1, file), 1);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void processes_whose_data_differ_are_told(void **state)
+{
+    (void)state;
+    write_rows("rows0.safetensors", 3);
+    write_rows("rows1.safetensors", 4);
+    const int code = run_command(EBB " launch -n 2 -- sh -c 'exec " EBB " train " DIGITS
+                                     "mlp.onnx --batch 4 --data rows" RANK
+                                     ".safetensors --loss cross-entropy --steps 2' 2>&1");
+    if (code != 2 || strstr(output, "the data (checksum of 16 rows or more) differs") == NULL)
+        fail_msg("exit %d, said:\n%s", code, output);
+}
+
 static void processes_that_differ_are_told(void **state)
 {
     (void)state;
@@ -543,6 +576,7 @@ int main(void)
         cmocka_unit_test(one_process_speaks_for_all),
         cmocka_unit_test(a_line_is_said_at_once),
         cmocka_unit_test(processes_that_differ_are_told),
+        cmocka_unit_test(processes_whose_data_differ_are_told),
         cmocka_unit_test(all_end_when_one_is_killed),
         cmocka_unit_test(one_that_stands_still_is_named),
         cmocka_unit_test(a_signal_stops_all_after_the_same_step),
