@@ -38,12 +38,13 @@ static void choose_gpu(int place)
  * its own. */
 static void share_processors(int processes)
 {
-    const long all = sysconf(_SC_NPROCESSORS_ONLN), each = processes < all ? all / processes : 1;
     char threads[32];
     int own;
+    if (processes < 1) // the launcher does not say
+        return;
+    const long all = sysconf(_SC_NPROCESSORS_ONLN), each = processes < all ? all / processes : 1;
     (void)snprintf(threads, sizeof threads, "%ld", each);
-    if (processes > 0 && getenv("OMP_NUM_THREADS") == NULL && ebb_threads_read(&own, 0) == NULL &&
-        own > each)
+    if (getenv("OMP_NUM_THREADS") == NULL && ebb_threads_read(&own, 0) == NULL && own > each)
         (void)setenv("OMP_NUM_THREADS", threads, 0);
 }
 

@@ -73,4 +73,5 @@ ebb_status ebb_fit_move(joint *j, uint64_t budget, const choice *chosen, ebb_fit
 ebb_status ebb_fit_refuse(const joint *j, uint64_t budget, const choice *least,
                           const ebb_fit_away *away);
 /* Where g is fullest, and the largest tensors that are there: "; it is fullest at ...". */
-ebb_status ebb_fit_pins(const char **text, const joint *j, ebb_graph *g);
+ebb_status ebb_fit_pins(const char **text, const joint *j, ebb_graph *g,
+                        const ebb_estimate *estimate);

@@ -383,10 +383,16 @@ static ebb_status find_least(plans *all, ebb_fit_away *best)
             lowest = p;
     if (lowest == NULL)
         return NULL;
-    EBB_TRY(try_plan(all, lowest, 0, best));
+    ebb_moved_plan again = lowest->plan;
+    ebb_estimate after;
+    EBB_TRY(look(all, lowest->base, &again));
+    ebb_graph *g = all->open.model->graph;
     EBB_TRY(ebb_moved_apply(&all->open.moved));
-    (void)ebb_graph_sweep(all->open.model->graph);
-    return ebb_fit_pins(&best->pins, all->j, all->open.model->graph);
+    (void)ebb_graph_sweep(g);
+    EBB_TRY(ebb_trial_measure(&after, all->j->e->scratch, g, all->j->backend, 0));
+    if (after.arena_bytes < best->least)
+        best->least = after.arena_bytes;
+    return ebb_fit_pins(&best->pins, all->j, g, &after);
 }
 
 /* The chosen variant's model becomes the step. */

@@ -14,13 +14,14 @@ static int largest_first(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-ebb_status ebb_fit_pins(const char **text, const joint *j, ebb_graph *g)
+ebb_status ebb_fit_pins(const char **text, const joint *j, ebb_graph *g,
+                        const ebb_estimate *estimate)
 {
     ebb_arena *scratch = j->e->scratch;
     ebb_memory m;
     size_t count = 0;
     uint64_t others = 0, throughout = 0;
-    EBB_TRY(ebb_trial_memory(&m, scratch, g, j->backend));
+    EBB_TRY(ebb_trial_memory(&m, scratch, g, estimate));
     const ebb_memory_tensor **pins =
         EBB_SCRATCH(j->e, const ebb_memory_tensor *, m.tensor_count + 1);
     EBB_GOT(pins);
@@ -54,13 +55,15 @@ ebb_status ebb_fit_pins(const char **text, const joint *j, ebb_graph *g)
 static ebb_status what_pins(const char **text, const joint *j, const choice *c)
 {
     size_t copies;
+    ebb_estimate estimate;
     ebb_report report = {.pass = j->e->pass->name};
     ebb_edit e = *j->e;
     e.g = c->v->model->graph;
     e.report = &report;
     EBB_TRY(ebb_remat_apply(&e, &c->v->trial.source, &c->point->schedule, &copies));
     (void)ebb_graph_sweep(e.g);
-    return ebb_fit_pins(text, j, e.g);
+    EBB_TRY(ebb_trial_measure(&estimate, e.scratch, e.g, j->backend, UINT64_MAX));
+    return ebb_fit_pins(text, j, e.g, &estimate);
 }
 
 /* To the byte, so that it can be given as it stands. */

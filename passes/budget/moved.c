@@ -161,16 +161,10 @@ static ebb_status list_sites(ebb_moved *o, uint64_t least, const char *names)
 
 static ebb_status weigh(ebb_moved *o, const ebb_estimate *estimate)
 {
-    ebb_status status = ebb_pipeline_mark(o->g);
-    if (status == NULL)
-        status = ebb_memory_weigh(&o->memory, o->e->scratch, o->g,
-                                  &(ebb_memory_terms){.workspace_bytes = estimate->workspace_bytes,
-                                                      .align = estimate->align,
-                                                      .maps = estimate->maps});
-    ebb_pipeline_unmark(o->g);
+    EBB_TRY(ebb_trial_memory(&o->memory, o->e->scratch, o->g, estimate));
     o->problem.live = o->memory.live;
     o->align = estimate->align;
-    return status;
+    return NULL;
 }
 
 /* Where a site's tensor is parted in two; at one boundary between nodes what goes is gone before what comes

@@ -180,8 +180,10 @@ static ebb_status fetch(states *s, stay *p)
 
 static ebb_status weigh(states *s)
 {
+    ebb_estimate estimate;
     ebb_memory memory;
-    EBB_TRY(ebb_trial_memory(&memory, s->e->scratch, s->g, s->wish->backend));
+    EBB_TRY(ebb_estimate_within(&estimate, s->e->scratch, s->g, s->wish->backend, UINT64_MAX));
+    EBB_TRY(ebb_trial_memory(&memory, s->e->scratch, s->g, &estimate));
     s->live = memory.live;
     return NULL;
 }

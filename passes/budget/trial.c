@@ -30,13 +30,12 @@ ebb_status ebb_trial_weigh(ebb_trial *trial, ebb_arena *arena, ebb_graph *g, con
     return NULL;
 }
 
-ebb_status ebb_trial_memory(ebb_memory *memory, ebb_arena *arena, ebb_graph *g, const char *backend)
+ebb_status ebb_trial_memory(ebb_memory *memory, ebb_arena *arena, ebb_graph *g,
+                            const ebb_estimate *estimate)
 {
-    ebb_estimate estimate;
-    EBB_TRY(ebb_estimate_within(&estimate, arena, g, backend, UINT64_MAX));
-    const ebb_memory_terms terms = {.workspace_bytes = estimate.workspace_bytes,
-                                    .align = estimate.align,
-                                    .maps = estimate.maps};
+    const ebb_memory_terms terms = {.workspace_bytes = estimate->workspace_bytes,
+                                    .align = estimate->align,
+                                    .maps = estimate->maps};
     ebb_status status = ebb_pipeline_mark(g);
     if (status == NULL)
         status = ebb_memory_weigh(memory, arena, g, &terms);

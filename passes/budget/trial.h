@@ -17,9 +17,10 @@ ebb_status ebb_trial_weigh(ebb_trial *trial, ebb_arena *arena, ebb_graph *g, con
 ebb_status ebb_trial_measure(ebb_estimate *estimate, ebb_arena *arena, ebb_graph *g,
                              const char *backend, uint64_t enough);
 
-/* Who is alive when in g, with memory shared as the alias pass shares it. Arena memory. */
+/* Who is alive when in g, with memory shared as the alias pass shares it, and what the estimate says of workspaces and
+ * the device. Arena memory. */
 ebb_status ebb_trial_memory(ebb_memory *memory, ebb_arena *arena, ebb_graph *g,
-                            const char *backend);
+                            const ebb_estimate *estimate);
 
 /* What g would take with the schedule applied: *bytes as in ebb_trial, *ns the step's time. g is
  * not changed. */

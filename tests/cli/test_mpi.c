@@ -92,6 +92,21 @@ static void processes_share_the_processors(void **state)
     }
 }
 
+static void a_launcher_that_does_not_count_is_no_error(void **state)
+{
+    (void)state;
+    char command[4096];
+    for (int i = 0; i < MPIS; i++) {
+        if (!is_here(&mpis[i]))
+            continue;
+        (void)snprintf(command, sizeof command,
+                       "%s -n 2 env OMPI_COMM_WORLD_LOCAL_SIZE=none MPI_LOCALNRANKS=none " EBB
+                       " " MLP "--steps 1 2>&1",
+                       mpis[i].run);
+        expect(command, 0, "1 steps, loss");
+    }
+}
+
 static void another_mpis_library_is_refused(void **state)
 {
     (void)state;
@@ -179,6 +194,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_mpis_have_the_bits_of_launch),
         cmocka_unit_test(processes_share_the_processors),
+        cmocka_unit_test(a_launcher_that_does_not_count_is_no_error),
         cmocka_unit_test(another_mpis_library_is_refused),
         cmocka_unit_test(processes_that_differ_are_told),
         cmocka_unit_test(all_end_when_one_is_killed),
