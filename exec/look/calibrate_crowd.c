@@ -33,31 +33,22 @@ static ebb_status turn(const step *steps, size_t count)
     return NULL;
 }
 
-/* Others make times longer, never shorter: as of operators, the lower quartile is what it takes alone. */
-static ebb_status time_alone(double *ns, const step *steps, size_t count)
+/* From one exchange to the next, less what that takes; group NULL: of one process by itself. Who else is on the machine
+ * makes times longer, never shorter, so the lower quartile is taken, as it is of operators. */
+static ebb_status time_turns(double *ns, ebb_group *group, double exchange, const step *steps,
+                             size_t count)
 {
     double times[TURNS];
-    for (int i = 0; i < TURNS; i++) {
-        const int64_t began = ebb_now_ns();
-        EBB_TRY(turn(steps, count));
-        times[i] = (double)(ebb_now_ns() - began);
-    }
-    *ns = ebb_quantile(times, TURNS, 4);
-    return NULL;
-}
-
-static ebb_status time_together(double *ns, ebb_group *group, double exchange, const step *steps,
-                                size_t count)
-{
-    double times[TURNS];
-    EBB_TRY(meet(group));
-    for (int i = 0; i < TURNS; i++) {
-        const int64_t began = ebb_now_ns();
-        EBB_TRY(turn(steps, count));
+    if (group != NULL)
         EBB_TRY(meet(group));
+    for (int i = 0; i < TURNS; i++) {
+        const int64_t began = ebb_now_ns();
+        EBB_TRY(turn(steps, count));
+        if (group != NULL)
+            EBB_TRY(meet(group));
         times[i] = (double)(ebb_now_ns() - began) - exchange;
     }
-    *ns = ebb_quantile(times, TURNS, 2);
+    *ns = ebb_quantile(times, TURNS, 4);
     return NULL;
 }
 
@@ -81,10 +72,10 @@ ebb_status ebb_crowd_time(ebb_crowd *crowd, ebb_group *group, const ebb_link *li
     if (status == NULL)
         status = meet(group);
     if (status == NULL && ebb_group_rank(group) == 0)
-        status = time_alone(&crowd->alone_ns, steps, count);
+        status = time_turns(&crowd->alone_ns, NULL, 0, steps, count);
     if (status == NULL)
-        status = time_together(&crowd->together_ns, group,
-                               (ebb_group_ranks(group) - 1) * link->message_ns, steps, count);
+        status = time_turns(&crowd->together_ns, group,
+                            (ebb_group_ranks(group) - 1) * link->message_ns, steps, count);
     if (status == NULL)
         crowd->threads = steps[0].program->plan.setting.threads;
     for (size_t i = 0; steps != NULL && i < count; i++)
