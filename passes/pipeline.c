@@ -1,7 +1,6 @@
 /* pipeline.c: a list of passes, run over a model one by one. Its text is read in pipeline_text.c. */
 #include "passes/pipeline.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -168,19 +167,6 @@ static weight weigh(ebb_graph *g)
 
 /* ---- one stage ---- */
 
-/* Runs a pass and takes away what nobody reads any more. *changed: the graph may be another. A pass that
- * applied nothing, and made neither nodes nor values, leaves the graph as it was. */
-static ebb_status run_and_sweep(ebb_graph *g, const ebb_stage *s, ebb_contest *contest,
-                                ebb_arena *keep, ebb_report *report, bool *changed)
-{
-    const size_t nodes = g->node_count, values = g->value_count;
-    EBB_TRY(run_pass(g, s, contest != NULL ? ebb_contest_judge : NULL, contest, keep, report));
-    const size_t swept = ebb_graph_sweep(g);
-    *changed =
-        report->applied > 0 || swept > 0 || g->node_count != nodes || g->value_count != values;
-    return NULL;
-}
-
 /* Under `strict`, a technique that was asked for and changed nothing is an error. What makes a step
  * or tidies it is no technique, and a budget that is kept is kept, with or without a change. */
 static ebb_status check_applied(const ebb_stage *s, const ebb_report *r, ebb_arena *scratch)
@@ -252,24 +238,23 @@ static ebb_status run_stage(ebb_graph *g, const ebb_stage *s, const ebb_rewrite_
                            .peak_before_bytes = before->peak_bytes};
     if (own == 0)
         ebb_pipeline_unmark(g);
-    bool changed;
-    ebb_status status = run_and_sweep(g, s, contest, keep, report, &changed);
+    ebb_status status =
+        run_pass(g, s, contest != NULL ? ebb_contest_judge : NULL, contest, keep, report);
     if (status != NULL) // a pass that refuses changes nothing, the marks included
         (void)put_marks(g, *marked);
     EBB_TRY(status);
-    if (changed && own == 0) // marks are no types
-        EBB_TRY(ebb_while(ebb_infer_graph(g), "inferring types after pass %s", s->pass->name));
+    (void)ebb_graph_sweep(g);
+    EBB_TRY(ebb_while(ebb_infer_graph(g), "inferring types after pass %s", s->pass->name));
     *marked |= own;
     EBB_TRY(put_marks(g, *marked & ~own)); // what is shared depends on what is read in tiles
 #ifndef NDEBUG
     EBB_TRY(verify(g, s->pass));
-    assert(changed || weigh(g).peak_bytes == before->peak_bytes);
 #else
     if (options->verify_each)
         EBB_TRY(verify(g, s->pass));
 #endif
     report->ns = ebb_now_ns() - start;
-    const weight after = changed ? weigh(g) : *before;
+    weight after = weigh(g);
     report->peak_after_bytes = after.peak_bytes;
     if (before->peak_bytes > 0 && after.peak_bytes > 0)
         report->saved_bytes = (int64_t)before->saved_bytes - (int64_t)after.saved_bytes;
