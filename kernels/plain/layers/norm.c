@@ -68,6 +68,15 @@ static strip strip_of(const strips *g, int64_t job)
                    .sums = part * g->c + k};
 }
 
+/* The next rows at some channels come to the cache while these are summed: in the order of rows of a strip no
+ * processor asks for them by itself. */
+static inline void ask_rows(const ebb_operand *x, int64_t n, int64_t c, int64_t k)
+{
+    const size_t size = ebb_element_bytes(&x->type);
+    for (int64_t r = 0; r < SOME; r++)
+        __builtin_prefetch((const char *)x->data + (size_t)((n + r) * c + k) * size);
+}
+
 /* Those of all parts into those of the first. */
 static void add_parts(const strips *g, double *sums)
 {
