@@ -71,7 +71,7 @@ static ebb_status detach_behind(ebb_graph *g, ebb_value v, int depth)
 ebb_status ebb_iterated_detach(ebb_graph *g)
 {
     for (size_t i = 0; i < g->initializer_count; i++)
-        if (ebb_is_of_spectral_norm(g, g->initializers[i]))
+        if (ebb_is_of_spectral_norm(g, ebb_value_name(g, g->initializers[i])))
             EBB_TRY(detach_behind(g, g->initializers[i], 0));
     return NULL;
 }

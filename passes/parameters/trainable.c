@@ -85,11 +85,10 @@ bool ebb_name_is_of_buffer(const char *part)
     return ebb_name_is_of_statistic(part);
 }
 
-bool ebb_is_of_spectral_norm(const ebb_graph *g, ebb_value v)
+bool ebb_is_of_spectral_norm(const ebb_graph *g, const char *name)
 {
     static const char ends[][2][10] = {
         {".0._u", ".original"}, {".0._v", ".original"}, {"_u", "_orig"}, {"_v", "_orig"}};
-    const char *name = ebb_value_name(g, v);
     char beside[512];
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         const size_t stem = strlen(name) - strlen(ends[i][0]);

@@ -69,9 +69,9 @@ const char *ebb_last_part(const char *name);
 bool ebb_name_is_of_buffer(const char *part);
 bool ebb_name_is_of_statistic(const char *part);
 
-/* Whether v is one of the two vectors of a spectral norm, buffers which PyTorch iterates under no_grad():
+/* Whether that is one of the two vectors of a spectral norm, buffers which PyTorch iterates under no_grad():
  * "a.weight_u" beside "a.weight_orig", "a.parametrizations.weight.0._v" beside "a.parametrizations.weight.original". */
-bool ebb_is_of_spectral_norm(const ebb_graph *g, ebb_value v);
+bool ebb_is_of_spectral_norm(const ebb_graph *g, const char *name);
 
 /* TorchScript folds constants alone into nodes, and states into initializers that it names after their
  * reader. */

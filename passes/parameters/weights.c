@@ -331,7 +331,7 @@ static ebb_weight judge_name(const ebb_judge *j, ebb_value v, const ebb_readers 
     bool buffer = ebb_name_is_of_buffer(ebb_last_part(ebb_value_name(j->g, v)));
     bool known = ebb_type_elements(info->type, &elements);
     if (ebb_name_is_of_statistic(ebb_last_part(ebb_value_name(j->g, v))) ||
-        ebb_is_of_spectral_norm(j->g, v))
+        ebb_is_of_spectral_norm(j->g, ebb_value_name(j->g, v)))
         return no_weight();
     if (buffer && (look == EBB_LOOK_EQUAL || r->input) && !r->weight)
         return no_weight();

@@ -1,6 +1,8 @@
 /* lost.c: what the exporter took out of a model for good, judged from what it left. */
 #include "passes/primal/lost.h"
 
+#include <stdio.h>
+
 #include "passes/common.h"
 #include "passes/mended/copied.h"
 #include "passes/mended/detached.h"
@@ -30,6 +32,8 @@ const char *ebb_lost_help(ebb_lost_kind kind)
         "training=TrainingMode.TRAINING (TorchScript), which keep them",
         "--freeze them where they are buffers, --train weights --train 'NAME' where they are "
         "parameters, or export with dynamo=True, optimize=False, which marks both",
+        "read what is kept by detach() in place of no_grad(), export with optimize=False, and give "
+        "it as an output where the next forward is to have it",
     };
     return helps[kind];
 }
@@ -389,6 +393,80 @@ static ebb_status find_lost_detach(findings *f)
     return NULL;
 }
 
+/* ---- buffers that the module updates ---- */
+
+/* Nothing of it is left, or a step keeps it: statistics of a batch norm, vectors of a spectral norm. */
+static bool is_kept(const ebb_graph *g, const char *buffer, ebb_value put)
+{
+    const ebb_value v = ebb_value_find(g, buffer);
+    const ebb_value_info *info = v.i != 0 ? ebb_value_of(g, v) : NULL;
+    for (size_t i = 0; info != NULL && i < info->use_count; i++)
+        if (ebb_node_of(g, info->uses[i].node)->op == EBB_OP_BATCH_NORMALIZATION)
+            return true;
+    return (info == NULL && (put.i == 0 || ebb_value_of(g, put)->use_count == 0)) ||
+           ebb_is_of_spectral_norm(g, buffer) || ebb_ends_in(buffer, "num_batches_tracked");
+}
+
+/* Of each value whether a gradient comes to it that goes on to a parameter. */
+static void mark_passed(bool *passed, const ebb_graph *g)
+{
+    for (size_t i = 0; i < g->initializer_count; i++)
+        passed[g->initializers[i].i] =
+            ebb_noted_kind_of(g, g->initializers[i]) != EBB_NOTED_OTHER &&
+            ebb_trainable_candidate(g, g->initializers[i]);
+    EBB_EACH_NODE(g, n) {
+        const ebb_node_info *info = ebb_node_of(g, n);
+        bool any = false;
+        for (uint32_t i = 0; i < info->in_count && !ebb_is_detach(g, n); i++)
+            any |= passed[ebb_in(g, n, i).i];
+        for (uint32_t i = 0; i < info->out_count; i++)
+            passed[ebb_out(g, n, i).i] = any && ebb_out(g, n, i).i != 0;
+    }
+}
+
+/* "add: BUFFER_MUTATION target='mean'" in the exporter's list: the module keeps what 'add' is for the next forward,
+ * mostly under no_grad(), of which nothing else is in the file. */
+static ebb_status find_updated(findings *f)
+{
+    enum { NAMED = 8 };
+    const ebb_graph *g = f->g;
+    const char *at = ebb_props_get(g, &g->props, EBB_NOTED_LIST), *names = "", *read = "";
+    size_t count = 0;
+    bool *passed = at != NULL ? EBB_NEW(f->arena, bool, g->value_count) : NULL;
+    EBB_GOT(at == NULL || passed);
+    if (at != NULL)
+        mark_passed(passed, g);
+    while (names != NULL && read != NULL && at != NULL && (at = strchr(at, '\n')) != NULL) {
+        static const char mark[] = ": BUFFER_MUTATION target='";
+        char call[EBB_NOTED_LONGEST], buffer[EBB_NOTED_LONGEST];
+        const size_t length = strcspn(++at, ":\n");
+        if (strncmp(at + length, mark, sizeof mark - 1) != 0)
+            continue;
+        const char *target = at + length + sizeof mark - 1;
+        (void)snprintf(call, sizeof call, "%.*s", (int)length, at);
+        (void)snprintf(buffer, sizeof buffer, "%.*s", (int)strcspn(target, "'\n"), target);
+        const ebb_value v = ebb_value_find(g, call);
+        if (is_kept(g, buffer, v) || count++ >= NAMED)
+            continue;
+        names = ebb_arena_printf(f->arena, "%s%s'%s'", names, count > 1 ? ", " : "", buffer);
+        if (v.i != 0 && passed[v.i] && ebb_value_of(g, v)->use_count > 0)
+            read = ebb_arena_printf(f->arena, "%s%s'%s'", read,
+                                    read[0] != '\0' ? ", " : "; gradients pass what is put there, ",
+                                    call);
+    }
+    EBB_GOT(names && read);
+    return count == 0 ? NULL
+                      : add(f, EBB_LOST_UPDATE, EBB_NO_NODE, EBB_NO_VALUE,
+                            ebb_arena_printf(
+                                f->arena,
+                                "each forward updates %zu buffer%s, which the file does not: %s%s "
+                                "stay%s as "
+                                "exported%s%s",
+                                count, count == 1 ? "" : "s", names, count > NAMED ? " ..." : "",
+                                count == 1 ? "s" : "", read,
+                                read[0] != '\0' ? ", where no_grad() may have stopped them" : ""));
+}
+
 ebb_status ebb_lost_list(ebb_lost **list, size_t *count, const ebb_graph *g, ebb_arena *arena)
 {
     findings f = {.g = g, .arena = arena};
@@ -399,6 +477,7 @@ ebb_status ebb_lost_list(ebb_lost **list, size_t *count, const ebb_graph *g, ebb
     EBB_TRY(find_nameless(&f));
     EBB_TRY(find_ties(&f));
     EBB_TRY(find_lost_detach(&f));
+    EBB_TRY(find_updated(&f));
     *list = f.list;
     *count = f.count;
     return NULL;

@@ -11,6 +11,7 @@
 #include "passes/common.h"
 #include "passes/primal/lost.h"
 #include "passes/pipeline.h"
+#include "passes/parameters/noted.h"
 #include "passes/parameters/trainable.h"
 #include "tests/text.h"
 
@@ -494,6 +495,38 @@ static void folded_merged_and_nameless_parameters_are_noticed(void **state)
     ebb_model_free(model);
 }
 
+/* Module: with torch.no_grad(): self.mean.add_(a), and a - self.mean behind it, or before. */
+static void a_buffer_that_each_forward_updates_is_told(void **state)
+{
+    (void)state;
+    static const char *const told[] = {
+        "'mean' stays as exported; gradients pass what is put there, 'add', where no_grad() may",
+        "1 buffer, which the file does not: 'mean' stays as exported"};
+    for (int i = 0; i < 2; i++) {
+        ebb_model *model = parsed(HEADER "g (float[4,4] x) => (float[4,4] y, float[4,4] z) <" WEIGHT
+                                         ", float[4] mean" VECTOR "> { a = MatMul (x, w) "
+                                         "add = Add (a, mean) y = Sub (a, mean) z = Neg (a) }");
+        ebb_graph *g = model->graph;
+        const ebb_value mean = ebb_value_find(g, "mean");
+        assert_null(ebb_props_set(g, &ebb_value_of(g, mean)->props, EBB_NOTED_KIND, "BUFFER"));
+        assert_null(ebb_props_set(g, &g->props, EBB_NOTED_LIST,
+                                  "\n# outputs\nadd: BUFFER_MUTATION target='mean'\n"));
+        if (i == 0)
+            assert_null(ebb_node_set_input(g, ebb_value_of(g, ebb_value_find(g, "z"))->producer, 0,
+                                           ebb_value_find(g, "add")));
+        ebb_arena scratch = {0};
+        ebb_lost *list;
+        size_t count;
+        assert_null(ebb_lost_list(&list, &count, g, &scratch));
+        assert_int_equal(count, 1);
+        assert_int_equal(list[0].kind, EBB_LOST_UPDATE);
+        assert_non_null(strstr(list[0].sentence, told[i]));
+        assert_true((strstr(list[0].sentence, "gradients") != NULL) == (i == 0));
+        ebb_arena_fini(&scratch);
+        ebb_model_free(model);
+    }
+}
+
 static void weights_of_which_nothing_is_left_are_found(void **state)
 {
     (void)state;
@@ -621,6 +654,7 @@ int main(void)
         cmocka_unit_test(a_weight_is_overwritten_by_its_own_update_alone),
         cmocka_unit_test(an_operand_read_twice_is_not_overwritten),
         cmocka_unit_test(folded_merged_and_nameless_parameters_are_noticed),
+        cmocka_unit_test(a_buffer_that_each_forward_updates_is_told),
         cmocka_unit_test(weights_of_which_nothing_is_left_are_found),
         cmocka_unit_test(streams_of_dropout_are_positive_and_differ),
         cmocka_unit_test(running_out_of_memory_anywhere_is_an_error_and_no_crash),
