@@ -88,11 +88,13 @@ ebb_status ebb_trainer_steps(int64_t *steps, const ebb_trainer_options *options)
                   per_epoch = o->row_count / batch;
     *steps = o->steps;
     if (o->row_count == 0)
-        return ebb_error(EBB_USAGE, "there are no rows to train on: row_count is 0");
+        return ebb_error(EBB_USAGE, "there are no rows to train on (row_count is 0)");
     if (per_epoch < 1)
         return ebb_error(EBB_USAGE,
-                         "%lld rows are fewer than one batch of %lld: take a smaller one",
-                         (long long)o->row_count, (long long)batch);
+                         "%lld row%s fewer than one batch of %lld: take a smaller one, at most "
+                         "--batch %lld",
+                         (long long)o->row_count, o->row_count == 1 ? " is" : "s are",
+                         (long long)batch, (long long)o->row_count);
     if (o->steps > 0)
         return NULL;
     if (__builtin_mul_overflow(o->epochs > 0 ? o->epochs : 1, per_epoch, steps))

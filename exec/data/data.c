@@ -140,7 +140,7 @@ static ebb_status add_part(ebb_data *data, size_t at, int64_t rows, const unsign
                    .bytes = bytes,
                    .file = file,
                    .offset = mapped ? (uint64_t)(bytes - data->files[file].mapping->data) : 0,
-                   .path = mapped ? data->files[file].path : data->path};
+                   .path = mapped ? data->files[file].path : data->from};
     array->opened = data->opened;
     return NULL;
 }
@@ -327,7 +327,7 @@ const char *ebb_data_place(char text[512], const ebb_data *data, const ebb_named
 ebb_status ebb_data_init(ebb_data *data, const char *path)
 {
     *data = (ebb_data){0};
-    data->path = ebb_arena_strdup(&data->arena, path);
+    data->path = data->from = ebb_arena_strdup(&data->arena, path);
     EBB_GOT(data->path && ebb_names_init(&data->names, &data->arena));
     return NULL;
 }

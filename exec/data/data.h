@@ -44,6 +44,7 @@ typedef struct ebb_array {
 struct ebb_data {
     ebb_arena arena;
     const char *path; /* for messages: of the first */
+    const char *from; /* for messages: what is being opened */
     ebb_named *list;
     ebb_array *arrays;
     size_t count, capacity, array_capacity;

@@ -241,8 +241,9 @@ static ebb_status read_bytes(ebb_model *m, const void *bytes, size_t size)
     ProtobufCMessage *frame;
     ebb_status status = ebb_wire_check(type, bytes, size);
     if (ebb_status_code(status) == EBB_REJECTED)
-        return ebb_hint(status,
-                        "it is no ONNX model, or not all of one: was it copied to its end?");
+        return ebb_hint(
+            status, "it is no ONNX model (torch.onnx.export writes one), or not all of one: was it "
+                    "copied to its end?");
     EBB_TRY(status);
     EBB_TRY(ebb_wire_part(&frame, scratch, type, whole, EBB_MODEL_PARTS));
     return read_model(&r, whole, (const Onnx__ModelProto *)(const void *)frame);

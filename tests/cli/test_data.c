@@ -443,12 +443,14 @@ static void wrong_words_and_files_are_answered_with_what_to_do(void **state)
          "`ebb help passes optimizer` lists its options");
     says("train " MLP " " DATA "--map label=target --loss crossentropy", 2,
          "did you mean 'cross-entropy'?");
-    says("train cut.onnx " DATA "--loss mse", 6, "it is no ONNX model, or not all of one");
+    says("train cut.onnx " DATA "--loss mse", 6,
+         "it is no ONNX model (torch.onnx.export writes one), or not all of one");
     says("train . " DATA "--loss mse", 8, ". is a folder: give an .onnx file");
     says(ASKS "--resume not.safetensors", 6, "it is no safetensors file, or not all of one");
     says(ASKS "--optimizer sgd:lr=1e30", 1, "is not a number; nothing was saved after it");
     assert_non_null(strstr(output, "hint: a smaller rate"));
-    says(ASKS "--batch 5000", 2, "1437 rows are fewer than one batch of 5000: take a smaller one");
+    says(ASKS "--batch 5000", 2,
+         "1437 rows are fewer than one batch of 5000: take a smaller one, at most --batch 1437");
 }
 
 int main(void)

@@ -184,7 +184,13 @@ static void what_is_no_table_is_refused_by_its_line(void **state)
     is_refused("a,b\n1,2\n3\n", NULL, EBB_REJECTED, "line 3 has 1 columns, and the first one 2");
     is_refused("a,b\n1,2,3\n", NULL, EBB_REJECTED, "line 2 has 3 columns");
     is_refused("a\n0x10\n", NULL, EBB_REJECTED, "'0x10' is no number");
-    is_refused("a;b\n1,5;2\n", NULL, EBB_REJECTED, "'1,5' is no number");
+    is_refused("a;b\n1,5;2\n", NULL, EBB_REJECTED,
+               "'1,5' is no number\n  hint: numbers have a point before their decimals");
+    is_refused("a,b\n1,\"2\n", NULL, EBB_REJECTED, "the quote has no end in this line");
+    is_refused("\xff\xfe"
+               "a\n1\n",
+               NULL, EBB_REJECTED, "t.csv: it is text in UTF-16: save it as UTF-8");
+    is_refused("1,2\n3,4\n", LIST("x=a,b"), EBB_USAGE, "all are one array, called as the file");
     is_refused("a,a\n1,2\n", NULL, EBB_REJECTED, "array 'a' is there twice");
     is_refused("a,b\n1,2\n", LIST("x=c*"), EBB_USAGE, "no .csv file has a column of 'x=c*'");
     is_refused("a,b\n1,2\n", LIST("a"), EBB_USAGE, "columns are told as ARRAY=NAMES");

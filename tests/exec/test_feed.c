@@ -254,7 +254,7 @@ static void bad_rows_are_named_by_row_and_file(void **state)
               2, false);
     refused(take(path_of("a.npz"), "float[b,2] x, int64[b] t",
                  "y = SoftmaxCrossEntropyLoss <ignore_index = -100> (x, t)", NULL, 3),
-            EBB_RUNTIME, "label 5 is outside 0..1");
+            EBB_RUNTIME, "label 5 is outside 0..1\n  hint: classes are counted from 0");
     good(take(path_of("a.npz"), "float[b,2] x, int64[b] t",
               "y = SoftmaxCrossEntropyLoss <ignore_index = -100> (x, t)", NULL, 2));
     static const int32_t tokens[3] = {0, 2, 3};
@@ -263,6 +263,28 @@ static void bad_rows_are_named_by_row_and_file(void **state)
                  "w = Constant <value = float[3,2] {1, 2, 3, 4, 5, 6}> () y = Gather (w, t)", NULL,
                  3),
             EBB_RUNTIME, "row 2 of 't'");
+}
+
+static void a_bad_row_of_a_second_file_is_named_by_that_file(void **state)
+{
+    (void)state;
+    const float x[4] = {0, 1, (float)NAN, 3};
+    const char *const both[] = {path_of("good.npz"), path_of("bad.npz"), NULL};
+    static const int64_t index[] = {6};
+    int64_t rows;
+    for (int compressed = 0; compressed < 2; compressed++) {
+        write_npz(both[0], (const member[]){MEMBER("x", "<f4", "4,", floats)}, 1, compressed);
+        write_npz(both[1], (const member[]){MEMBER("x", "<f4", "4,", x)}, 1, compressed);
+        closed();
+        ebb_model *model = model_with("float[1] x", IDENTITY);
+        good(ebb_data_open_files(&data, both, NULL));
+        good(ebb_data_shape(data, model, NULL, 1, &rows));
+        good(ebb_data_bind(data, model, NULL));
+        ebb_status status = ebb_data_rows(data, index, 1, NULL, &batch);
+        refused(status, EBB_RUNTIME, "row 2 of 'x'");
+        assert_non_null(strstr(ebb_status_text(status), "bad.npz"));
+        ebb_close(model);
+    }
 }
 
 static void files_are_joined_by_rows_and_stand_side_by_side(void **state)
@@ -372,6 +394,7 @@ int main(void)
         cmocka_unit_test(tokens_of_another_tokenizer_are_told),
         cmocka_unit_test(bytes_are_scaled_as_pytorch_does),
         cmocka_unit_test(bad_rows_are_named_by_row_and_file),
+        cmocka_unit_test(a_bad_row_of_a_second_file_is_named_by_that_file),
         cmocka_unit_test(files_are_joined_by_rows_and_stand_side_by_side),
         cmocka_unit_test(the_same_arrays_are_taken_in_another_way),
         cmocka_unit_test(rows_read_ahead_are_those_that_were_asked_for),

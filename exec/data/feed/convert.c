@@ -66,7 +66,8 @@ static ebb_status check_row(const ebb_feed *feed, const ebb_data *data, int64_t 
     if (at < feed->count)
         return ebb_hint(ebb_error(EBB_RUNTIME, "%s: element %zu is not a number",
                                   ebb_data_place(place, data, feed->array, row), at),
-                        "--on-nan warn trains on it");
+                        "mend the row or leave it out (an empty cell of a .csv is one, too); "
+                        "`train --on-nan warn` trains on it");
     at = ebb_find_outside(feed->to, out, feed->count, &feed->span);
     if (at == feed->count)
         return NULL;
@@ -74,11 +75,13 @@ static ebb_status check_row(const ebb_feed *feed, const ebb_data *data, int64_t 
     ebb_status status = ebb_error(EBB_RUNTIME, "%s: %s %s is outside %lld..%lld",
                                   ebb_data_place(place, data, feed->array, row), feed->span.what,
                                   number, (long long)feed->span.low, (long long)feed->span.high);
-    return strcmp(feed->array->name, "input_ids") != 0
+    if (strcmp(feed->array->name, "input_ids") == 0)
+        return ebb_hint(status,
+                        "the model has %lld tokens: these are of another tokenizer than its own",
+                        (long long)feed->span.high + 1);
+    return strcmp(feed->span.what, "label") != 0
                ? status
-               : ebb_hint(status,
-                          "the model has %lld tokens: these are of another tokenizer than its own",
-                          (long long)feed->span.high + 1);
+               : ebb_hint(status, "classes are counted from 0; --head classes=N is for more");
 }
 
 /* ---- moves ---- */

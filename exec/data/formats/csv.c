@@ -79,6 +79,9 @@ static ebb_status next_line(lines *l, const char **text, size_t *length)
         size_t bytes = end != NULL ? (size_t)(end - at) : there;
         l->from += bytes + (end != NULL);
         seen = 0;
+        if (l->number == 0 && bytes >= 2 &&
+            (memcmp(at, "\xff\xfe", 2) == 0 || memcmp(at, "\xfe\xff", 2) == 0))
+            return ebb_error(EBB_REJECTED, "it is text in UTF-16: save it as UTF-8");
         if (l->number++ == 0 && bytes >= 3 && memcmp(at, mark, 3) == 0) {
             at += 3;
             bytes -= 3;
@@ -215,6 +218,16 @@ static ebb_status read_names(table *t, const char *text, size_t length)
     return NULL;
 }
 
+static const char *advice(const cell *c)
+{
+    if (c->text[0] == '"')
+        return "the quote has no end in this line";
+    return c->length < DIGITS && memchr(c->text, ',', c->length) != NULL &&
+                   strspn(c->text, "+-0123456789.,") >= c->length
+               ? "numbers have a point before their decimals, and no commas"
+               : "classes and words have to be numbers here, counted from 0";
+}
+
 /* A cell of a row to where it belongs; first: only what kind of number it is. */
 static ebb_status take_cell(table *t, size_t k, const cell *c, bool first)
 {
@@ -224,7 +237,7 @@ static ebb_status take_cell(table *t, size_t k, const cell *c, bool first)
         return ebb_hint(ebb_error(EBB_REJECTED, "line %lld, column '%.100s': '%.*s' is no number",
                                   (long long)t->l.number, t->named ? col->name : "",
                                   c->length < 60 ? (int)c->length : 60, c->text),
-                        "classes and words have to be numbers here, counted from 0");
+                        "%s", advice(c));
     if (first) {
         col->whole = col->whole && n.whole;
         return NULL;

@@ -144,10 +144,11 @@ ebb_status ebb_npy_parse(ebb_data *data, const char *name, size_t name_length,
     cursor c = {text, text + length};
     header h = {0};
     if (!take_header(&c, &h))
-        return ebb_error(EBB_REJECTED,
-                         "array '%.*s': the header is not a NumPy dict of descr, "
-                         "fortran_order and shape",
-                         shown, name);
+        return ebb_hint(ebb_error(EBB_REJECTED,
+                                  "array '%.*s': the header is not a NumPy dict of descr, "
+                                  "fortran_order and shape",
+                                  shown, name),
+                        "records of several fields are saved as an array of each field");
     if (h.fortran && h.rank > 1)
         return ebb_error(EBB_REJECTED,
                          "array '%.*s' is in Fortran order; save it with "
@@ -159,7 +160,11 @@ ebb_status ebb_npy_parse(ebb_data *data, const char *name, size_t name_length,
             ebb_error(EBB_REJECTED, "array '%.*s' has the data type '%s', which is not supported",
                       shown, name, h.descr),
             "%s",
-            strpbrk(h.descr, "USO") == NULL
+            h.descr[0] == '>' ? "a.astype(a.dtype.newbyteorder('<')) is what is read here"
+            : strchr(h.descr, 'O') != NULL
+                ? "it holds objects of Python: numpy.stack(list(a)) makes numbers of rows that "
+                  "have one shape"
+            : strpbrk(h.descr, "US") == NULL
                 ? "numpy's astype makes another of it"
                 : "save it as numbers: classes by numpy.unique(a, return_inverse=True)[1]");
     return ebb_data_add(data, name, name_length, dtype, h.rank, h.dims, bytes + begin + length,

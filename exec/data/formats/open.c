@@ -147,8 +147,10 @@ static ebb_status unknown_format(const char *path, bool folder)
                                  : i + 1 == FORMATS ? " or "
                                                     : ", ",
                                  formats[i].name);
-    return ebb_error(EBB_USAGE, "%s: data is read from %s%s", path, list,
-                     folder ? "; this folder is none" : "");
+    return ebb_hint(
+        ebb_error(EBB_USAGE, "%s: data is read from %s%s", path, list,
+                  folder ? "; this folder is none" : ""),
+        "numpy.savez('data.npz', x=x, y=y) writes one of arrays or of tensors on the CPU");
 }
 
 static ebb_status open_path(ebb_data *data, const char *path, const ebb_model *model)
@@ -158,6 +160,8 @@ static ebb_status open_path(ebb_data *data, const char *path, const ebb_model *m
         return ebb_error_io(path, "cannot be opened");
     const bool folder = S_ISDIR(facts.st_mode);
     data->opened++;
+    data->from = ebb_arena_strdup(&data->arena, path);
+    EBB_GOT(data->from);
     for (size_t i = 0; i < FORMATS; i++)
         if (formats[i].knows(path, folder))
             return formats[i].open(data, path, model);
@@ -216,8 +220,10 @@ static ebb_status find_columns(const ebb_data *data, const char *const *words)
     for (size_t i = 0; words != NULL && words[i] != NULL; i++) {
         (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(words[i], "="), words[i]);
         if (ebb_data_find(data, name) == NULL)
-            return ebb_error(EBB_USAGE, "%s: no .csv file has a column of '%s'", data->path,
-                             words[i]);
+            return ebb_hint(
+                ebb_error(EBB_USAGE, "%s: no .csv file has a column of '%s'", data->path, words[i]),
+                "columns are called as the first line says; where that has numbers, "
+                "all are one array, called as the file");
     }
     return NULL;
 }
