@@ -3,6 +3,7 @@
  * Schedules are weighed by the referee and compared with those that this file makes in the plainest
  * way. The exact numbers behind the planners: test_chain_counts.c.
  */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -110,12 +111,12 @@ static void what_is_left_of_the_budget_is_used(void **state)
     ebb_remat_schedule from = {ops, 15};
     ebb_remat_weight w = weigh(&s, &from);
     assert_true(w.peak_bytes < all.peak_bytes);
-    OK(ebb_remat_refill(&from, &w, &s.problem, all.peak_bytes - 1, &s.arena));
+    OK(ebb_remat_refill(&from, &w, &s.problem, all.peak_bytes - 1, INFINITY, &s.arena));
     assert_schedule(&from, "0123456078");
     assert_true(w.cost_ns == all.cost_ns + 10);
     from = (ebb_remat_schedule){ops, 15};
     w = weigh(&s, &from);
-    OK(ebb_remat_refill(&from, &w, &s.problem, all.peak_bytes, &s.arena));
+    OK(ebb_remat_refill(&from, &w, &s.problem, all.peak_bytes, INFINITY, &s.arena));
     assert_schedule(&from, "012345678");
     ebb_arena_fini(&s.arena);
 }
@@ -149,7 +150,7 @@ static void any_choice_of_kept_values_runs(void **state)
             assert_true(weigh(&s, &late).cost_ns == w.cost_ns);
             uint64_t budget = w.peak_bytes + draw(300);
             ebb_remat_weight filled = w;
-            OK(ebb_remat_refill(&schedule, &filled, &s.problem, budget, &s.arena));
+            OK(ebb_remat_refill(&schedule, &filled, &s.problem, budget, INFINITY, &s.arena));
             assert_true(weigh(&s, &schedule).peak_bytes <= budget);
             assert_true(filled.cost_ns <= w.cost_ns && filled.repeats <= w.repeats);
         }

@@ -1,6 +1,7 @@
 /* kept.c: executes the list, makes again what is gone when it is read, and compares candidates. */
 #include "passes/budget/planners/kept.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 enum {
@@ -306,7 +307,8 @@ static ebb_status offer(ebb_remat_best *best, const ebb_remat_schedule *candidat
     EBB_TRY(ebb_remat_settle(&settled, weight, best->problem, candidate, scratch));
     ebb_remat_weight filled = *weight;
     if (weight->peak_bytes <= best->budget && !ebb_remat_has_moves(best->problem, &settled))
-        EBB_TRY(ebb_remat_refill(&settled, &filled, best->problem, best->budget, scratch));
+        EBB_TRY(ebb_remat_refill(&settled, &filled, best->problem, best->budget,
+                                 best->fits ? best->weight.cost_ns : INFINITY, scratch));
     return better(best, &filled) ? take(best, &settled, &filled) : NULL;
 }
 

@@ -38,9 +38,11 @@ ebb_status ebb_remat_settle(ebb_remat_schedule *schedule, ebb_remat_weight *weig
                             ebb_arena *arena);
 
 /* refill.c: what a schedule that fits leaves of the budget is used to keep values after all, those
- * first that cost most for their bytes to make again. weight: of the schedule; both are renewed. */
+ * first that cost most for their bytes to make again. Of many operators, as long as another round that saves as much as
+ * the last would make it the cheapest. weight: of the schedule; both are renewed. */
 ebb_status ebb_remat_refill(ebb_remat_schedule *schedule, ebb_remat_weight *weight,
-                            const ebb_remat_problem *problem, uint64_t budget, ebb_arena *arena);
+                            const ebb_remat_problem *problem, uint64_t budget, double cheapest_ns,
+                            ebb_arena *arena);
 
 /* ---- the best of one method's ---- */
 

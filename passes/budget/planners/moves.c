@@ -377,6 +377,10 @@ static bool try_drop(ebb_moves *f, ebb_moves_repeat c)
     size_t log = f->s.log_count;
     if (!is_there(f, c))
         return false;
+    if (f->p->op_count > EBB_REMAT_MANY && ebb_slots_misses(&f->s, c.op, c.slot, f->budget)) {
+        f->s.work += 4 + f->p->ops[c.op].in_count;
+        return false;
+    }
     ebb_slots_drop(&f->s, c.op, c.slot);
     if (ebb_slots_peak(&f->s) <= f->budget)
         return true;

@@ -22,6 +22,8 @@
 
 #define EBB_REMAT_NONE UINT32_MAX
 
+enum { EBB_REMAT_MANY = 2500 }; /* operators: of more, what hardly ever helps is left out */
+
 typedef struct ebb_remat_value {
     uint64_t bytes;
     uint32_t op; /* who makes it; EBB_REMAT_NONE: an input, there from the start */

@@ -6,20 +6,15 @@
  * Of the repeats, those that cost most for their bytes first: one is left out if the last copy
  * before it can live on to where it was, within the budget at each position between. What that
  * copy's own making needed is then often not needed either: repeats that nobody reads are pruned
- * and it begins again. A tree over the positions holds the live bytes: adding to a range and asking
- * for its highest take the logarithm of the schedule.
+ * and it begins again.
  */
+#include "passes/budget/planners/heights.h"
 #include "passes/budget/planners/kept.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 enum { ROUNDS = 6 };
-
-typedef struct tree {
-    uint64_t *most; /* of a node's range, with what was added to it as a whole */
-    uint64_t *more; /* added to the whole range */
-    size_t leaves;  /* a power of two */
-} tree;
 
 typedef struct repeat {
     double worth;
@@ -29,8 +24,8 @@ typedef struct repeat {
 typedef struct refill {
     const ebb_remat_problem *p;
     const ebb_remat_schedule *s;
-    uint64_t budget;
-    tree live;
+    int64_t budget;
+    ebb_heights live;
     uint32_t *copy;     /* execution -> its first copy */
     uint32_t *last;     /* copy -> the execution that reads it last; its own where none does */
     uint32_t *previous; /* execution -> the one of the same operator before it; NONE: the first */
@@ -40,57 +35,11 @@ typedef struct refill {
     uint32_t repeat_count;
 } refill;
 
-/* ---- the tree ---- */
-
-static ebb_status plant(tree *t, const uint64_t *live, size_t count, ebb_arena *arena)
-{
-    t->leaves = 1;
-    while (t->leaves < count)
-        t->leaves *= 2;
-    t->most = EBB_NEW(arena, uint64_t, 2 * t->leaves);
-    t->more = EBB_NEW(arena, uint64_t, 2 * t->leaves);
-    EBB_GOT(t->most && t->more);
-    memcpy(&t->most[t->leaves], live, count * sizeof *live);
-    for (size_t i = t->leaves; i-- > 1;)
-        t->most[i] = t->most[2 * i] > t->most[2 * i + 1] ? t->most[2 * i] : t->most[2 * i + 1];
-    return NULL;
-}
-
-/* Are more bytes than the limit alive anywhere in first .. end-1? */
-static bool exceeds(const tree *t, size_t node, size_t begin, size_t size, size_t first, size_t end,
-                    uint64_t limit)
-{
-    if (end <= begin || first >= begin + size || t->most[node] <= limit)
-        return false;
-    if ((first <= begin && begin + size <= end) || t->more[node] > limit)
-        return true;
-    limit -= t->more[node];
-    return exceeds(t, 2 * node, begin, size / 2, first, end, limit) ||
-           exceeds(t, 2 * node + 1, begin + size / 2, size / 2, first, end, limit);
-}
-
-/* Adds bytes to first .. end-1. Depth: the logarithm. */
-static void add(tree *t, size_t node, size_t begin, size_t size, size_t first, size_t end,
-                uint64_t bytes)
-{
-    if (end <= begin || first >= begin + size)
-        return;
-    if (first <= begin && begin + size <= end) {
-        t->most[node] += bytes;
-        t->more[node] += bytes;
-        return;
-    }
-    add(t, 2 * node, begin, size / 2, first, end, bytes);
-    add(t, 2 * node + 1, begin + size / 2, size / 2, first, end, bytes);
-    uint64_t left = t->most[2 * node], right = t->most[2 * node + 1];
-    t->most[node] = (left > right ? left : right) + t->more[node];
-}
-
 /* ---- one repeat ---- */
 
 /* From where on the copy must live longer if the repeat at `at` is left out: behind its last read,
  * or at it, where its block might have been taken over by what is made there. */
-static size_t lives_from(const refill *r, uint32_t at, uint32_t k)
+static uint32_t lives_from(const refill *r, uint32_t at, uint32_t k)
 {
     uint32_t before = r->previous[at], read = r->last[r->copy[before] + k];
     const ebb_remat_op *reader = &r->p->ops[r->s->ops[read]];
@@ -98,7 +47,7 @@ static size_t lives_from(const refill *r, uint32_t at, uint32_t k)
     for (uint32_t i = 0; i < reader->over_count; i++)
         if (reader->over[i].in == v)
             return read;
-    return (size_t)read + 1;
+    return read + 1;
 }
 
 static bool matters(const refill *r, uint32_t at,
@@ -113,18 +62,16 @@ static bool matters(const refill *r, uint32_t at,
 static bool extend(refill *r, uint32_t at, uint32_t count, bool back)
 {
     const ebb_remat_op *op = &r->p->ops[r->s->ops[at]];
-    tree *t = &r->live;
     for (uint32_t k = 0; k < count; k++) {
-        uint64_t bytes = r->p->values[op->out[k]].bytes;
-        size_t from = lives_from(r, at, k);
+        const int64_t bytes = (int64_t)r->p->values[op->out[k]].bytes;
+        const uint32_t from = lives_from(r, at, k);
         if (!matters(r, at, k) || from >= at)
             continue;
-        if (!back &&
-            (bytes > r->budget || exceeds(t, 1, 0, t->leaves, from, at, r->budget - bytes))) {
+        if (!back && ebb_heights_most(&r->live, from, at - 1) > r->budget - bytes) {
             (void)extend(r, at, k, true);
             return false;
         }
-        add(t, 1, 0, t->leaves, from, at, back ? 0 - bytes : bytes);
+        ebb_heights_add(&r->live, from, at - 1, back ? -bytes : bytes);
     }
     return true;
 }
@@ -205,14 +152,14 @@ static ebb_status find_repeats(refill *r, ebb_arena *scratch)
 static ebb_status one_round(ebb_remat_schedule *out, const ebb_remat_problem *p,
                             const ebb_remat_schedule *from, uint64_t budget, ebb_arena *scratch)
 {
-    refill r = {.p = p, .s = from, .budget = budget};
+    refill r = {.p = p, .s = from, .budget = budget < INT64_MAX ? (int64_t)budget : INT64_MAX};
     ebb_remat_weight weight;
     uint64_t *live = EBB_NEW(scratch, uint64_t, from->count + 1);
     uint32_t *ops = EBB_NEW(scratch, uint32_t, from->count + 1);
     EBB_GOT(live && ops);
     EBB_TRY(ebb_remat_weigh(&weight, live, p, from, scratch));
     EBB_TRY(allocate(&r, scratch));
-    EBB_TRY(plant(&r.live, live, from->count, scratch));
+    EBB_TRY(ebb_heights_make(&r.live, live, (uint32_t)from->count, scratch));
     EBB_TRY(find_repeats(&r, scratch));
     for (uint32_t i = 0; i < r.repeat_count; i++)
         (void)leave_out(&r, r.repeats[i].at);
@@ -226,18 +173,23 @@ static ebb_status one_round(ebb_remat_schedule *out, const ebb_remat_problem *p,
 }
 
 ebb_status ebb_remat_refill(ebb_remat_schedule *schedule, ebb_remat_weight *weight,
-                            const ebb_remat_problem *problem, uint64_t budget, ebb_arena *arena)
+                            const ebb_remat_problem *problem, uint64_t budget, double cheapest_ns,
+                            ebb_arena *arena)
 {
+    double saved = INFINITY; // by the round before
     for (uint32_t i = 0; i < ROUNDS && weight->repeats > 0; i++) {
         ebb_remat_schedule fewer;
         ebb_remat_weight w;
         size_t count = schedule->count;
+        if (problem->op_count > EBB_REMAT_MANY && weight->cost_ns - saved >= cheapest_ns)
+            break;
         EBB_TRY(one_round(&fewer, problem, schedule, budget, arena));
         if (fewer.count == count)
             break;
         EBB_TRY(ebb_remat_settle(&fewer, &w, problem, &fewer, arena));
         if (w.peak_bytes > budget)
             break;
+        saved = weight->cost_ns - w.cost_ns;
         *schedule = fewer;
         *weight = w;
     }

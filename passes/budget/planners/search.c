@@ -13,8 +13,8 @@
 #include "passes/budget/planners/moves.h"
 #include "passes/budget/planners/seeds.h"
 
-/* MORE operators: MORE_STEPS are enough, since what does not count as steps takes long enough. */
-enum { MANY = 2500, MORE = 5000, MORE_STEPS = 4000000, LONG = 20000 };
+/* MANY operators: MANY_STEPS are enough, since what does not count as steps takes long enough. */
+enum { MANY = EBB_REMAT_MANY, MANY_STEPS = 4000000, LONG = 20000 };
 
 typedef struct searcher {
     const ebb_seeds *seeds;
@@ -143,17 +143,22 @@ static ebb_status try_seed(searcher *f, const ebb_remat_point *seed, double *bes
 }
 
 /* The state becomes the cheapest of what it is (if it fits) and the seeds of this level; where
- * nothing fits, of all lower ones. *fits: something does. */
+ * nothing fits, of all lower ones, or where there are many operators of the next one where something
+ * does. *fits: something does. */
 static ebb_status try_seeds(searcher *f, uint32_t at, bool *fits)
 {
     ebb_remat_schedule kept;
     double best = *fits ? f->m.s.cost_ns : INFINITY;
-    bool any = *fits;
+    const bool any = *fits, many = f->whole->op_count > MANY;
+    uint32_t last = at;
     EBB_TRY(write_down(f, &kept));
     for (uint32_t i = 0; i < f->seeds->count; i++) {
         const ebb_ask *a = &f->seeds->asks[i];
-        if (a->level != at && (any || a->level < at))
+        if (a->level < at)
             continue;
+        if (a->level != last && (any || (many && best < (double)INFINITY)))
+            break;
+        last = a->level;
         EBB_TRY(ebb_jobs_need(*f->seeds->jobs, i));
         for (size_t k = 0; k < a->count; k++)
             EBB_TRY(try_seed(f, &a->points[k], &best, &kept));
@@ -336,8 +341,8 @@ ebb_status ebb_remat_frontier_find(ebb_remat_frontier *frontier, const ebb_remat
     ebb_remat_weight weight;
     hunt h = {.walk_count = 2};
     *frontier = (ebb_remat_frontier){NULL, 0};
-    if (problem->op_count > MORE && steps > MORE_STEPS)
-        steps = MORE_STEPS;
+    if (problem->op_count > MANY && steps > MANY_STEPS)
+        steps = MANY_STEPS;
     EBB_TRY(ebb_remat_keep_all(&as_listed, problem, arena));
     EBB_TRY(ebb_remat_weigh(&weight, NULL, problem, &as_listed, arena));
     EBB_TRY(ebb_remat_order(&order, problem, steps / 8, arena));

@@ -1,101 +1,40 @@
-/* slots.c: sets of executions, their live bytes in a tree, and the walk inside a slot. */
+/* slots.c: sets of executions, their live bytes by slot, and the walk inside a slot. */
 #include "passes/budget/planners/slots.h"
 
 #include <assert.h>
-
-/* ---- the tree: add to a range, ask for the maximum of a range ---- */
 
 static int64_t larger(int64_t a, int64_t b)
 {
     return a > b ? a : b;
 }
 
-static void add_to(ebb_slots *s, uint32_t node, int64_t bytes)
-{
-    s->most[node] += bytes;
-    s->more[node] += bytes;
-}
-
-static void find_most(ebb_slots *s, uint32_t node)
-{
-    s->most[node] = larger(s->most[2 * node], s->most[2 * node + 1]) + s->more[node];
-}
-
-/* From both ends of the range up to where they meet: whatever lies between takes the bytes whole.
- */
 static void add_range(ebb_slots *s, uint32_t first, uint32_t last, int64_t bytes)
 {
     if (bytes == 0 || first > last)
         return;
     s->work += 2;
-    uint32_t left = first + s->leaves, right = last + s->leaves;
-    add_to(s, left, bytes);
-    if (left != right)
-        add_to(s, right, bytes);
-    for (; left / 2 != right / 2; left /= 2, right /= 2) {
-        if (left % 2 == 0)
-            add_to(s, left + 1, bytes);
-        if (right % 2 == 1)
-            add_to(s, right - 1, bytes);
-        find_most(s, left / 2);
-        find_most(s, right / 2);
-    }
-    for (left /= 2; left > 0; left /= 2)
-        find_most(s, left);
-}
-
-static int64_t most_of(const ebb_slots *s, uint32_t first, uint32_t last)
-{
-    uint32_t left = first + s->leaves, right = last + s->leaves;
-    int64_t most = s->most[left], other = s->most[right];
-    for (; left / 2 != right / 2; left /= 2, right /= 2) {
-        if (left % 2 == 0)
-            most = larger(most, s->most[left + 1]);
-        if (right % 2 == 1)
-            other = larger(other, s->most[right - 1]);
-        most += s->more[left / 2];
-        other += s->more[right / 2];
-    }
-    most = larger(most, other);
-    for (left /= 2; left > 0; left /= 2)
-        most += s->more[left];
-    return most;
+    ebb_heights_add(&s->live, first, last, bytes);
 }
 
 int64_t ebb_slots_most(const ebb_slots *s, uint32_t first, uint32_t last)
 {
     assert(first <= last && last < s->slot_count);
-    return most_of(s, first, last) + (int64_t)s->p->base_bytes;
+    return ebb_heights_most(&s->live, first, last) + (int64_t)s->p->base_bytes;
 }
 
 int64_t ebb_slots_peak(const ebb_slots *s)
 {
-    return s->most[1] + (int64_t)s->p->base_bytes;
+    return s->live.most[1] + (int64_t)s->p->base_bytes;
 }
 
 uint32_t ebb_slots_peak_slot(const ebb_slots *s)
 {
-    uint32_t node = 1;
-    while (node < s->leaves)
-        node = s->most[2 * node] >= s->most[2 * node + 1] ? 2 * node : 2 * node + 1;
-    return node - s->leaves;
-}
-
-static void profile_below(const ebb_slots *s, int64_t *peaks, uint32_t node, int64_t above)
-{
-    if (node >= s->leaves) {
-        if (node - s->leaves < s->slot_count)
-            peaks[node - s->leaves] = above + s->most[node];
-        return;
-    }
-    above += s->more[node];
-    profile_below(s, peaks, 2 * node, above);
-    profile_below(s, peaks, 2 * node + 1, above);
+    return ebb_heights_highest(&s->live);
 }
 
 void ebb_slots_profile(const ebb_slots *s, int64_t *peaks)
 {
-    profile_below(s, peaks, 1, (int64_t)s->p->base_bytes);
+    ebb_heights_read(&s->live, peaks, s->slot_count, (int64_t)s->p->base_bytes);
 }
 
 /* ---- copies ---- */
@@ -452,29 +391,56 @@ bool ebb_slots_may(const ebb_slots *s, uint32_t op, uint32_t slot)
     return !o->once && slot > op && (o->before == EBB_REMAT_NONE || slot <= o->before);
 }
 
+/* Bytes of inputs that may no longer be there before this slot, if op does not run in it. */
+static int64_t let_go(const ebb_slots *s, uint32_t op, uint32_t slot)
+{
+    const ebb_remat_op *o = &s->p->ops[op];
+    int64_t bytes = 0;
+    for (uint32_t k = 0; k < o->in_count; k++) {
+        const ebb_remat_value *v = &s->p->values[o->in[k]];
+        if (ebb_slots_death(s, o->in[k], slot) == slot &&
+            (v->op == EBB_REMAT_NONE ||
+             s->runs[v->op].slot[ebb_slots_run_at(s, v->op, slot)] != slot))
+            bytes += (int64_t)v->bytes;
+    }
+    return bytes;
+}
+
+bool ebb_slots_misses(const ebb_slots *s, uint32_t op, uint32_t slot, int64_t budget)
+{
+    const ebb_remat_op *o = &s->p->ops[op];
+    const ebb_slots_runs *r = &s->runs[op];
+    const uint32_t run = ebb_slots_run_at(s, op, slot);
+    budget += let_go(s, op, slot);
+    for (uint32_t k = 0; k < o->out_count; k++) {
+        const uint32_t *death = &r->death[(size_t)run * o->out_count + k];
+        const uint32_t before = *(death - o->out_count);
+        if (before + 1 < slot &&
+            ebb_slots_most(s, before + 1, slot - 1) + (int64_t)s->p->values[o->out[k]].bytes >
+                budget &&
+            (*death > slot || ebb_slots_next_read(s, o->out[k], run, slot - 1) != UINT32_MAX))
+            return true;
+    }
+    return false;
+}
+
 /* ---- making and reading ---- */
 
 ebb_status ebb_slots_make(ebb_slots *s, const ebb_remat_problem *problem, ebb_arena *arena)
 {
     uint32_t ops = problem->op_count, values = problem->value_count;
-    *s = (ebb_slots){.p = problem, .arena = arena, .slot_count = ops + 1, .leaves = 1};
-    while (s->leaves < s->slot_count)
-        s->leaves *= 2;
+    *s = (ebb_slots){.p = problem, .arena = arena, .slot_count = ops + 1};
     s->runs = EBB_NEW(arena, ebb_slots_runs, (size_t)ops + 1);
     s->lists = EBB_NEW(arena, ebb_slots_list, (size_t)ops + 1);
     s->input_death = EBB_NEW(arena, uint32_t, (size_t)values + 1);
     s->inside = EBB_NEW(arena, int64_t, s->slot_count);
-    s->most = EBB_NEW(arena, int64_t, 2 * (size_t)s->leaves);
-    s->more = EBB_NEW(arena, int64_t, 2 * (size_t)s->leaves);
+    EBB_TRY(ebb_heights_make(&s->live, NULL, s->slot_count, arena));
     s->dirty = EBB_NEW(arena, uint32_t, s->slot_count);
     s->is_dirty = EBB_NEW(arena, bool, s->slot_count);
     s->read_last = EBB_NEW(arena, uint32_t, (size_t)values + 1);
     s->read_stamp = EBB_NEW(arena, uint32_t, (size_t)values + 1);
-    EBB_GOT(s->runs && s->lists && s->input_death && s->inside && s->most && s->more && s->dirty &&
-            s->is_dirty && s->read_last && s->read_stamp);
-    /* Leaves beyond the last slot are never the fullest. */
-    for (uint32_t leaf = s->leaves; leaf-- > 1;)
-        s->most[leaf] = 0;
+    EBB_GOT(s->runs && s->lists && s->input_death && s->inside && s->dirty && s->is_dirty &&
+            s->read_last && s->read_stamp);
     for (uint32_t u = 0; u <= ops; u++) {
         uint32_t outs = u < ops ? problem->ops[u].out_count : 0;
         s->lists[u] = (ebb_slots_list){EBB_NEW(arena, uint32_t, 2), 0, 2};

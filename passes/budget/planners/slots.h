@@ -8,13 +8,14 @@
  *     slot        0    1    2    3      4
  *     executes    0    1    2    3    0 4          operator 0 runs in slots {0, 4}
  *
- * Live bytes are kept in a tree over the slots: a copy that lives from slot s to slot d counts in
+ * Live bytes are kept by slot (heights.h): a copy that lives from slot s to slot d counts in
  * s+1 .. d, and what happens inside a slot is walked through when the slot changes. Adding or
  * taking away one execution costs O(operands x log slots). Slot number op_count is the end of the
  * step: what stays is read there.
  */
 #pragma once
 
+#include "passes/budget/planners/heights.h"
 #include "passes/budget/planners/planner.h"
 
 typedef struct ebb_slots_runs { /* where one operator runs, ascending; the first is its own slot */
@@ -41,8 +42,7 @@ typedef struct ebb_slots {
     ebb_slots_list *lists;
     uint32_t *input_death; /* by value, for inputs of the problem */
     int64_t *inside;       /* by slot: most bytes above those alive at its start */
-    int64_t *most, *more;  /* the tree: maximum below, and what is added to all below */
-    uint32_t leaves;
+    ebb_heights live;      /* by slot */
     double cost_ns;
     size_t repeats;
     uint32_t *dirty; /* slots whose inside is to be walked through again */
@@ -68,6 +68,10 @@ void ebb_slots_hold(ebb_slots *s);
 void ebb_slots_settle(ebb_slots *s);
 /* Back to what it was when the log had this length. */
 void ebb_slots_undo(ebb_slots *s, size_t log_count);
+
+/* Whether the peak would be above the budget without op's repeat in this slot, for certain: what it made lives on from
+ * before it, where there is no room. */
+bool ebb_slots_misses(const ebb_slots *s, uint32_t op, uint32_t slot, int64_t budget);
 
 /* May op run in this slot, by `once` and `before`? */
 bool ebb_slots_may(const ebb_slots *s, uint32_t op, uint32_t slot);
