@@ -97,7 +97,7 @@ enum { MS = 1000000, S = 1000000000 }; /* in ns */
 static int missing(const side *s, uint64_t turn)
 {
     for (int r = 0; r < s->ranks; r++)
-        if (__atomic_load_n(&member_of(s, r)->arrived, __ATOMIC_ACQUIRE) < turn)
+        if (__atomic_load_n(&member_of(s, r)->arrived, __ATOMIC_SEQ_CST) < turn)
             return r;
     return -1;
 }
@@ -197,8 +197,9 @@ static ebb_status give_and_take(side *s, ebb_group_verb verb, const void *from, 
                          block);
     memcpy(half_of(s, s->rank, s->turn), from, given);
     write_post(s, verb, block, what);
-    __atomic_store_n(&member_of(s, s->rank)->arrived, s->turn + 1, __ATOMIC_RELEASE);
-    wake(s->shared);
+    __atomic_store_n(&member_of(s, s->rank)->arrived, s->turn + 1, __ATOMIC_SEQ_CST);
+    if (missing(s, s->turn + 1) < 0)
+        wake(s->shared); // the others sleep until the last has come
     EBB_TRY(wait_for_all(s, s->turn + 1, what));
     EBB_TRY(compare(s, last_ns));
     for (int r = 0; r < s->ranks; r++)
