@@ -287,6 +287,7 @@ bool cli_speaks(void); /* whether it is this process that says an error */
 
 int cli_launch(const cli *c);
 int cli_calibrate_link(const cli *c);
+int cli_check_alone(void); /* where several would be in each other's way */
 int cli_run(const cli *c);
 int cli_train(const cli *c);
 int cli_eval(const cli *c);

@@ -294,6 +294,7 @@ static int calibrate(const cli *c)
         return code;
     if (!cli_has(c, "-o"))
         return cli_usage("say where the times go: -o FILE");
+    code = cli_check_alone();
     for (int i = 0; i < c->file_count && code == EBB_OK; i++)
         code = open_to_time(c, &models[i], i);
     const ebb_calibrate_options options = {.backend = cli_backend(c),

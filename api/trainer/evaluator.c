@@ -214,8 +214,22 @@ ebb_status ebb_evaluator_new(ebb_evaluator **evaluator, const ebb_model *exporte
     return status;
 }
 
-/* What a training has compared already: each process is to evaluate the same. */
-static ebb_status agree(const ebb_evaluator *e)
+ebb_status ebb_evaluator_agree(const ebb_evaluator *e, ebb_group *group)
+{
+    ebb_checksum c;
+    ebb_checksum_begin(&c);
+    ebb_checksum_add(&c, e->rows, (size_t)e->row_count * sizeof *e->rows);
+    ebb_checksum_add(&c, &e->batch, sizeof e->batch);
+    EBB_TRY(ebb_group_agree(group, "the evaluation (checksum of its rows and batch)",
+                            ebb_checksum_end(&c)));
+    const int64_t most = e->row_count < e->batch ? e->row_count : e->batch;
+    return ebb_while(ebb_data_agree(group, e->data, NULL, // as try_once has bound them
+                                    &(ebb_some_rows){e->rows, e->row_count, most}),
+                     "comparing what is evaluated on");
+}
+
+/* What a training has compared already. */
+static ebb_status agree_on_model(const ebb_evaluator *e)
 {
     const ebb_graph *g = e->exported->graph;
     ebb_checksum c;
@@ -229,9 +243,7 @@ static ebb_status agree(const ebb_evaluator *e)
         if (t != NULL && t->data != NULL)
             ebb_checksum_add(&c, t->data, t->bytes);
     }
-    ebb_checksum_add(&c, e->rows, (size_t)e->row_count * sizeof *e->rows);
-    ebb_checksum_add(&c, &e->batch, sizeof e->batch);
-    return ebb_group_agree(e->o.group, "the evaluation (checksum of its model, rows and batch)",
+    return ebb_group_agree(e->o.group, "the model (checksum of its nodes and weights)",
                            ebb_checksum_end(&c));
 }
 
@@ -245,8 +257,10 @@ ebb_status ebb_evaluator_run(ebb_evaluator *evaluator, ebb_program *trained,
     const int64_t whole = e->row_count / e->batch * e->batch;
     if (e->row_count / e->batch < ebb_group_ranks(ask.group))
         ask.group = NULL;
-    if (trained == NULL && all != NULL)
-        EBB_TRY(agree(e));
+    if (trained == NULL && all != NULL) {
+        EBB_TRY(agree_on_model(e));
+        EBB_TRY(ebb_evaluator_agree(e, all));
+    }
     ebb_metrics_clear(e->metrics);
     EBB_TRY(run_part(e, trained, 0, whole, e->batch, &ask));
     EBB_TRY(run_part(e, trained, whole, e->row_count, e->row_count - whole, &ask));

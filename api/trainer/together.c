@@ -66,28 +66,25 @@ static void add_batch(ebb_checksum *c, const ebb_batch *batch)
     }
 }
 
-/* Each process reads its own rows alone: so of some that lie apart all read the same once. As many at a time as a step
- * takes, or fewer. */
-static ebb_status sum_of_data(ebb_trainer *t, uint64_t *sum)
+/* Each process reads its own rows alone: so of some that lie apart all read the same once. */
+ebb_status ebb_data_agree(ebb_group *group, ebb_data *data, const char *const *map,
+                          const ebb_some_rows *of)
 {
     enum { MANY = 16 };
-    const int64_t own = t->batch / ebb_group_ranks(t->group);
-    const size_t each = own < MANY ? (size_t)own : MANY;
+    const size_t each = of->at_once < MANY ? (size_t)of->at_once : MANY;
     int64_t rows[MANY], next = 0;
     ebb_batch batch;
     ebb_checksum c;
     ebb_checksum_begin(&c);
-    ebb_data_epoch(t->data, t->seed, 0);
     while (next < MANY) {
         for (size_t k = 0; k < each; k++, next++) {
-            const int64_t row = next % MANY * (t->o.row_count - 1) / (MANY - 1);
-            rows[k] = t->o.rows != NULL ? t->o.rows[row] : row;
+            const int64_t row = next % MANY * (of->count - 1) / (MANY - 1);
+            rows[k] = of->rows != NULL ? of->rows[row] : row;
         }
-        EBB_TRY(ebb_data_rows(t->data, rows, each, t->o.map, &batch));
+        EBB_TRY(ebb_data_rows(data, rows, each, map, &batch));
         add_batch(&c, &batch);
     }
-    *sum = ebb_checksum_end(&c);
-    return NULL;
+    return ebb_group_agree(group, "the data (checksum of 16 rows or more)", ebb_checksum_end(&c));
 }
 
 ebb_status ebb_trainer_agree(ebb_trainer *t)
@@ -99,8 +96,11 @@ ebb_status ebb_trainer_agree(ebb_trainer *t)
     EBB_TRY(ebb_group_agree(t->group, "the step (checksum of its nodes and weights)", sum));
     EBB_TRY(ebb_group_agree(t->group, "the training (checksum of its rows and options)",
                             sum_of_options(t)));
-    EBB_TRY(sum_of_data(t, &sum));
-    return ebb_group_agree(t->group, "the data (checksum of 16 rows or more)", sum);
+    ebb_data_epoch(t->data, t->seed, 0);
+    EBB_TRY(ebb_data_agree(
+        t->group, t->data, t->o.map,
+        &(ebb_some_rows){t->o.rows, t->o.row_count, t->batch / ebb_group_ranks(t->group)}));
+    return t->o.evaluator != NULL ? ebb_evaluator_agree(t->o.evaluator, t->group) : NULL;
 }
 
 ebb_status ebb_trainer_ask_all(bool *all, ebb_trainer *t)

@@ -57,6 +57,13 @@ ebb_status ebb_feeds_of(const char ***feeds, const ebb_model *model, ebb_data *d
 
 /* Before the first step, and before anything is written: that all do the same. */
 ebb_status ebb_trainer_agree(ebb_trainer *t);
+/* What data hold, of 16 rows from the first to the last, or a few more. */
+typedef struct ebb_some_rows {
+    const int64_t *rows; /* NULL: those from 0 on */
+    int64_t count, at_once;
+} ebb_some_rows;
+ebb_status ebb_data_agree(ebb_group *group, ebb_data *data, const char *const *map,
+                          const ebb_some_rows *of);
 /* *all: whether it is so in all of them. */
 ebb_status ebb_trainer_ask_all(bool *all, ebb_trainer *t);
 /* *due: what rank 0 decides, where all take part in it. */
@@ -64,6 +71,8 @@ ebb_status ebb_trainer_follow(bool *due, ebb_trainer *t);
 /* All compute; rank 0 writes for all. EBB_UNSUPPORTED: what is asked for has no way for that. */
 ebb_status ebb_trainer_share(ebb_trainer *t);
 
+/* Which rows an evaluation reads, and what they hold. */
+ebb_status ebb_evaluator_agree(const ebb_evaluator *e, ebb_group *group);
 /* The last evaluation, by this process or another of its group. */
 bool ebb_evaluator_was_stopped(const ebb_evaluator *e);
 

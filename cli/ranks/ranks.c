@@ -146,3 +146,16 @@ int cli_calibrate_link(const cli *c)
     cli_leave();
     return code;
 }
+
+/* Each of several would write its own times into one file, and slow the others. */
+int cli_check_alone(void)
+{
+    ebb_status status = cli_join();
+    int code = status == NULL ? EBB_OK : cli_fail(status);
+    if (ebb_group_ranks(cli_launched()) > 1)
+        code = cli_usage("operators are measured by one process, and this is one of several: start "
+                         "it without `ebb launch` or mpirun. What several measure is `ebb bench "
+                         "--calibrate-comm`, into the same file");
+    cli_leave();
+    return code;
+}

@@ -349,7 +349,7 @@ static void several_evaluate_as_one(void **state)
     assert_int_equal(times_in_output("loss"), 1);
     says("launch -n 2 -- sh -c 'exec " EBB " eval " DIGITS "mlp.onnx --batch 1" RANK " " EVALUATION
          "'",
-         2, "the evaluation (checksum of its model, rows and batch) differs between processes");
+         2, "the evaluation (checksum of its rows and batch) differs between processes");
     assert_int_equal(times_in_output("ebb: "), 1);
 }
 
@@ -465,6 +465,20 @@ static void processes_whose_data_differ_are_told(void **state)
                                      ".safetensors --loss cross-entropy --steps 2' 2>&1");
     if (code != 2 || strstr(output, "the data (checksum of 16 rows or more) differs") == NULL)
         fail_msg("exit %d, said:\n%s", code, output);
+    // so where they evaluate, alone and beside a training
+    static const char *const evaluations[] = {
+        "eval " DIGITS "mlp.onnx --batch 4 --data rows" RANK ".safetensors",
+        "train " DIGITS "mlp.onnx --batch 4 --data rows0.safetensors --steps 2 --eval rows" RANK
+        ".safetensors",
+    };
+    for (size_t i = 0; i < sizeof evaluations / sizeof *evaluations; i++) {
+        char command[1024];
+        (void)snprintf(command, sizeof command,
+                       "launch -n 2 -- sh -c 'exec " EBB " %s --loss cross-entropy'",
+                       evaluations[i]);
+        says(command, 2, "the data (checksum of 16 rows or more) differs between processes");
+        assert_non_null(strstr(output, "comparing what is evaluated on"));
+    }
 }
 
 static void processes_that_differ_are_told(void **state)

@@ -212,6 +212,8 @@ static void a_link_is_measured(void **state)
     (void)state;
     double us;
     says("bench --calibrate-comm -o link.json", 2, "one process has no link to measure");
+    says("launch -n 2 -- " EBB " bench --calibrate -o link.json", 2,
+         "operators are measured by one process, and this is one of several");
     for (int tries = 0; !measure_link(&us); tries++)
         assert_true(tries < 4);
     says("bench " DIGITS "mlp.onnx --loss cross-entropy --dim batch=8 --calibrate --steps 1 "
