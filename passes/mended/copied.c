@@ -22,13 +22,18 @@ static bool has_content(const ebb_tensor *t)
     return t->data != NULL && element > 0 && t->bytes > 16 * element && !ebb_tensor_is_uniform(t);
 }
 
+/* Axes of one element may stand before the two, as a weight has one that is standardised as a batch. */
 static bool is_transposed(const ebb_tensor *a, const ebb_tensor *b)
 {
     const size_t element = ebb_dtype_bits((ebb_dtype)a->type.dtype) / 8;
-    if (a->type.rank != 2 || b->type.rank != 2 || a->type.dims[0] != b->type.dims[1] ||
-        a->type.dims[1] != b->type.dims[0])
+    const int rank = a->type.rank, last = rank - 1;
+    if (rank < 2 || b->type.rank != rank || a->type.dims[last - 1] != b->type.dims[last] ||
+        a->type.dims[last] != b->type.dims[last - 1])
         return false;
-    const size_t rows = (size_t)a->type.dims[0], columns = (size_t)a->type.dims[1];
+    for (int i = 0; i < last - 1; i++)
+        if (a->type.dims[i] != 1 || b->type.dims[i] != 1)
+            return false;
+    const size_t rows = (size_t)a->type.dims[last - 1], columns = (size_t)a->type.dims[last];
     const unsigned char *x = a->data, *y = b->data;
     if (a->bytes != rows * columns * element)
         return false;
@@ -73,9 +78,12 @@ static ebb_status join(ebb_graph *g, ebb_value copy, ebb_value parameter, bool t
     const char *name = ebb_value_name(g, copy);
     EBB_TRY(ebb_props_set(g, &ebb_value_of(g, parameter)->props, EBB_COPIED_AS, name));
     if (turned) {
-        static const int64_t swapped[] = {1, 0};
+        const int rank = ebb_value_of(g, copy)->type->rank;
+        int64_t swapped[EBB_MAX_RANK];
+        for (int i = 0; i < rank; i++)
+            swapped[i] = i < rank - 2 ? i : 2 * rank - 3 - i;
         ebb_build b = ebb_build_at(g, ebb_first(g), EBB_PHASE_NONE, NULL);
-        ebb_with_ints(&b, "perm", swapped, 2);
+        ebb_with_ints(&b, "perm", swapped, (uint32_t)rank);
         parameter = ebb_emit(&b, EBB_OP_TRANSPOSE, parameter);
         EBB_TRY(b.status);
     } else if (!ebb_type_same_shape(ebb_value_of(g, copy)->type,

@@ -261,6 +261,30 @@ static ebb_model *copied(const char *weight, const char *second)
     return m;
 }
 
+/* F.batch_norm of a weight, as networks without norms have it: it is the batch, and turned for its mean. */
+static void a_weight_that_is_standardised_as_a_batch_is_one(void **state)
+{
+    (void)state;
+    ebb_model *m = model_of(
+        HEAD "g (float[2,6,4,4] x) => (float[2,3,4,4] y) "
+             "<float[1,3,6] \"onnx::Sub_8\" = {1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18}, "
+             "float[1,6,3] \"onnx::Mean_9\" = {1,7,13,2,8,14,3,9,15,4,10,16,5,11,17,6,12,18}, "
+             "int64[2] axes = {0,1}, int64[3] column = {1,3,1}, int64[4] shape = {3,6,1,1}> "
+             "{ [mean] m = ReduceMean <keepdims = 0> (\"onnx::Mean_9\", axes) "
+             "c = Reshape (m, column) s = Sub (\"onnx::Sub_8\", c) w = Reshape (s, shape) "
+             "y = Conv (x, w) }");
+    m->torchscript = true;
+    part(m);
+    const ebb_value turned = ebb_value_find(m->graph, read_by(m, "mean", 0));
+    assert_int_equal(ebb_producer_op(m->graph, turned), EBB_OP_TRANSPOSE);
+    const ebb_node n = ebb_value_of(m->graph, turned)->producer;
+    assert_string_equal(ebb_value_name(m->graph, ebb_in(m->graph, n, 0)), "onnx::Sub_8");
+    const ebb_type *type = ebb_value_of(m->graph, turned)->type;
+    assert_int_equal(type->rank, 3);
+    assert_int_equal(type->dims[1], 6);
+    ebb_close(m);
+}
+
 static void layers_that_were_copied_are_apart_and_tied_ones_are_not(void **state)
 {
     (void)state;
@@ -624,6 +648,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_identity_with_the_name_of_a_parameter_is_one),
         cmocka_unit_test(what_was_folded_is_parted_where_all_else_of_the_layers_is_equal),
+        cmocka_unit_test(a_weight_that_is_standardised_as_a_batch_is_one),
         cmocka_unit_test(layers_that_were_copied_are_apart_and_tied_ones_are_not),
         cmocka_unit_test(an_identity_of_another_exporter_says_nothing),
         cmocka_unit_test(parameters_that_were_merged_get_their_names_back),
