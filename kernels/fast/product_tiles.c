@@ -69,8 +69,13 @@ EBB_TILE_INLINE void read_lines_of(float *to, const char *from, int64_t apart, i
                                    const ebb_dtype dtype)
 {
     const size_t size = dtype == EBB_F32 ? 4 : 2;
+    if (dtype == EBB_F32 && apart == 1 && step > 1) {
+        ebb_tile_turn(to, from, 4 * step, lines, n, most);
+        return;
+    }
     for (int64_t i = 0; i < lines; i++, to += most, from += (size_t)apart * size) {
         if (step == 1 && n == most) {
+            ebb_tile_ask(from + EBB_TILE_AHEAD * apart * (int64_t)size, most * (int64_t)size);
             EBB_SIMD
             for (int64_t j = 0; j < most; j++)
                 to[j] = number(from + (size_t)j * size, dtype);

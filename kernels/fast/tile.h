@@ -127,29 +127,51 @@ static inline int64_t ebb_tile_width(int64_t n)
     return (n + EBB_TILE_COLUMNS - 1) / EBB_TILE_COLUMNS * EBB_TILE_COLUMNS;
 }
 
+enum { EBB_TILE_AHEAD = 12 }; /* short lines that are asked for before they are read */
+
+/* For so many bytes, which a processor does not foresee: lines that are short and apart. */
+EBB_TILE_INLINE void ebb_tile_ask(const char *at, int64_t bytes)
+{
+    for (int64_t i = 0; i < bytes; i += 64)
+        __builtin_prefetch(at + i);
+}
+
+/* Lines of `most` floats or pairs, line i with element i of each of n columns, 0 beyond: to[i * most + j]. A
+ * column lies in one piece, `column` bytes from the one before. A few of each at a time, for columns far
+ * apart share places in the cache. */
+EBB_TILE_INLINE void ebb_tile_turn(void *to, const void *from, int64_t column, int64_t count,
+                                   int64_t n, const int64_t most)
+{
+    for (int64_t i = 0; i < count; i += EBB_TILE_LANES) {
+        const int64_t here = count - i < EBB_TILE_LANES ? count - i : EBB_TILE_LANES;
+        char *lines = (char *)to + 4 * i * most;
+        for (int64_t j = 0; j < n; j++) {
+            const char *piece = (const char *)from + j * column + 4 * i;
+            ebb_tile_ask(piece + 4 * EBB_TILE_LANES, 1);
+            for (int64_t p = 0; p < here; p++)
+                memcpy(lines + 4 * (p * most + j), piece + 4 * p, 4);
+        }
+        for (int64_t p = 0; p < here && n < most; p++)
+            memset(lines + 4 * (p * most + n), 0, (size_t)(4 * (most - n)));
+    }
+}
+
 /* B[k, n], element (i, j) at i * row + j * column, into panels: width(n) * k floats. */
 static inline void ebb_tile_pack(float *to, const float *b, int64_t row, int64_t column, int64_t k,
                                  int64_t n)
 {
-    for (int64_t first = 0; first < n; first += EBB_TILE_COLUMNS)
-        for (int64_t i = 0; i < k; i++, to += EBB_TILE_COLUMNS)
+    for (int64_t first = 0; first < n; first += EBB_TILE_COLUMNS) {
+        const int64_t here = n - first < EBB_TILE_COLUMNS ? n - first : EBB_TILE_COLUMNS;
+        if (row == 1 && column > 1) {
+            ebb_tile_turn(to, b + first * column, 4 * column, k, here, EBB_TILE_COLUMNS);
+            to += k * EBB_TILE_COLUMNS;
+            continue;
+        }
+        for (int64_t i = 0; i < k; i++, to += EBB_TILE_COLUMNS) {
+            ebb_tile_ask((const char *)(b + (i + EBB_TILE_AHEAD) * row + first * column), 4 * here);
             for (int64_t j = 0; j < EBB_TILE_COLUMNS; j++)
                 to[j] = first + j < n ? b[i * row + (first + j) * column] : 0.0f;
-}
-
-/* The same where each of the n columns lies in one piece: a few pairs of each at a time, for columns
- * far apart share places in the cache. */
-EBB_TILE_INLINE void ebb_tile_turn_pairs(uint32_t *to, const uint16_t *from, int64_t column,
-                                         int64_t pairs, int64_t n, const int64_t most)
-{
-    for (int64_t i = 0; i < pairs; i += EBB_TILE_LANES) {
-        const int64_t here = pairs - i < EBB_TILE_LANES ? pairs - i : EBB_TILE_LANES;
-        for (int64_t j = 0; j < n; j++)
-            for (int64_t p = i; p < i + here; p++)
-                memcpy(to + p * most + j, from + j * column + 2 * p, sizeof *to);
-        for (int64_t p = i; p < i + here; p++)
-            for (int64_t j = n; j < most; j++)
-                to[p * most + j] = 0;
+        }
     }
 }
 
@@ -161,7 +183,7 @@ EBB_TILE_INLINE void ebb_tile_pair_lines(uint32_t *to, const uint16_t *from, int
     int64_t i = 0;
     if (row == 1 && column > 1) {
         i = k / 2 * 2;
-        ebb_tile_turn_pairs(to, from, column, k / 2, n, most);
+        ebb_tile_turn(to, from, 2 * column, k / 2, n, most);
         to += k / 2 * most;
         from += i;
     }

@@ -356,8 +356,10 @@ static void sum_over_steps(const ebb_walk *w, void *db, int64_t at, int64_t n)
     double sum[PANEL] = {0};
     float line[PANEL];
     for (int64_t e = 0; e < all; e++) {
-        const float *x =
-            ebb_look_f32(ebb_walk_scratch(w, w->da), ebb_walk_dtype(w), e * w->wide + at, n, line);
+        const char *from = ebb_walk_from(w, ebb_walk_scratch(w, w->da), e * w->wide + at);
+        ebb_tile_ask(from + EBB_TILE_AHEAD * w->wide * (int64_t)ebb_walk_size(w),
+                     n * (int64_t)ebb_walk_size(w));
+        const float *x = ebb_look_f32(from, ebb_walk_dtype(w), 0, n, line);
         for (int64_t k = 0; k < n; k++)
             sum[k] += (double)x[k];
     }
@@ -369,7 +371,7 @@ static void sum_over_steps(const ebb_walk *w, void *db, int64_t at, int64_t n)
         memcpy(db, line, (size_t)n * sizeof *line);
 }
 
-/* What the biases get: W's, then R's. */
+/* What the biases get: W's, then R's, which is the same where a gate's products go to one part. */
 static void sum_biases_back(const ebb_walk *w)
 {
     const int64_t H = w->s.hidden, G = w->s.gates;
@@ -377,11 +379,16 @@ static void sum_biases_back(const ebb_walk *w)
     if (db == NULL)
         return;
     EBB_PARALLEL_FOR(w->s.times * w->s.batch * w->wide)
-    for (int64_t i = 0; i < 2 * G * w->panels; i++) {
-        const int64_t gate = i / w->panels, k = i % w->panels * PANEL;
-        const int64_t part = gate < G ? gate : w->cell->fed[gate - G];
-        sum_over_steps(w, ebb_walk_from(w, db, gate * H + k), part * H + k,
-                       H - k < PANEL ? H - k : PANEL);
+    for (int64_t i = 0; i < G * w->panels; i++) {
+        const int64_t gate = i / w->panels, k = i % w->panels * PANEL, fed = w->cell->fed[gate];
+        const int64_t n = H - k < PANEL ? H - k : PANEL;
+        void *of_w = ebb_walk_from(w, db, gate * H + k),
+             *of_r = ebb_walk_from(w, db, (G + gate) * H + k);
+        sum_over_steps(w, of_w, gate * H + k, n);
+        if (fed == gate)
+            copy(w, of_r, of_w, n);
+        else
+            sum_over_steps(w, of_r, fed * H + k, n);
     }
 }
 
