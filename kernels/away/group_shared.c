@@ -16,18 +16,18 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { LOOKS = 64, PATIENCE_NS = 20000000, AWAKE_NS = 20000, LINE = 64, WHAT = 228 };
+enum { LOOKS = 64, PATIENCE_NS = 20000000, LINE = 64, WHAT = 228 };
 
-static const uint64_t magic = UINT64_C(0x7072672f31626265);
+static const uint64_t magic = UINT64_C(0x7072672f32626265);
 
 typedef struct post { /* what a rank gives in a turn */
     uint64_t block;
-    int64_t came_ns; /* when */
     uint32_t verb;
     char what[WHAT];
 } post;
@@ -41,6 +41,7 @@ typedef struct member {
 struct ebb_shared {
     uint64_t magic;
     ebb_shared_terms terms;
+    uint64_t came;   /* by a link: to all turns, all ranks */
     uint32_t tick;   /* a futex: something has changed */
     uint32_t failed; /* 1 + the rank that ended first with an error */
     uint32_t said;
@@ -56,6 +57,7 @@ typedef struct side { /* one process's */
     ebb_shared *shared;
     size_t bytes;
     int rank, ranks; /* copied out: the memory is others' too */
+    int looks;       /* at who has come, before it sleeps */
     uint64_t turn;
     pthread_t joined; /* who computes */
 } side;
@@ -132,7 +134,7 @@ static ebb_status wait_for_all(side *s, uint64_t turn, const char *what)
             return ended(rank, what);
         if (ebb_now_ns() > until)
             return too_late(s, rank, what);
-        if (tries >= LOOKS)
+        if (tries >= s->looks)
             (void)syscall(SYS_futex, &s->shared->tick, FUTEX_WAIT, tick, &patience, NULL, 0);
     }
 }
@@ -143,7 +145,6 @@ static void write_post(side *s, ebb_group_verb verb, size_t block, const char *w
 {
     post *p = &member_of(s, s->rank)->posts[s->turn & 1];
     p->block = block;
-    p->came_ns = ebb_now_ns();
     p->verb = verb;
     (void)snprintf(p->what, sizeof p->what, "%s", what);
 }
@@ -156,14 +157,11 @@ static post read_post(const side *s, int rank)
     return p;
 }
 
-/* *last_ns: when the last of them came. */
-static ebb_status compare(const side *s, int64_t *last_ns)
+static ebb_status compare(const side *s)
 {
     const post own = read_post(s, s->rank);
-    *last_ns = own.came_ns;
     for (int r = 0; r < s->ranks; r++) {
         const post p = read_post(s, r);
-        *last_ns = p.came_ns > *last_ns ? p.came_ns : *last_ns;
         if (p.verb != own.verb || p.block != own.block || strcmp(p.what, own.what) != 0)
             return ebb_group_differ(s->rank, own.what, own.block, r, p.what, p.block);
     }
@@ -177,19 +175,31 @@ static double link_takes(const side *s, size_t block)
     return takes > 0 && takes < 1e18 ? takes : 0;
 }
 
-/* Until a link would have brought it all. Who sleeps wakes late by some microseconds: so it looks at the clock at the end. */
-static void sleep_on_link(double takes, int64_t since_ns)
+/* Until a link would have brought it all. A link takes no processor: so nobody looks at the clock until then, and whom it
+ * keeps for no time sets no timer, which costs some microseconds. */
+static void sleep_on_link(double takes)
 {
-    const int64_t over = since_ns + (int64_t)takes, until = over - AWAKE_NS;
-    const struct timespec at = {.tv_sec = until / S, .tv_nsec = until % S};
-    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR)
-        ;
-    while (ebb_now_ns() < over)
+    const int64_t over = ebb_now_ns() + (int64_t)takes;
+    const struct timespec at = {.tv_sec = over / S, .tv_nsec = over % S};
+    while (ebb_now_ns() < over &&
+           clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR)
         ;
 }
 
+/* The others sleep until the last has come. If there is a link, that one waits for it, for all, before it has. */
+static void arrive(side *s, double takes)
+{
+    const uint64_t turns = s->turn + 1;
+    if (takes > 0 &&
+        __atomic_add_fetch(&s->shared->came, 1, __ATOMIC_SEQ_CST) == turns * (uint64_t)s->ranks)
+        sleep_on_link(takes);
+    __atomic_store_n(&member_of(s, s->rank)->arrived, turns, __ATOMIC_SEQ_CST);
+    if (missing(s, turns) < 0)
+        wake(s->shared);
+}
+
 static ebb_status give_and_take(side *s, ebb_group_verb verb, const void *from, void *to,
-                                size_t block, const char *what, int64_t *last_ns)
+                                size_t block, const char *what, double takes)
 {
     const size_t given = verb == EBB_ALL_TO_ALL ? block * (size_t)s->ranks : block;
     if (block > EBB_GROUP_PIECE / (size_t)s->ranks)
@@ -197,11 +207,9 @@ static ebb_status give_and_take(side *s, ebb_group_verb verb, const void *from, 
                          block);
     memcpy(half_of(s, s->rank, s->turn), from, given);
     write_post(s, verb, block, what);
-    __atomic_store_n(&member_of(s, s->rank)->arrived, s->turn + 1, __ATOMIC_SEQ_CST);
-    if (missing(s, s->turn + 1) < 0)
-        wake(s->shared); // the others sleep until the last has come
+    arrive(s, takes);
     EBB_TRY(wait_for_all(s, s->turn + 1, what));
-    EBB_TRY(compare(s, last_ns));
+    EBB_TRY(compare(s));
     for (int r = 0; r < s->ranks; r++)
         memcpy((char *)to + (size_t)r * block,
                half_of(s, r, s->turn) + (verb == EBB_ALL_TO_ALL ? (size_t)s->rank * block : 0),
@@ -225,13 +233,10 @@ static ebb_status exchange(void *context, ebb_group_verb verb, const void *from,
 {
     side *s = context;
     const double takes = link_takes(s, block);
-    int64_t last_ns;
     int policy = SCHED_OTHER;
     struct sched_param before;
     const bool came_first = takes > 0 && come_first(&policy, &before);
-    ebb_status status = give_and_take(s, verb, from, to, block, what, &last_ns);
-    if (status == NULL && takes > 0)
-        sleep_on_link(takes, last_ns);
+    ebb_status status = give_and_take(s, verb, from, to, block, what, takes);
     if (came_first && pthread_equal(pthread_self(), s->joined)) // another only exchanges
         (void)sched_setscheduler(0, policy, &before);
     return status;
@@ -293,6 +298,16 @@ static ebb_status take_rank(side *s, long rank)
     return NULL;
 }
 
+/* Looking pays while another computes the last of its part on a processor of its own: not where they share them, and not
+ * before a link is over. */
+static void choose_wait(side *s)
+{
+    const bool by_link = s->shared->terms.message_ns > 0 || s->shared->terms.byte_ns > 0;
+    s->looks = by_link || s->ranks > sysconf(_SC_NPROCESSORS_ONLN) ? 0 : LOOKS;
+    if (by_link)
+        (void)prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL); // sleeps are as long as asked
+}
+
 ebb_status ebb_shared_join(ebb_group *group, const char *where)
 {
     char *end, *rest;
@@ -313,6 +328,7 @@ ebb_status ebb_shared_join(ebb_group *group, const char *where)
     if (status == NULL) {
         *s = (side){.shared = memory, .bytes = bytes, .joined = pthread_self()};
         status = take_rank(s, own);
+        choose_wait(s);
     }
     if (status != NULL) {
         (void)munmap(memory, bytes);
