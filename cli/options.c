@@ -57,7 +57,7 @@ const cli_option cli_options[] = {
     TEXT("--spill", "DIR", "the folder for what the step keeps on disk (default: that of --checkpoint, else $TMPDIR or /var/tmp)"),
     TEXT("--spill-unchecked", NULL, "do not compare what is read there with a checksum of what was written"),
     TEXT("--run", NULL, "also run a step and report what was measured"),
-    TEXT("--profile", NULL, "time spent by operator"),
+    TEXT("--profile", NULL, "time by operator, without the first of several steps"),
     EACH("--data", "FILE", "arrays: .npz, .npy, .safetensors, .csv, with --tokenizer .jsonl and .txt, a folder of them or of pictures by class, or a pattern such as 'part-*.npz'"),
     EACH("--map", "ARRAY=INPUT,...", "which array feeds which input where names differ"),
     EACH("--scale", "[INPUT=]S", "multiply images of bytes, or what this input takes, e.g. 1/255"),

@@ -323,7 +323,9 @@ static ebb_status compile(ebb_program *p, const ebb_graph *g, const ebb_compile_
     if (o->profile) {
         p->node_ns = EBB_NEW(&p->arena, int64_t, p->plan.count + (size_t)1);
         p->node_spared = EBB_NEW(&p->arena, double, p->plan.count + (size_t)1);
-        EBB_GOT(p->node_ns && p->node_spared);
+        p->first_ns = EBB_NEW(&p->arena, int64_t, p->plan.count + (size_t)1);
+        p->first_spared = EBB_NEW(&p->arena, double, p->plan.count + (size_t)1);
+        EBB_GOT(p->node_ns && p->node_spared && p->first_ns && p->first_spared);
     }
     EBB_LOCAL_ARENA(scratch);
     EBB_TRY(open_mover(p, o, scratch));

@@ -35,8 +35,11 @@ struct ebb_program {
     int64_t step_ns;
     int64_t *node_ns;    /* by position, summed; NULL: no profile */
     double *node_spared; /* beside it: operations that were not made (kernels/spared.h) */
-    bool *filled;        /* by value id: the initializer's bytes are in place */
-    uint32_t prepared;   /* calls whose kernels are prepared */
+    uint64_t profiled;   /* steps of this process that they are of */
+    int64_t *first_ns;   /* both after the first of them, which touches all memory */
+    double *first_spared;
+    bool *filled;      /* by value id: the initializer's bytes are in place */
+    uint32_t prepared; /* calls whose kernels are prepared */
     const char *
         changed; /* what its step sets otherwise than that of the checkpoint that it loaded; NULL */
     bool unchecked; /* its states come from a checkpoint without a checksum */

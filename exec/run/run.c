@@ -295,6 +295,10 @@ static ebb_status step(ebb_program *p, const ebb_batch *batch)
     if (p->node_ns != NULL && p->device->mark != NULL)
         for (uint32_t k = 0; k < p->plan.count; k++)
             p->node_ns[k] += p->device->between(p->queue, k);
+    if (p->node_ns != NULL && p->profiled++ == 0) {
+        memcpy(p->first_ns, p->node_ns, p->plan.count * sizeof *p->first_ns);
+        memcpy(p->first_spared, p->node_spared, p->plan.count * sizeof *p->first_spared);
+    }
     p->step_ns = ebb_now_ns() - begin;
     p->steps++;
     return NULL;

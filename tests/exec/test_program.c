@@ -325,6 +325,16 @@ static void plan_and_diff_have_their_fields(void **state)
     ebb_model_free(m);
 }
 
+static json_t *profile_of(const ebb_program *p)
+{
+    char *json = NULL;
+    good(ebb_program_profile_json(p, &json));
+    json_t *root = json_loads(json, 0, NULL);
+    free(json);
+    assert_non_null(root);
+    return root;
+}
+
 static void a_profile_counts_each_operator(void **state)
 {
     (void)state;
@@ -332,9 +342,7 @@ static void a_profile_counts_each_operator(void **state)
     ebb_program *p = NULL;
     good(ebb_program_compile(&p, m, &plain));
     good(ebb_program_step(p, &x_batch));
-    char *json = NULL;
-    good(ebb_program_profile_json(p, &json));
-    json_t *root = json_loads(json, 0, NULL);
+    json_t *root = profile_of(p);
     json_t *operators = json_object_get(root, "operators");
     assert_int_equal(json_array_size(operators), 4);
     for (size_t i = 0; i < 4; i++) {
@@ -344,7 +352,28 @@ static void a_profile_counts_each_operator(void **state)
     }
     assert_int_equal(json_array_size(json_object_get(root, "nodes")), 5);
     json_decref(root);
-    free(json);
+    ebb_program_free(p);
+    ebb_model_free(m);
+}
+
+/* Steps before a checkpoint are none of this process's; its first is left out where others came. */
+static void a_profile_is_of_the_steps_behind_the_first(void **state)
+{
+    (void)state;
+    ebb_model *m = step_model();
+    ebb_program *p = NULL;
+    good(ebb_program_compile(&p, m, &plain));
+    p->steps = 1000; // as a checkpoint had
+    double flops[3];
+    for (int i = 0; i < 3; i++) {
+        good(ebb_program_step(p, &x_batch));
+        json_t *root = profile_of(p);
+        const json_t *first = json_array_get(json_object_get(root, "nodes"), 0);
+        assert_int_equal(json_integer_value(json_object_get(root, "steps")), i == 0 ? 1 : i);
+        flops[i] = json_number_value(json_object_get(first, "flops"));
+        json_decref(root);
+    }
+    assert_true(flops[0] > 0 && flops[1] == flops[0] && flops[2] == 2 * flops[0]);
     ebb_program_free(p);
     ebb_model_free(m);
 }
@@ -401,6 +430,7 @@ int main(void)
         cmocka_unit_test(trained_weights_go_back_into_a_model),
         cmocka_unit_test(plan_and_diff_have_their_fields),
         cmocka_unit_test(a_profile_counts_each_operator),
+        cmocka_unit_test(a_profile_is_of_the_steps_behind_the_first),
         cmocka_unit_test(a_node_on_constants_is_computed),
         cmocka_unit_test(running_out_of_memory_is_a_status),
     };

@@ -74,7 +74,7 @@ static ebb_model *open_head(const struct head *h)
     return m;
 }
 
-/* Operations of what stands for the loss and its layer, in two steps. */
+/* Operations of what stands for the loss and its layer, in two steps, behind a first one. */
 static double operations(const struct head *h, const int64_t *labels)
 {
     static float x[ROWS * IN];
@@ -87,7 +87,7 @@ static double operations(const struct head *h, const int64_t *labels)
     ebb_model *m = open_head(h);
     ebb_program *p;
     good(ebb_program_compile(&p, m, &(ebb_compile_options){.profile = true}));
-    for (int step = 0; step < 2; step++)
+    for (int step = 0; step < 3; step++)
         good(ebb_program_step(p, &(ebb_batch){inputs, 2}));
     good(ebb_program_profile_json(p, &json));
     json_t *root = json_loads(json, 0, NULL), *node;
