@@ -119,10 +119,22 @@ static bool is_of_other_call(const char *name)
            !is_repeat(name) && !is_resized(name) && !ebb_name_is_of_part(name);
 }
 
+/* addcmul(b, w, x) is written as b + (1 * w) * x, and 1 * w is named "tmp" where it was folded: w as it is. */
+static bool is_times_one(const ebb_graph *g, ebb_value v)
+{
+    const ebb_value_info *info = ebb_value_of(g, v);
+    if (!ebb_name_is_after(ebb_value_name(g, v), "tmp") || info->use_count != 1)
+        return false;
+    const ebb_node n = info->uses[0].node;
+    const char *call = ebb_props_get(g, &ebb_node_of(g, n)->props, EBB_NOTED_CALL);
+    return ebb_node_of(g, n)->op == EBB_OP_MUL && call != NULL &&
+           strstr(call, "aten.addcmul.default](") != NULL && strstr(call, "kwargs = {}") != NULL;
+}
+
 bool ebb_noted_is_computed(const ebb_graph *g, ebb_value v)
 {
     return has_call(g, v, ebb_name_is_of_arithmetic) ||
-           (note_of(g, v) != NULL && is_of_other_call(ebb_value_name(g, v)));
+           (note_of(g, v) != NULL && is_of_other_call(ebb_value_name(g, v)) && !is_times_one(g, v));
 }
 
 static bool is_product(const char *name)

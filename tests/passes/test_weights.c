@@ -472,6 +472,32 @@ static bool says_sines(const given *c, bool marked, const char *kind)
     return doubtful;
 }
 
+/* addcmul(b, w, x) is b + (1 * w) * x in a file, where folding made one of 1 * w: that is w, and with another
+ * factor it is not. */
+static void a_parameter_times_one_is_the_parameter(void **state)
+{
+    (void)state;
+    static const char *const kwargs[] = {"{}", "{value: 2}"};
+    static const char signature[] = "# inputs\np_w: PARAMETER target='w'\n"
+                                    "p_m_weight: PARAMETER target='m.weight'\n";
+    for (int i = 0; i < 2; i++) {
+        char call[128];
+        const given c = {"Mul", "8", 1, drawn, "tmp", call};
+        (void)snprintf(call, sizeof call,
+                       "%%addcmul : [num_users=1] = call_function[target=torch.ops.aten.addcmul."
+                       "default](args = (%%view, %%view_1, %%x), kwargs = %s)",
+                       kwargs[i]);
+        ebb_model *m = model_with(&c, true);
+        ebb_graph *g = m->graph;
+        good(ebb_props_set(g, &ebb_value_of(g, ebb_value_find(g, "tmp"))->props,
+                           "pkg.onnxscript.optimizer.folded_from", "['m.weight', 'view_1']"));
+        good(ebb_props_set(g, &g->props, "pkg.torch.export.ExportedProgram.graph_signature",
+                           signature));
+        assert_int_equal(judged_in(m, "tmp").kind, i == 0 ? EBB_SURE_WEIGHT : EBB_DOUBTFUL_WEIGHT);
+        ebb_model_free(m);
+    }
+}
+
 /* Modules keep such tables as parameters that need no gradient, and files do not tell of that. */
 static void a_table_of_sines_is_held_fixed_and_named_though_it_is_marked(void **state)
 {
@@ -632,6 +658,7 @@ int main(void)
         cmocka_unit_test(what_a_function_is_computed_of_in_the_run_is_a_weight),
         cmocka_unit_test(fresh_scales_and_biases_behind_a_norm_are_weights),
         cmocka_unit_test(slopes_of_heads_are_no_weights),
+        cmocka_unit_test(a_parameter_times_one_is_the_parameter),
         cmocka_unit_test(a_table_of_sines_is_held_fixed_and_named_though_it_is_marked),
         cmocka_unit_test(a_norm_without_scale_and_bias_has_none),
         cmocka_unit_test(a_buffer_is_no_parameter_whatever_reads_it),
