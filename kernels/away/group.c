@@ -55,6 +55,10 @@ EBB_API ebb_status ebb_group_join(ebb_group **group)
     const char *where = getenv(EBB_SHARED_VARIABLE);
     if (where == NULL && !ebb_mpi_is_here())
         return NULL;
+    if (where != NULL && ebb_mpi_processes() > 1)
+        return ebb_hint(ebb_error(EBB_USAGE, "both `ebb launch` and an MPI have started this "
+                                             "process: it would be of two groups"),
+                        "start them once: by mpirun, or by one `ebb launch -n` of all");
     ebb_group *g = ebb_alloc(sizeof *g);
     EBB_GOT(g);
     ebb_status status = where != NULL ? ebb_shared_join(g, where) : ebb_mpi_join(g);

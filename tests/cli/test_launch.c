@@ -402,6 +402,8 @@ static void one_process_speaks_for_all(void **state)
     says("launch -n 4 -- " EBB " train " DIGITS "nowhere.onnx --steps 2 " CLASSES, 8,
          "nowhere.onnx");
     assert_int_equal(times_in_output("ebb: "), 1);
+    says("launch -n 2 -- env PMI_SIZE=2 " EBB " train " DIGITS "mlp.onnx --data x", 2,
+         "both `ebb launch` and an MPI have started this process");
     says("launch -n 2 -- no-such-command", 2, "no-such-command: it cannot be started");
     says("launch -n 65 -- true", 2, "-n");
     says("launch -n 2", 2, "say what to start");
