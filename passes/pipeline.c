@@ -1,6 +1,7 @@
 /* pipeline.c: a list of passes, run over a model one by one. Its text is read in pipeline_text.c. */
 #include "passes/pipeline.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -11,6 +12,7 @@
 #include "onnx/graph/infer.h"
 #include "onnx/words/clock.h"
 #include "passes/budget/contest.h"
+#include "passes/fingerprint.h"
 #include "passes/passes.h"
 #include "passes/pipeline_text.h"
 
@@ -226,27 +228,66 @@ static ebb_status show(const ebb_graph *g, const ebb_pass *pass, const ebb_rewri
     return NULL;
 }
 
+/* What is known of the graph as the last stage left it. */
+typedef struct known {
+    unsigned marked; /* by the stages so far */
+    weight weight;
+    uint64_t settled; /* fingerprint of a graph of which inference tells nothing new; 0: it did */
+} known;
+
+/* Most stages leave the graph as it was, and that they applied nothing does not say so: its
+ * fingerprint does. *settled: types are what they were. */
+static ebb_status infer(ebb_graph *g, known *k, bool *settled)
+{
+    const uint64_t given = ebb_fingerprint(g);
+    *settled = given == k->settled;
+#ifdef NDEBUG
+    if (*settled)
+        return NULL;
+#endif
+    EBB_TRY(ebb_infer_graph(g));
+    const bool stayed = ebb_fingerprint(g) == given;
+    assert(stayed || !*settled);
+    k->settled = stayed ? given : 0;
+    return NULL;
+}
+
+/* The weight of a settled graph is known, too, unless there are marks. */
+static weight weigh_anew(ebb_graph *g, const known *k, bool settled)
+{
+    const weight was = k->weight;
+    const bool same = settled && k->marked == 0;
+#ifdef NDEBUG
+    if (same)
+        return was;
+#endif
+    const weight w = weigh(g);
+    assert(!same || was.peak_bytes == 0 || w.peak_bytes == 0 || // there was no memory to weigh it
+           (w.peak_bytes == was.peak_bytes && w.saved_bytes == was.saved_bytes));
+    return w;
+}
+
 static ebb_status run_stage(ebb_graph *g, const ebb_stage *s, const ebb_rewrite_options *options,
-                            ebb_contest *contest, unsigned *marked, weight *before, ebb_arena *keep,
-                            ebb_report *report)
+                            ebb_contest *contest, known *k, ebb_arena *keep, ebb_report *report)
 {
     int64_t start = ebb_now_ns();
     unsigned own = marks_by(s->pass);
+    bool settled;
     *report = (ebb_report){.pass = s->pass->name,
                            .exactness = s->pass->exactness,
                            .nodes_before = ebb_graph_size(g),
-                           .peak_before_bytes = before->peak_bytes};
+                           .peak_before_bytes = k->weight.peak_bytes};
     if (own == 0)
         ebb_pipeline_unmark(g);
     ebb_status status =
         run_pass(g, s, contest != NULL ? ebb_contest_judge : NULL, contest, keep, report);
     if (status != NULL) // a pass that refuses changes nothing, the marks included
-        (void)put_marks(g, *marked);
+        (void)put_marks(g, k->marked);
     EBB_TRY(status);
     (void)ebb_graph_sweep(g);
-    EBB_TRY(ebb_while(ebb_infer_graph(g), "inferring types after pass %s", s->pass->name));
-    *marked |= own;
-    EBB_TRY(put_marks(g, *marked & ~own)); // what is shared depends on what is read in tiles
+    EBB_TRY(ebb_while(infer(g, k, &settled), "inferring types after pass %s", s->pass->name));
+    k->marked |= own;
+    EBB_TRY(put_marks(g, k->marked & ~own)); // what is shared depends on what is read in tiles
 #ifndef NDEBUG
     EBB_TRY(verify(g, s->pass));
 #else
@@ -254,12 +295,12 @@ static ebb_status run_stage(ebb_graph *g, const ebb_stage *s, const ebb_rewrite_
         EBB_TRY(verify(g, s->pass));
 #endif
     report->ns = ebb_now_ns() - start;
-    weight after = weigh(g);
+    const weight after = weigh_anew(g, k, settled);
     report->peak_after_bytes = after.peak_bytes;
-    if (before->peak_bytes > 0 && after.peak_bytes > 0)
-        report->saved_bytes = (int64_t)before->saved_bytes - (int64_t)after.saved_bytes;
+    if (k->weight.peak_bytes > 0 && after.peak_bytes > 0)
+        report->saved_bytes = (int64_t)k->weight.saved_bytes - (int64_t)after.saved_bytes;
     report->nodes_after = ebb_graph_size(g);
-    *before = after;
+    k->weight = after;
     EBB_TRY(show(g, s->pass, options));
     return options->strict && s->preset == 0 ? check_applied(s, report, keep) : NULL;
 }
@@ -269,8 +310,8 @@ static ebb_status run_stage(ebb_graph *g, const ebb_stage *s, const ebb_rewrite_
 /* The list that the model's metadata holds, or an empty one: a file may say anything. */
 static json_t *remembered(const ebb_model *model)
 {
-    const char *known = ebb_props_get(model->graph, &model->props, "ebb.passes");
-    json_t *list = known != NULL ? json_loads(known, 0, NULL) : NULL;
+    const char *text = ebb_props_get(model->graph, &model->props, "ebb.passes");
+    json_t *list = text != NULL ? json_loads(text, 0, NULL) : NULL;
     if (json_is_array(list))
         return list;
     json_decref(list);
@@ -339,8 +380,8 @@ static ebb_status hear(ebb_contest *contest, const ebb_graph *g, const ebb_stage
 /* Stages side by side. One that was refused a tensor is run again at the end: what the winner left
  * after all is not lost. */
 static ebb_status run_contest(ebb_graph *g, const ebb_stage *stages, size_t count,
-                              const ebb_rewrite_options *options, unsigned *marked, weight *before,
-                              ebb_arena *keep, ebb_report *reports)
+                              const ebb_rewrite_options *options, known *k, ebb_arena *keep,
+                              ebb_report *reports)
 {
     ebb_contest contest;
     size_t *refused = EBB_NEW(keep, size_t, count + 1);
@@ -349,7 +390,7 @@ static ebb_status run_contest(ebb_graph *g, const ebb_stage *stages, size_t coun
     for (size_t i = 0; i < count; i++) {
         contest.now = i;
         contest.refused = 0;
-        EBB_TRY(run_stage(g, &stages[i], options, &contest, marked, before, keep, &reports[i]));
+        EBB_TRY(run_stage(g, &stages[i], options, &contest, k, keep, &reports[i]));
         refused[i] = contest.refused;
     }
     for (size_t i = 0; i < count; i++) {
@@ -358,7 +399,7 @@ static ebb_status run_contest(ebb_graph *g, const ebb_stage *stages, size_t coun
             continue;
         ebb_rewrite_options quiet = *options;
         quiet.strict = false;
-        EBB_TRY(run_stage(g, &stages[i], &quiet, NULL, marked, before, keep, &again));
+        EBB_TRY(run_stage(g, &stages[i], &quiet, NULL, k, keep, &again));
         reports[i].applied += again.applied;
         reports[i].saved_bytes += again.saved_bytes;
     }
@@ -369,17 +410,17 @@ static ebb_status run_all(ebb_model *model, const ebb_stages *p, const ebb_rewri
                           ebb_arena *keep, ebb_report *reports, size_t *count)
 {
     ebb_graph *g = model->graph;
-    EBB_TRY(ebb_infer_graph(g));
-    unsigned marked = marks_of(g);
-    weight before = weigh(g);
+    known k = {.marked = marks_of(g)};
+    bool settled;
+    EBB_TRY(infer(g, &k, &settled));
+    k.weight = weigh(g);
     for (size_t i = 0; i < p->count; i = *count) {
         size_t offering = side_by_side(p, i);
         if (offering > 1) {
-            EBB_TRY(run_contest(g, &p->list[i], offering, options, &marked, &before, keep,
-                                &reports[i]));
+            EBB_TRY(run_contest(g, &p->list[i], offering, options, &k, keep, &reports[i]));
             *count += offering;
         } else {
-            EBB_TRY(run_stage(g, &p->list[i], options, NULL, &marked, &before, keep, &reports[i]));
+            EBB_TRY(run_stage(g, &p->list[i], options, NULL, &k, keep, &reports[i]));
             ++*count;
         }
     }

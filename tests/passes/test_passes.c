@@ -8,7 +8,9 @@
 
 #include <cmocka.h>
 
+#include "onnx/graph/infer.h"
 #include "passes/common.h"
+#include "passes/fingerprint.h"
 #include "passes/primal/lost.h"
 #include "passes/pipeline.h"
 #include "passes/parameters/noted.h"
@@ -192,6 +194,34 @@ static void strict_refuses_a_technique_that_applies_nowhere(void **state)
     ebb_status status = run(model, "sign-mask", true);
     assert_int_equal(ebb_status_code(status), EBB_UNSUPPORTED);
     assert_non_null(strstr(ebb_status_text(status), "found nothing"));
+    ebb_model_free(model);
+}
+
+/* Some of the ways in which passes change a graph, a call and assignments. */
+static void a_fingerprint_tells_what_has_changed(void **state)
+{
+    (void)state;
+    ebb_model *model = step(linear, "fold");
+    ebb_graph *g = model->graph;
+    const ebb_node product = ebb_first(g);
+    const ebb_value w = ebb_in(g, product, 1), y = ebb_out(g, product, 0);
+    const ebb_type half = ebb_type_tensor(EBB_F16, 2, (const int64_t[]){4, 4});
+    uint64_t known[6] = {ebb_fingerprint(g)};
+    assert_null(ebb_infer_graph(g));
+    ebb_node_set_over(g, product, 0, 1); // a mark
+    assert_true(ebb_fingerprint(g) == known[0]);
+    ebb_value_of(g, w)->role = EBB_ROLE_FROZEN;
+    known[1] = ebb_fingerprint(g);
+    ebb_node_of(g, product)->phase = EBB_BACKWARD;
+    known[2] = ebb_fingerprint(g);
+    assert_null(ebb_node_set_int(g, product, "axis", 1));
+    known[3] = ebb_fingerprint(g);
+    assert_null(ebb_value_set_type(g, y, &half));
+    known[4] = ebb_fingerprint(g);
+    assert_null(ebb_node_set_input(g, product, 0, w));
+    known[5] = ebb_fingerprint(g);
+    for (size_t i = 1; i < 6; i++)
+        assert_true(known[i] != known[i - 1]);
     ebb_model_free(model);
 }
 
@@ -636,6 +666,7 @@ int main(void)
         cmocka_unit_test(a_step_of_an_older_model_is_of_an_opset_that_has_its_loss),
         cmocka_unit_test(what_a_file_remembers_wrongly_is_begun_anew),
         cmocka_unit_test(strict_refuses_a_technique_that_applies_nowhere),
+        cmocka_unit_test(a_fingerprint_tells_what_has_changed),
         cmocka_unit_test(an_edit_takes_marks_off_and_they_come_back),
         cmocka_unit_test(a_cross_entropy_of_rank_3_asks_for_the_axis),
         cmocka_unit_test(an_unknown_output_is_named),
