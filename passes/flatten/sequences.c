@@ -15,28 +15,24 @@
 #include "passes/flatten/body.h"
 #include "passes/flatten/sequences.h"
 
-typedef struct list {
+typedef struct ebb_sequence {
     const ebb_value *items; /* NULL with a split: not emitted yet */
     size_t count;
     bool known;
     ebb_node split;
 } list;
 
-typedef struct resolver {
-    ebb_edit *e;
-    ebb_graph *g;
-    list *lists; /* by value id */
-    size_t value_count;
-} resolver;
-
-enum { MOST = 1 << 16 }; /* tensors of a sequence */
+enum {
+    MOST = 1 << 16,
+    MOST_COPIED = 1 << 24
+}; /* tensors of a sequence, and of all that are changed */
 
 static const ebb_type *type_of(const ebb_graph *g, ebb_value v)
 {
     return ebb_value_of(g, v)->type;
 }
 
-static list *list_of(resolver *r, ebb_value v)
+static list *list_of(ebb_sequences *r, ebb_value v)
 {
     static _Thread_local list none;
     none = (list){0};
@@ -46,7 +42,7 @@ static list *list_of(resolver *r, ebb_value v)
 /* ---- splits ---- */
 
 /* How many parts a SplitToSequence has, and their sizes; 0: not known. */
-static ebb_status part_sizes(resolver *r, ebb_node n, int axis, int64_t **sizes, size_t *count)
+static ebb_status part_sizes(ebb_sequences *r, ebb_node n, int axis, int64_t **sizes, size_t *count)
 {
     const ebb_graph *g = r->g;
     int64_t whole = type_of(g, ebb_in(g, n, 0))->dims[axis], given = 0, each = 1;
@@ -101,7 +97,7 @@ static void emit_split(ebb_build *b, ebb_value x, int64_t axis, const int64_t *s
     }
 }
 
-static ebb_build build_at(resolver *r, ebb_node n)
+static ebb_build build_at(ebb_sequences *r, ebb_node n)
 {
     ebb_build b = ebb_edit_build(r->e, n, EBB_PHASE_NONE);
     b.name = ebb_node_of(r->g, n)->name.i != 0 ? ebb_text(r->g, ebb_node_of(r->g, n)->name)
@@ -109,7 +105,7 @@ static ebb_build build_at(resolver *r, ebb_node n)
     return b;
 }
 
-static ebb_status learn_split(resolver *r, ebb_node n, list *made)
+static ebb_status learn_split(ebb_sequences *r, ebb_node n, list *made)
 {
     const ebb_graph *g = r->g;
     const ebb_type *x = type_of(g, ebb_in(g, n, 0));
@@ -127,7 +123,7 @@ static ebb_status learn_split(resolver *r, ebb_node n, list *made)
 }
 
 /* The tensors of a list; a split is emitted now. */
-static ebb_status open_list(resolver *r, list *l)
+static ebb_status open_list(ebb_sequences *r, list *l)
 {
     if (l->items != NULL || l->count == 0)
         return NULL;
@@ -175,10 +171,14 @@ static bool position(const ebb_graph *g, ebb_node n, uint32_t slot, int64_t othe
 static const char *const not_constant = "its position is not constant, or outside the sequence";
 
 /* `from` with `more` put in at `place`, or with that place left out (more none). */
-static ebb_status changed(resolver *r, list *from, size_t place, ebb_value more, list *made)
+static ebb_status changed(ebb_sequences *r, ebb_node n, list *from, size_t place, ebb_value more,
+                          list *made)
 {
     EBB_TRY(open_list(r, from));
     size_t count = more.i != 0 ? from->count + 1 : from->count - 1;
+    r->copied += count;
+    if (r->copied > MOST_COPIED)
+        return ebb_declined(r->e, n, "sequences are changed too often");
     ebb_value *items = EBB_SCRATCH(r->e, ebb_value, count + 1);
     EBB_GOT(items);
     for (size_t i = 0, k = 0; i < count; i++) {
@@ -195,7 +195,7 @@ static ebb_status changed(resolver *r, list *from, size_t place, ebb_value more,
 
 /* The body of n, a SequenceMap over sequences of one length, for each of their tensors; its outputs are
  * lists. Inputs behind the first may be tensors, the same for all. */
-static ebb_status learn_map(resolver *r, ebb_node n)
+static ebb_status learn_map(ebb_sequences *r, ebb_node n)
 {
     ebb_graph *g = r->g;
     const ebb_node_info info = *ebb_node_of(g, n);
@@ -236,7 +236,7 @@ static ebb_status learn_map(resolver *r, ebb_node n)
     return NULL;
 }
 
-static ebb_status learn(resolver *r, ebb_node n, list *made)
+static ebb_status learn(ebb_sequences *r, ebb_node n, list *made)
 {
     const ebb_graph *g = r->g;
     const ebb_node_info *info = ebb_node_of(g, n);
@@ -261,14 +261,14 @@ static ebb_status learn(resolver *r, ebb_node n, list *made)
                       &place) ||
             from->count >= MOST)
             return ebb_declined(r->e, n, not_constant);
-        return changed(r, from, place, ebb_in(g, n, 1), made);
+        return changed(r, n, from, place, ebb_in(g, n, 1), made);
     case EBB_OP_SEQUENCE_ERASE:
         if (!from->known)
             return NULL;
         if (!position(g, n, 1, (int64_t)from->count - 1, (int64_t)from->count - 1,
                       (int64_t)from->count, &place))
             return ebb_declined(r->e, n, not_constant);
-        return changed(r, from, place, EBB_NO_VALUE, made);
+        return changed(r, n, from, place, EBB_NO_VALUE, made);
     default:
         return NULL;
     }
@@ -276,7 +276,7 @@ static ebb_status learn(resolver *r, ebb_node n, list *made)
 
 /* ---- readers ---- */
 
-static ebb_status concatenate(resolver *r, ebb_node n, list *from, ebb_value *y)
+static ebb_status concatenate(ebb_sequences *r, ebb_node n, list *from, ebb_value *y)
 {
     const ebb_graph *g = r->g;
     ebb_attrs attrs = ebb_node_attrs(g, n);
@@ -306,7 +306,7 @@ static ebb_status concatenate(resolver *r, ebb_node n, list *from, ebb_value *y)
 }
 
 /* What stands for the output of a reader; none: it stays. */
-static ebb_status read(resolver *r, ebb_node n, list *from, ebb_value *y)
+static ebb_status read(ebb_sequences *r, ebb_node n, list *from, ebb_value *y)
 {
     const ebb_graph *g = r->g;
     size_t place;
@@ -335,37 +335,46 @@ static ebb_status read(resolver *r, ebb_node n, list *from, ebb_value *y)
     }
 }
 
-ebb_status ebb_sequences_resolve(ebb_edit *e)
+static bool has_sequences(const ebb_graph *g)
 {
-    resolver r = {.e = e, .g = e->g, .value_count = e->g->value_count};
-    bool any = false;
-    EBB_EACH_NODE(e->g, n)
-        any = any || ebb_producer_op(e->g, ebb_in(e->g, n, 0)) == EBB_OP_SPLIT_TO_SEQUENCE ||
-              ebb_node_of(e->g, n)->op == EBB_OP_SEQUENCE_EMPTY ||
-              ebb_node_of(e->g, n)->op == EBB_OP_SEQUENCE_CONSTRUCT;
-    if (!any)
-        return NULL;
-    r.lists = ebb_arena_zeroed(e->scratch, r.value_count + 1, sizeof *r.lists);
-    EBB_GOT(r.lists);
-    for (ebb_node n = ebb_first(e->g), next; n.i != 0; n = next) {
-        next = ebb_next(e->g, n);
-        ebb_value out = ebb_out(e->g, n, 0), y;
-        list made = {0}, *from = list_of(&r, ebb_in(e->g, n, 0));
-        if (ebb_node_of(e->g, n)->op == EBB_OP_SEQUENCE_MAP) {
-            EBB_TRY(learn_map(&r, n));
-            continue;
-        }
-        EBB_TRY(learn(&r, n, &made));
-        if (out.i != 0 && out.i < r.value_count)
-            r.lists[out.i] = made;
-        if (!from->known || made.known)
-            continue;
-        EBB_TRY(read(&r, n, from, &y));
-        if (y.i == 0)
-            continue;
-        EBB_TRY(ebb_edit_swap(e, n, y));
-        ebb_found(e);
-        ebb_applied(e);
+    EBB_EACH_NODE(g, n) {
+        const ebb_op op = ebb_node_of(g, n)->op;
+        if (op == EBB_OP_SPLIT_TO_SEQUENCE || op == EBB_OP_SEQUENCE_EMPTY ||
+            op == EBB_OP_SEQUENCE_CONSTRUCT)
+            return true;
     }
+    return false;
+}
+
+ebb_status ebb_sequences_init(ebb_sequences *r, ebb_edit *e)
+{
+    *r = (ebb_sequences){.e = e, .g = e->g};
+    if (!has_sequences(e->g))
+        return NULL;
+    r->value_count = e->g->value_count;
+    r->lists = ebb_arena_zeroed(e->scratch, r->value_count + 1, sizeof *r->lists);
+    EBB_GOT(r->lists);
+    return NULL;
+}
+
+ebb_status ebb_sequences_visit(ebb_sequences *r, ebb_node n)
+{
+    ebb_value out = ebb_out(r->g, n, 0), y;
+    list made = {0}, *from = list_of(r, ebb_in(r->g, n, 0));
+    if (r->lists == NULL)
+        return NULL;
+    if (ebb_node_of(r->g, n)->op == EBB_OP_SEQUENCE_MAP)
+        return learn_map(r, n);
+    EBB_TRY(learn(r, n, &made));
+    if (out.i != 0 && out.i < r->value_count)
+        r->lists[out.i] = made;
+    if (!from->known || made.known)
+        return NULL;
+    EBB_TRY(read(r, n, from, &y));
+    if (y.i == 0)
+        return NULL;
+    EBB_TRY(ebb_edit_swap(r->e, n, y));
+    ebb_found(r->e);
+    ebb_applied(r->e);
     return NULL;
 }

@@ -245,9 +245,11 @@ static ebb_status simplify(ebb_edit *e, ebb_node n, ebb_facts *facts, bool *done
 static ebb_status walk(ebb_edit *e, bool *changed)
 {
     ebb_facts facts;
+    ebb_sequences sequences;
     ebb_graph *g = e->g;
     size_t before = e->report->applied;
     EBB_TRY(ebb_facts_init(&facts, g, e->scratch));
+    EBB_TRY(ebb_sequences_init(&sequences, e));
     for (ebb_node n = ebb_first(g), next; n.i != 0; n = next) {
         next = ebb_next(g, n);
         ebb_op op = ebb_node_of(g, n)->op;
@@ -261,6 +263,8 @@ static ebb_status walk(ebb_edit *e, bool *changed)
             EBB_TRY(drop_idle(e, n, &done));
         if (!done && op == EBB_OP_CONV)
             EBB_TRY(drop_zero_bias(e, n));
+        if (!done)
+            EBB_TRY(ebb_sequences_visit(&sequences, n));
     }
     *changed = e->report->applied != before;
     return NULL;
@@ -309,17 +313,15 @@ static void drop_defaults(ebb_graph *g)
 
 ebb_status ebb_fold_all(ebb_edit *e)
 {
+    enum { WALKS = 64 }; // few are needed: only what readers behind it let go of waits for the next
     bool changed = true;
     drop_defaults(e->g);
     EBB_TRY(ebb_constant_take_weights(e));
-    while (changed) {              // a second walk finds what better shapes allow
+    for (int walks = 0; changed && walks < WALKS; walks++) {
         e->report->skip_count = 0; // what was skipped may fold this time
         e->report->found = e->report->applied;
         EBB_TRY(ebb_infer_graph(e->g));
-        EBB_TRY(walk(e, &changed));
-        size_t before = e->report->applied;
-        EBB_TRY(ebb_sequences_resolve(e)); // places of parts fold first
-        changed = changed || e->report->applied != before;
+        EBB_TRY(walk(e, &changed)); // a second one finds what better shapes allow
         (void)ebb_graph_sweep(e->g);
     }
     return NULL;

@@ -1,5 +1,6 @@
 /* test_calls.c: models of thousands of functions: what is looked at grows as the functions do, in
- * whatever order they stand and call each other, and all of them go in.
+ * whatever order they stand and call each other, and all of them go in. And chains of which each link
+ * folds when another one has: they need no walk for each link.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -151,12 +152,79 @@ static void a_circle_of_functions_is_refused(void **state)
     }
 }
 
+/* ---- chains that fold ---- */
+
+enum { LINKS = 100, WALKS = 64 };
+
+static ebb_model *chain_of(const char *first, void (*link)(FILE *out, int i), const char *last)
+{
+    char *text = NULL;
+    size_t bytes;
+    ebb_model *model = NULL;
+    FILE *out = open_memstream(&text, &bytes);
+    assert_non_null(out);
+    (void)fputs(first, out);
+    for (int i = 0; i < LINKS; i++)
+        link(out, i);
+    (void)fputs(last, out);
+    assert_int_equal(fclose(out), 0);
+    assert_null(ebb_text_parse_model(&model, text));
+    free(text);
+    return model;
+}
+
+static size_t left_by_fold(ebb_model *model, ebb_op op)
+{
+    size_t left = 0;
+    assert_null(ebb_rewrite(model, "fold", NULL, NULL));
+    EBB_EACH_NODE(model->graph, n)
+        left += ebb_node_of(model->graph, n)->op == op;
+    return left;
+}
+
+static void erase_the_last(FILE *out, int i)
+{
+    (void)fprintf(out,
+                  "l%d = SequenceLength (s%d) p%d = Sub (l%d, one)\n"
+                  "s%d = SequenceErase (s%d, p%d)\n",
+                  i, i, i, i, i + 1, i, i);
+}
+
+/* Each place is computed from the sequence before it. */
+static void places_that_follow_from_one_another_fold_in_few_walks(void **state)
+{
+    (void)state;
+    ebb_model *model = chain_of(HEAD "g (float[103,2] x) => (float[3,2] y) <int64 one = {1}> {"
+                                     "s0 = SplitToSequence <axis = 0> (x, one)\n",
+                                erase_the_last, "y = ConcatFromSequence <axis = 0> (s100) }");
+    assert_int_equal(left_by_fold(model, EBB_OP_SEQUENCE_ERASE), 0);
+    ebb_model_free(model);
+}
+
+static void drop_as_the_last_mask_says(FILE *out, int i)
+{
+    (void)fprintf(out, "x%d, m%d = Dropout (x%d, zero, m%d)\n", i + 1, i + 1, i, i);
+}
+
+/* A Dropout goes when the one behind it has gone, which reads its mask: one a walk. */
+static void walks_end_though_a_graph_asks_for_more(void **state)
+{
+    (void)state;
+    ebb_model *model = chain_of(HEAD "g (float x0, bool m0) => (float y) <float zero = {0}> {\n",
+                                drop_as_the_last_mask_says, "y = Neg (x100) }");
+    assert_int_equal(left_by_fold(model, EBB_OP_DROPOUT), LINKS - WALKS);
+    assert_int_equal(left_by_fold(model, EBB_OP_DROPOUT), 0);
+    ebb_model_free(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_looked_at_grows_as_the_functions_do),
         cmocka_unit_test(thousands_of_functions_go_in),
         cmocka_unit_test(a_circle_of_functions_is_refused),
+        cmocka_unit_test(places_that_follow_from_one_another_fold_in_few_walks),
+        cmocka_unit_test(walks_end_though_a_graph_asks_for_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
