@@ -47,8 +47,11 @@ static void put_fields(out *o, const ProtobufCMessage *message)
 static void put_piece(ebb_pieces *pieces, ebb_writer *w, const ProtobufCMessage *message)
 {
     out *o = (out *)(void *)pieces;
-    put_head(o, o->field, protobuf_c_message_get_packed_size(message));
-    put_fields(o, message);
+    const size_t bytes = protobuf_c_message_get_packed_size(message);
+    put_head(o, o->field, bytes);
+    if (o->sink != NULL)
+        (void)protobuf_c_message_pack_to_buffer(message, &o->sink->base);
+    o->bytes += bytes;
     if (w->arena.used_bytes > SCRATCH_BYTES) {
         ebb_arena_fini(&w->arena);
         ebb_mappings_rest(w->model->mappings);
