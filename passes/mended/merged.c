@@ -111,9 +111,10 @@ static const char *source_of(const ebb_noted *s, const ebb_graph *g, ebb_use use
         return NULL;
     if (ebb_slot_of(op, use.slot) == EBB_SLOT_STATISTIC)
         return only_one_that_ends_in(s, use.slot == 3 ? "_running_mean" : "_running_var");
-    if (s->count == 1)
-        return s->name[0];
-    return only_one_that_ends_in(s, use.slot == 2 || op == EBB_OP_ADD ? "_bias" : "_weight");
+    const bool bias = use.slot == 2 || op == EBB_OP_ADD;
+    if (s->count == 1) // of a norm without a bias the zeros in its place are none
+        return ebb_ends_in(s->name[0], bias ? "_weight" : "_bias") ? NULL : s->name[0];
+    return only_one_that_ends_in(s, bias ? "_bias" : "_weight");
 }
 
 /* ---- uses that the file tells apart ---- */

@@ -563,6 +563,29 @@ static void the_unit_scales_of_group_norms_are_no_parameters(void **state)
     ebb_model_free(m);
 }
 
+/* GroupNorm1NoBias of timm: one parameter stands in the note of both nodes. */
+static void zeros_where_a_norm_has_no_bias_are_no_copy_of_its_weight(void **state)
+{
+    (void)state;
+    static const char *const nodes[] = {"m1", "a1", "m2", "a2"};
+    ebb_model *m = model_of(
+        HEAD "g (float[2,2] x) => (float[2,2] z) <float[2] w1 = {1,2}, float[2] w2 = {3,4}, "
+             "float[2] val_0 " ZERO "> { [m1] a = Mul (x, w1) [a1] b = Add (a, val_0) "
+             "[m2] c = Mul (b, w2) [a2] z = Add (c, val_0) }");
+    for (int i = 0; i < 4; i++) {
+        char call[160];
+        (void)snprintf(call, sizeof call,
+                       "%%g%d : call_function[target=torch.ops.aten.group_norm.default](args = "
+                       "(%%x, 1, %%p_n%d_weight, None, 1e-06, False), kwargs = {})",
+                       i / 2, i / 2);
+        note(m, nodes[i], call, "['', 'n', 'g']");
+    }
+    part(m);
+    assert_string_equal(read_by(m, "a1", 1), "val_0");
+    assert_string_equal(read_by(m, "a2", 1), "val_0");
+    ebb_model_free(m);
+}
+
 /* ---- what becomes of them ---- */
 
 static const char unnoted[] =
@@ -662,6 +685,7 @@ int main(void)
         cmocka_unit_test(a_fresh_norm_that_stands_for_one_of_another_module_is_doubtful),
         cmocka_unit_test(the_scale_of_a_normed_parameter_is_told_from_it),
         cmocka_unit_test(the_unit_scales_of_group_norms_are_no_parameters),
+        cmocka_unit_test(zeros_where_a_norm_has_no_bias_are_no_copy_of_its_weight),
         cmocka_unit_test(a_weight_is_trained_and_a_statistic_counted_and_both_are_saved),
         cmocka_unit_test(running_out_of_memory_anywhere_is_an_error_and_no_crash),
     };
