@@ -1,6 +1,8 @@
 /* call.c: node to call. The only place where names become what kernels know. */
 #include "exec/weigh/call.h"
 
+#include "onnx/graph/infer.h"
+
 /* FNV-1a: the stream of a node's name is the same in every program. */
 uint64_t ebb_stream_longer(uint64_t stream, const char *text)
 {
@@ -18,8 +20,11 @@ static ebb_status fill_operand(ebb_operand *operand, const ebb_graph *g, ebb_nod
     if (!ebb_type_bytes(info->type, &operand->bytes)) {
         char text[256];
         ebb_type_print(text, sizeof text, info->type, &g->model->names);
-        return ebb_error(EBB_REJECTED, "%s: '%s' has the type %s, whose size is not known",
-                         ebb_node_label(g, n), ebb_value_name(g, v), text);
+        ebb_status status =
+            ebb_error(EBB_REJECTED, "%s: '%s' has the type %s, whose size is not known",
+                      ebb_node_label(g, n), ebb_value_name(g, v), text);
+        return ebb_type_is_static(info->type) ? status
+                                              : ebb_hint(status, "%s", ebb_help_of_sizes(g, n));
     }
     operand->type = *info->type;
     operand->constant =

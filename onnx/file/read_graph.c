@@ -441,8 +441,10 @@ static ebb_status add_outputs(ebb_reader *r, ebb_graph *g, const void *part,
             continue;
         ebb_value v = ebb_value_find(g, name);
         if (v.i != 0)
-            return ebb_error(EBB_REJECTED, "%s makes '%.100s', which is %s already",
-                             label_of(r, node), name, what_it_is(g, v));
+            return ebb_hint(ebb_error(EBB_REJECTED, "%s makes '%.100s', which is %s already",
+                                      label_of(r, node), name, what_it_is(g, v)),
+                            "a buffer or parameter of the module that is called as a call of "
+                            "PyTorch, self.mean: call it otherwise and export again");
         EBB_TRY(ebb_value_add(g, &v, name, NULL));
     }
     return NULL;

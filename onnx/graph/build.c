@@ -348,8 +348,10 @@ static bool needs_static(ebb_build *b, ebb_value v)
         return false;
     if (ebb_type_is_static(ebb_build_type(b, v)))
         return true;
-    ebb_build_fail(
-        b, ebb_error(EBB_REJECTED, "the shape of '%s' is not known", ebb_value_name(b->g, v)));
+    ebb_status status = ebb_refuse_sizes_of_values(b->g);
+    ebb_build_fail(b, status != NULL ? status
+                                     : ebb_error(EBB_REJECTED, "the shape of '%s' is not known",
+                                                 ebb_value_name(b->g, v)));
     return false;
 }
 

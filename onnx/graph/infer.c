@@ -182,16 +182,25 @@ static bool is_of_experts(const ebb_graph *g, ebb_node n)
     return false;
 }
 
+/* nn.Embedding(max_norm=...) scales each row that is looked up, and each row once. */
+static bool is_of_max_norm(const ebb_graph *g, ebb_node n)
+{
+    const char *call =
+        n.i != 0 ? ebb_props_get(g, &ebb_node_of(g, n)->props, "pkg.torch.onnx.fx_node") : NULL;
+    return call != NULL && strstr(call, "aten.embedding_renorm.") != NULL;
+}
+
 const char *ebb_help_of_sizes(const ebb_graph *g, ebb_node n)
 {
-    return is_of_experts(g, n)
+    return is_of_max_norm(g, n) ? "this is max_norm of nn.Embedding: export the model without it "
+                                  "(module.max_norm = None)"
+           : is_of_experts(g, n)
                ? "a mixture of experts has its sizes where the module is exported behind "
                  "set_experts_implementation(\"batched_mm\"), or by ONNX Runtime GenAI's builder"
                : "weigh or mask places in place of choosing them by their values";
 }
 
-/* Sizes that follow from no input's: no --dim gives them. */
-static ebb_status refuse_sizes_of_values(const ebb_graph *g)
+ebb_status ebb_refuse_sizes_of_values(const ebb_graph *g)
 {
     EBB_LOCAL_ARENA(scratch);
     bool *open = EBB_NEW(scratch, bool, g->value_count); // itself, or what it is computed of
@@ -224,7 +233,7 @@ ebb_status ebb_require_static(const ebb_graph *g)
             continue;
         const char *name = ebb_text(g, info->name);
         if (!ebb_type_is_static(info->type))
-            EBB_TRY(refuse_sizes_of_values(g));
+            EBB_TRY(ebb_refuse_sizes_of_values(g));
         if (info->type->rank < 0)
             return ebb_hint(ebb_error(EBB_USAGE, "the shape of input '%s' is not known", name),
                             "give it with --shape %s=DIM,DIM,...", name);

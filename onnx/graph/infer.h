@@ -39,6 +39,9 @@ bool ebb_node_gives_no_size(const ebb_graph *g, ebb_node n);
 /* What to do about such a node; EBB_NO_NODE: one that is not known. */
 const char *ebb_help_of_sizes(const ebb_graph *g, ebb_node n);
 
+/* The first such node that is computed of nothing open, as an error: no --dim gives its sizes. NULL: none. */
+ebb_status ebb_refuse_sizes_of_values(const ebb_graph *g);
+
 /* The first input dim that is not known, as an error that names it and shows --dim; or, where a node
  * finds sizes in values while all that it is computed of has its own, that node; NULL when all are
  * known. */

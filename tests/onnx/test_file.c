@@ -204,6 +204,25 @@ static void typed_lists_are_read_as_bytes(void **state)
         }
 }
 
+/* self.mean of a module, in what PyTorch writes with optimize=False. */
+static void a_buffer_with_the_name_of_a_call_is_told_to_be_renamed(void **state)
+{
+    (void)state;
+    bytes b = {.count = 0};
+    size_t graph = open_model(&b);
+    put_node(&b, "ReduceMean", "node_mean", NAMES("x"), NAMES("mean"));
+    put_node(&b, "Sub", "sub", NAMES("x", "mean"), NAMES("y"));
+    put_initializer(&b, "mean", DIMS(3), 12);
+    put_value(&b, 11, "x", DIMS(3));
+    put_value(&b, 12, "y", DIMS(3));
+    close_model(&b, graph);
+    ebb_model *model;
+    ebb_status status = ebb_model_read_memory(&model, b.data, b.count, NULL);
+    assert_int_equal(ebb_status_code(status), EBB_REJECTED);
+    assert_non_null(strstr(ebb_status_text(status), "'node_mean' makes 'mean', which is an "));
+    assert_non_null(strstr(ebb_status_text(status), "call it otherwise and export again"));
+}
+
 static void nodes_in_any_order_without_a_cycle_are_sorted(void **state)
 {
     (void)state;
@@ -624,6 +643,7 @@ int main(void)
         cmocka_unit_test(what_we_do_not_know_comes_back),
         cmocka_unit_test(old_models_list_initializers_as_inputs),
         cmocka_unit_test(typed_lists_are_read_as_bytes),
+        cmocka_unit_test(a_buffer_with_the_name_of_a_call_is_told_to_be_renamed),
         cmocka_unit_test(nodes_in_any_order_without_a_cycle_are_sorted),
         cmocka_unit_test(a_branch_sees_the_values_outside),
         cmocka_unit_test(a_function_body_follows_its_own_imports),

@@ -239,6 +239,22 @@ static void a_size_that_hangs_on_values_is_its_nodes_and_no_inputs(void **state)
     }
 }
 
+/* Rows that are looked up are scaled once each: torch.export writes the Unique of them. */
+static void a_size_of_an_embeddings_max_norm_says_so(void **state)
+{
+    (void)state;
+    ebb_model *m = parsed(HEAD "g (int64[5] i) => (int64[k] y) { y = Unique(i) }");
+    ebb_graph *g = m->graph;
+    assert_null(ebb_infer_graph(g));
+    assert_null(ebb_props_set(g, &ebb_node_of(g, ebb_first(g))->props, "pkg.torch.onnx.fx_node",
+                              "%e : call_function[target=torch.ops.aten.embedding_renorm.default]"
+                              "(args = (%detach, %i, 1.0, 2.0), kwargs = {})"));
+    ebb_status status = ebb_refuse_sizes_of_values(g);
+    assert_int_equal(ebb_status_code(status), EBB_UNSUPPORTED);
+    assert_non_null(strstr(ebb_status_text(status), "module.max_norm = None"));
+    ebb_model_free(m);
+}
+
 static void a_bound_dim_reaches_all_inputs_and_outputs(void **state)
 {
     (void)state;
@@ -417,6 +433,7 @@ int main(void)
                                        (void *)(uintptr_t)&cases[i]};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_size_that_hangs_on_values_is_its_nodes_and_no_inputs),
+        cmocka_unit_test(a_size_of_an_embeddings_max_norm_says_so),
         cmocka_unit_test(a_bound_dim_reaches_all_inputs_and_outputs),
         cmocka_unit_test(a_dim_that_is_a_sum_is_known_when_its_parts_are),
         cmocka_unit_test(a_shape_replaces_what_the_exporter_fixed),
