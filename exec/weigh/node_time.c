@@ -8,6 +8,7 @@
 #include "onnx/graph/scan.h"
 #include "onnx/words/print.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 static const ebb_rates *rates_of(const ebb_graph *g)
@@ -62,10 +63,23 @@ static double bytes_of(const ebb_graph *g, ebb_value v)
     return (double)bytes;
 }
 
+/* Of its first operand, and of what is written over that, the bytes that it leaves alone. */
+static double left_alone(const ebb_graph *g, ebb_node n)
+{
+    const ebb_node_info *node = ebb_node_of(g, n);
+    if (!ebb_op_has(node->op, EBB_PARTLY) || node->in_count == 0 || node->out_count == 0)
+        return 0;
+    const double whole = bytes_of(g, node->in[0]), made = bytes_of(g, node->out[0]);
+    if (!ebb_op_may_alias(node->op, 0, 0))
+        return fmax(0, whole - made);
+    const double put = bytes_of(g, node->in[node->in_count - 1]);
+    return ebb_node_over(g, n, 0) == 1 ? fmax(0, whole + made - 2 * put) : 0;
+}
+
 double ebb_node_bytes(const ebb_graph *g, ebb_node n)
 {
     const ebb_node_info *node = ebb_node_of(g, n);
-    double bytes = 0;
+    double bytes = -left_alone(g, n);
     for (uint32_t i = 0; i < node->in_count; i++)
         bytes += bytes_of(g, node->in[i]);
     for (uint32_t k = 0; k < node->out_count; k++)

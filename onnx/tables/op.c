@@ -22,6 +22,7 @@ enum {
     KEYED = EBB_KEYED,
     STARTS = EBB_STARTS,
     TOGETHER = EBB_TOGETHER,
+    PARTLY = EBB_PARTLY,
 };
 #define OVER(o, i) EBB_OVER(o, i)
 #define DOMAIN_ONNX EBB_DOMAIN_ONNX

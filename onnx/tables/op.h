@@ -49,6 +49,9 @@ enum {
     EBB_BODIES = 1 << 15,   /* runs bodies: If, Loop, Scan */
     EBB_TOGETHER =
         1 << 16, /* asks the group of processes that compute the step (kernels/away/group.h) */
+    EBB_PARTLY =
+        1
+        << 17, /* reads as much of input 0 as it makes; or writes as much over it as its last input is */
 };
 
 /* Output o may be written over input i, element by element or because the kernel says so.

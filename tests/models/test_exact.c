@@ -18,7 +18,8 @@ enum { EXPORTERS = 2 };
  * differences. */
 static const char *const alone[] = {
     "sign-mask",    "pool-index",        "pack-bools",      "dropout-mask",
-    "dropout-seed", "dropout-recompute", "release,reorder", "offload:least=1,values=*"};
+    "dropout-seed", "dropout-recompute", "release,reorder", "offload:least=1,values=*",
+    "rows-in-place"};
 static const char *const together[] = {
     "sign-mask,dropout-seed,dropout-recompute",
     "pool-index,sign-mask,pack-bools,dropout-recompute,dropout-mask",
