@@ -228,25 +228,6 @@ ebb_status ebb_evaluator_agree(const ebb_evaluator *e, ebb_group *group)
                      "comparing what is evaluated on");
 }
 
-/* What a training has compared already. */
-static ebb_status agree_on_model(const ebb_evaluator *e)
-{
-    const ebb_graph *g = e->exported->graph;
-    ebb_checksum c;
-    char *text = NULL;
-    ebb_checksum_begin(&c);
-    EBB_TRY(ebb_text_print(&text, g));
-    ebb_checksum_add(&c, text, strlen(text));
-    ebb_free(text);
-    for (size_t i = 0; i < g->initializer_count; i++) {
-        const ebb_tensor *t = ebb_value_of(g, g->initializers[i])->tensor;
-        if (t != NULL && t->data != NULL)
-            ebb_checksum_add(&c, t->data, t->bytes);
-    }
-    return ebb_group_agree(e->o.group, "the model (checksum of its nodes and weights)",
-                           ebb_checksum_end(&c));
-}
-
 ebb_status ebb_evaluator_run(ebb_evaluator *evaluator, ebb_program *trained,
                              bool (*stop)(void *context), void *context)
 {
@@ -258,7 +239,7 @@ ebb_status ebb_evaluator_run(ebb_evaluator *evaluator, ebb_program *trained,
     if (e->row_count / e->batch < ebb_group_ranks(ask.group))
         ask.group = NULL;
     if (trained == NULL && all != NULL) {
-        EBB_TRY(agree_on_model(e));
+        EBB_TRY(ebb_exported_agree(all, e->exported->graph)); // a training's has been compared
         EBB_TRY(ebb_evaluator_agree(e, all));
     }
     ebb_metrics_clear(e->metrics);

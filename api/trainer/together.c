@@ -6,14 +6,32 @@
 #include "exec/run/program.h"
 #include "onnx/file/file.h"
 
-/* What parts are cut of. */
-static void add_starts(ebb_checksum *c, const ebb_graph *initialization)
+static void add_tensors(ebb_checksum *c, const ebb_graph *g)
 {
-    for (size_t i = 0; initialization != NULL && i < initialization->initializer_count; i++) {
-        const ebb_tensor *t = ebb_value_of(initialization, initialization->initializers[i])->tensor;
+    for (size_t i = 0; i < g->initializer_count; i++) {
+        const ebb_tensor *t = ebb_value_of(g, g->initializers[i])->tensor;
         if (t != NULL && t->data != NULL)
             ebb_checksum_add(c, t->data, t->bytes);
     }
+}
+
+static ebb_status add_nodes(ebb_checksum *c, const ebb_graph *g)
+{
+    char *text = NULL;
+    EBB_TRY(ebb_text_print(&text, g));
+    ebb_checksum_add(c, text, strlen(text));
+    ebb_free(text);
+    return NULL;
+}
+
+ebb_status ebb_exported_agree(ebb_group *group, const ebb_graph *g)
+{
+    ebb_checksum c;
+    ebb_checksum_begin(&c);
+    EBB_TRY(add_nodes(&c, g));
+    add_tensors(&c, g);
+    return ebb_group_agree(group, "the model (checksum of its nodes and weights)",
+                           ebb_checksum_end(&c));
 }
 
 /* Of the nodes, and of all that is known before the first batch. */
@@ -21,12 +39,10 @@ static ebb_status sum_of(ebb_program *p, uint64_t *sum)
 {
     const ebb_graph *g = p->plan.g;
     ebb_checksum c;
-    char *text = NULL;
     ebb_checksum_begin(&c);
-    add_starts(&c, p->model->initialization);
-    EBB_TRY(ebb_text_print(&text, g));
-    ebb_checksum_add(&c, text, strlen(text));
-    ebb_free(text);
+    if (p->model->initialization != NULL)
+        add_tensors(&c, p->model->initialization); // what parts are cut of
+    EBB_TRY(add_nodes(&c, g));
     for (size_t i = 0; i < g->initializer_count; i++) {
         ebb_named t;
         size_t bytes = 0;

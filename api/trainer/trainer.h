@@ -57,6 +57,8 @@ ebb_status ebb_feeds_of(const char ***feeds, const ebb_model *model, ebb_data *d
 
 /* Before the first step, and before anything is written: that all do the same. */
 ebb_status ebb_trainer_agree(ebb_trainer *t);
+/* The model that is evaluated. */
+ebb_status ebb_exported_agree(ebb_group *group, const ebb_graph *g);
 /* What data hold, of 16 rows from the first to the last, or a few more. */
 typedef struct ebb_some_rows {
     const int64_t *rows; /* NULL: those from 0 on */
