@@ -7,8 +7,9 @@ Exports each model as README says, so both train the same weights. PyTorch's for
 ebb's: as exported, `layout:auto` with turned weights (images), `attention` (transformers); each in float32 and with
 `--precision bf16`.
 A round runs a few steps of every form, one form after the other; a form's time is its median over all
-rounds; the best of each side is compared. Needs torch, torchvision, transformers, numpy, and a C++ compiler
-for torch.compile.
+rounds; the best of each side is compared. Threads of both sides wait awake, as OpenMP's do by default; without
+GOMP_SPINCOUNT ebb's would sleep sooner (docs/training.md), which is for machines that others use.
+Needs torch, torchvision, transformers, numpy, and a C++ compiler for torch.compile.
 """
 import argparse
 import contextlib
@@ -27,6 +28,7 @@ import torch
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CLASSES, WORDS = 1000, 20000
+AWAKE = "300000"  # turns of a loop: what libgomp takes where nobody says it
 
 
 def vision(name):
@@ -136,7 +138,8 @@ class Ebb:
         self.arena = 0
 
     def steps(self, count):
-        done = subprocess.run([str(c) for c in self.command + ["--steps", count + 1]], capture_output=True, text=True)
+        done = subprocess.run([str(c) for c in self.command + ["--steps", count + 1]], capture_output=True, text=True,
+                              env={"GOMP_SPINCOUNT": AWAKE, **os.environ})
         if done.returncode != 0:
             sys.exit(f"{' '.join(str(c) for c in self.command)}\n{done.stderr}")
         facts = json.loads(done.stdout.splitlines()[0])
