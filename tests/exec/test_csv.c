@@ -193,6 +193,8 @@ static void what_is_no_table_is_refused_by_its_line(void **state)
     is_refused("1,2\n3,4\n", LIST("x=a,b"), EBB_USAGE, "all are one array, called as the file");
     is_refused("a,a\n1,2\n", NULL, EBB_REJECTED, "array 'a' is there twice");
     is_refused("a,b\n1,2\n", LIST("x=c*"), EBB_USAGE, "no .csv file has a column of 'x=c*'");
+    is_refused("a,b\n1,2\n", LIST("x=a,c"), EBB_USAGE,
+               "t.csv: no column is called 'c', of 'x=a,c'");
     is_refused("a,b\n1,2\n", LIST("a"), EBB_USAGE, "columns are told as ARRAY=NAMES");
 }
 

@@ -324,9 +324,32 @@ static void join(table *t, column *c, const char *name, bool flat)
     t->arrays[k].whole = t->arrays[k].whole && c->whole;
 }
 
+/* A file that has one column of "x=age,income" has all of them. */
+static ebb_status find_all(const table *t, const char *word)
+{
+    const char *missing = NULL;
+    char *list = ebb_arena_strdup(&t->data->arena, strchr(word, '=') + 1), *rest = NULL;
+    bool any = false;
+    EBB_GOT(list);
+    for (char *p = strtok_r(list, ",", &rest); p != NULL; p = strtok_r(NULL, ",", &rest)) {
+        bool found = false;
+        for (size_t k = 0; k < t->column_count && !found; k++)
+            found = fnmatch(p, t->columns[k].name, 0) == 0;
+        any |= found;
+        missing = found ? missing : p;
+    }
+    return !any || missing == NULL
+               ? NULL
+               : ebb_hint(ebb_error(EBB_USAGE, "no column is called '%.100s', of '%.150s'", missing,
+                                    word),
+                          "columns are called as the first line says");
+}
+
 static ebb_status part_columns(table *t, const char *whole_name)
 {
     const char *const *words = t->data->fit != NULL ? t->data->fit->columns : NULL;
+    for (size_t i = 0; t->named && words != NULL && words[i] != NULL; i++)
+        EBB_TRY(find_all(t, words[i]));
     t->arrays = EBB_NEW(&t->data->arena, array, t->column_count + 1);
     EBB_GOT(t->arrays);
     for (size_t k = 0; k < t->column_count; k++) {
