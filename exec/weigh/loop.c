@@ -248,7 +248,9 @@ static ebb_status list_draws(layout *l)
 static ebb_status lay_out(layout *l, const ebb_setting *setting)
 {
     ebb_loop *loop = l->loop;
+    ebb_setting within = *setting;
     const char *missing, *why = ebb_scan_read(&loop->scan, l->g, l->n);
+    within.enough = 0; // of the step's arena; the body's is workspace
     if (why != NULL)
         return refuse(l, why);
     l->body = loop->scan.body;
@@ -269,7 +271,7 @@ static ebb_status lay_out(layout *l, const ebb_setting *setting)
     EBB_TRY(place_slices(l, false, &loop->read));
     EBB_TRY(place_slices(l, true, &loop->made));
     EBB_TRY(share(l));
-    EBB_TRY(ebb_plan_body(&loop->plan, l->arena, l->body, l->elsewhere, setting, &missing));
+    EBB_TRY(ebb_plan_body(&loop->plan, l->arena, l->body, l->elsewhere, &within, &missing));
     if (missing != NULL) { // a number of nodes, then a line for each operator
         const char *first = strchr(missing, '\n');
         return refuse(l, first != NULL ? first + 1 + strspn(first + 1, " ") : missing);

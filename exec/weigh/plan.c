@@ -2,6 +2,7 @@
  */
 #include "exec/weigh/plan.h"
 
+#include "exec/weigh/alike.h"
 #include "exec/weigh/call.h"
 #include "exec/weigh/allowance.h"
 #include "exec/weigh/loop.h"
@@ -148,90 +149,29 @@ static void forget_operands(ebb_call *call, ebb_arena *passing)
         ebb_arena_fini(passing);
 }
 
-/* ---- calls alike ---- */
-
-/* Layers repeat each other. Which kernel takes a call, and with how much workspace, depends on its types and attributes, which
- * nodes share: so the first of those that are alike is asked. */
-typedef struct alike {
-    const ebb_plan *plan;
-    uint32_t *slots; /* 1 + a position; 0: free */
-    size_t mask;
-} alike;
-
-static ebb_status make_alike(alike *a, const ebb_plan *plan, ebb_arena *scratch)
+/* What reads a constant, decodes or moves is asked by itself; and so is a loop that is to run. */
+static bool asks_alike(const ebb_call *call, bool estimate)
 {
-    *a = (alike){.plan = plan, .mask = 63};
-    while (a->mask < 2 * (size_t)plan->g->node_count)
-        a->mask = 2 * a->mask + 1;
-    a->slots = EBB_NEW(scratch, uint32_t, a->mask + 1);
-    EBB_GOT(a->slots);
-    return NULL;
-}
-
-/* What reads a constant, decodes, moves or has a body is asked by itself. */
-static bool is_plain(const ebb_call *call)
-{
-    bool plain = !call->streamed && call->op != EBB_OP_UNKNOWN && call->op != EBB_OP_SCAN &&
-                 !ebb_op_moves(call->op);
+    if (call->op == EBB_OP_SCAN)
+        return estimate;
+    bool plain = !call->streamed && call->op != EBB_OP_UNKNOWN && !ebb_op_moves(call->op);
     for (uint32_t i = 0; i < call->input_count; i++)
         plain = plain && call->in[i].constant == NULL && call->in[i].source == NULL;
     return plain;
 }
 
-static const ebb_type *type_of(const ebb_graph *g, ebb_value v)
+/* Takes kernel and workspace of the first that is alike. False: there is none that has them. */
+static bool take_alike(ebb_plan *plan, ebb_alikes *all, ebb_call *call, ebb_node n,
+                       const uint32_t *at)
 {
-    return v.i != 0 ? ebb_value_of(g, v)->type : NULL;
-}
-
-static uint64_t mix(uint64_t hash, uint64_t bits)
-{
-    return (hash ^ bits) * UINT64_C(0x9E3779B97F4A7C15) >> 7;
-}
-
-static uint64_t hash_of(const ebb_graph *g, ebb_node n)
-{
-    const ebb_node_info *info = ebb_node_of(g, n);
-    uint64_t hash = info->op;
-    for (uint32_t i = 0; i < info->attr_count; i++)
-        hash = mix(hash, (uint64_t)info->attr[i].i);
-    for (uint32_t i = 0; i < info->in_count; i++)
-        hash = mix(hash, (uintptr_t)type_of(g, info->in[i]));
-    for (uint32_t i = 0; i < info->out_count; i++)
-        hash = mix(hash, (uintptr_t)type_of(g, info->out[i]));
-    return hash;
-}
-
-static bool are_alike(const ebb_graph *g, ebb_node a, ebb_node b)
-{
-    const ebb_node_info *x = ebb_node_of(g, a), *y = ebb_node_of(g, b);
-    bool same = x->op == y->op && x->attr_count == y->attr_count && x->in_count == y->in_count &&
-                x->out_count == y->out_count;
-    for (uint32_t i = 0; same && x->attr != y->attr && i < x->attr_count; i++)
-        same = x->attr[i].name == y->attr[i].name && ebb_attr_is_equal(&x->attr[i], &y->attr[i]);
-    for (uint32_t i = 0; same && i < x->in_count; i++)
-        same = type_of(g, x->in[i]) == type_of(g, y->in[i]);
-    for (uint32_t i = 0; same && i < x->out_count; i++)
-        same = type_of(g, x->out[i]) == type_of(g, y->out[i]) &&
-               ebb_node_over(g, a, i) == ebb_node_over(g, b, i);
-    return same;
-}
-
-/* Takes kernel and workspace of one that is alike. False: there is none, and who asks is kept when it has them. */
-static bool take_alike(alike *a, ebb_call *call, ebb_node n)
-{
-    const ebb_plan *plan = a->plan;
-    size_t i = (size_t)hash_of(plan->g, n) & a->mask;
-    for (; a->slots[i] != 0; i = (i + 1) & a->mask) {
-        const ebb_call *other = &plan->calls[a->slots[i] - 1];
-        if (other->kernel == NULL || !are_alike(plan->g, plan->order[a->slots[i] - 1], n))
-            continue;
-        call->kernel = other->kernel;
-        call->backends = other->backends;
-        call->workspace_bytes = plan->workspace_bytes[n.i] = other->workspace_bytes;
-        return true;
-    }
-    a->slots[i] = (uint32_t)(call - plan->calls) + 1;
-    return false;
+    const ebb_node first = ebb_alikes_first(all, n);
+    const ebb_call *other = &plan->calls[at[first.i]];
+    if (first.i == 0 || other->kernel == NULL)
+        return false;
+    call->kernel = other->kernel;
+    call->backends = other->backends;
+    call->workspace_bytes = plan->workspace_bytes[n.i] = other->workspace_bytes;
+    return true;
 }
 
 /* passing: memory for operands that go; NULL: all stay. */
@@ -244,8 +184,8 @@ static ebb_status make_calls(ebb_plan *plan, ebb_arena *arena, ebb_arena *passin
     const ebb_allowance allowance = ebb_allowance_of(plan->g->model);
     uint32_t *at = EBB_NEW(scratch, uint32_t, plan->g->node_count + 1);
     EBB_GOT(at);
-    alike known;
-    EBB_TRY(make_alike(&known, plan, scratch));
+    ebb_alikes known;
+    EBB_TRY(ebb_alikes_make(&known, plan->g, scratch));
     EBB_EACH_NODE(plan->g, n) {
         ebb_call *call = &plan->calls[plan->count];
         bool goes = passing != NULL && ebb_node_of(plan->g, n)->tile_rows == 0;
@@ -258,7 +198,8 @@ static ebb_status make_calls(ebb_plan *plan, ebb_arena *arena, ebb_arena *passin
         EBB_TRY(find_sources(plan, call, n, at));
         plan->order[plan->count++] = n;
         add_cost(plan, rates, n);
-        const bool taken = is_plain(call) && take_alike(&known, call, n);
+        const bool taken =
+            asks_alike(call, passing != NULL) && take_alike(plan, &known, call, n, at);
         ebb_status why = taken                     ? NULL
                          : call->op == EBB_OP_SCAN ? ebb_loop_plan(call, arena, plan->g, n, setting)
                                                    : ebb_pick(call, backends);

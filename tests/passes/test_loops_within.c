@@ -1,5 +1,8 @@
-/* test_loops_within.c: long loops within long loops: kept, drawn anew in each step of both, or refused. */
+/* test_loops_within.c: long loops within long loops: kept, drawn anew in each step of both, or refused; and what bodies take. */
 #include "tests/passes/loops.h"
+
+#include "exec/weigh/estimate.h"
+#include "exec/weigh/plan.h"
 
 /* Two digits of one number: no two steps of both loops have one key. */
 static void dropout_draws_anew_in_each_step_of_both_loops(void **state)
@@ -106,6 +109,46 @@ static void what_cannot_be_kept_stays_and_is_named(void **state)
     finish(&r);
 }
 
+/* Copies of one body are planned once in an estimate; another takes what itself needs, and no body more than that,
+ * however large the arena of the step may be. */
+static void an_estimate_knows_what_each_body_takes(void **state)
+{
+    (void)state;
+#define LOOP(last, body)                                                                  \
+    "   " last " = Scan <num_scan_inputs = 1, body = step (float[64] state, float[64] t)" \
+    " => (float[64] next) " body "}> (s, x)\n"
+    static const char text[] =
+        HEAD "g (float[64] s, float[5,64] x) => (float[64] p, float[64] q, float[64] r)\n"
+             "{\n"
+        // clang-format off
+        LOOP("p", "<float[1] w = {0.5}> { a = Mul (state, w) b = Sin (a) next = Add (b, t) ")
+        LOOP("q", "<float[1] w = {0.5}> { a = Mul (state, w) b = Sin (a) next = Add (b, t) ")
+        LOOP("r", "<int64[1] z = {0}, int64[1] e = {64}> { a = Concat <axis = 0> (state, t)"
+                  " b = Slice (a, z, e) next = Add (b, t) ")
+        // clang-format on
+        "}\n";
+#undef LOOP
+    EBB_LOCAL_ARENA(arena);
+    ran r;
+    ebb_setting setting;
+    ebb_plan run;
+    ebb_estimate estimate;
+    size_t takes[3], count = 0;
+    good(prepare(&r, text, "unroll:most=1"));
+    assert_int_equal(r.loops, 3);
+    good(ebb_setting_read(&setting, r.model, "plain", 0, 1));
+    good(ebb_plan_make(&run, arena, r.model->graph, &setting));
+    good(ebb_estimate_within(&estimate, arena, r.model->graph, "plain", UINT64_MAX));
+    assert_true(estimate.runs);
+    EBB_EACH_NODE(r.model->graph, n) {
+        assert_int_equal(estimate.workspace_bytes[n.i], run.workspace_bytes[n.i]);
+        takes[count++] = estimate.workspace_bytes[n.i];
+    }
+    assert_true(takes[0] > 0 && takes[0] == takes[1] && takes[2] > takes[0]);
+    ebb_plan_release(&run);
+    finish(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -113,6 +156,7 @@ int main(void)
         cmocka_unit_test(a_long_loop_within_a_long_loop_stays),
         cmocka_unit_test(loops_of_endless_steps_within_one_another_are_refused),
         cmocka_unit_test(what_cannot_be_kept_stays_and_is_named),
+        cmocka_unit_test(an_estimate_knows_what_each_body_takes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
