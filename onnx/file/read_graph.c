@@ -430,6 +430,16 @@ static const char *what_it_is(const ebb_graph *g, ebb_value v)
                                                : "a node's output";
 }
 
+static ebb_status made_twice(const ebb_graph *g, ebb_value v, const char *node)
+{
+    ebb_status status = ebb_error(EBB_REJECTED, "%s makes '%.100s', which is %s already", node,
+                                  ebb_value_name(g, v), what_it_is(g, v));
+    return (ebb_value_of(g, v)->flags & EBB_IS_INITIALIZER) == 0
+               ? status
+               : ebb_hint(status, "PyTorch writes so where a buffer or parameter has the name of a "
+                                  "call, as self.mean: rename it and export again");
+}
+
 static ebb_status add_outputs(ebb_reader *r, ebb_graph *g, const void *part,
                               const ProtobufCMessage *message)
 {
@@ -441,10 +451,7 @@ static ebb_status add_outputs(ebb_reader *r, ebb_graph *g, const void *part,
             continue;
         ebb_value v = ebb_value_find(g, name);
         if (v.i != 0)
-            return ebb_hint(ebb_error(EBB_REJECTED, "%s makes '%.100s', which is %s already",
-                                      label_of(r, node), name, what_it_is(g, v)),
-                            "a buffer or parameter of the module that is called as a call of "
-                            "PyTorch, self.mean: call it otherwise and export again");
+            return made_twice(g, v, label_of(r, node));
         EBB_TRY(ebb_value_add(g, &v, name, NULL));
     }
     return NULL;

@@ -220,7 +220,7 @@ static void a_buffer_with_the_name_of_a_call_is_told_to_be_renamed(void **state)
     ebb_status status = ebb_model_read_memory(&model, b.data, b.count, NULL);
     assert_int_equal(ebb_status_code(status), EBB_REJECTED);
     assert_non_null(strstr(ebb_status_text(status), "'node_mean' makes 'mean', which is an "));
-    assert_non_null(strstr(ebb_status_text(status), "call it otherwise and export again"));
+    assert_non_null(strstr(ebb_status_text(status), "rename it and export again"));
 }
 
 static void nodes_in_any_order_without_a_cycle_are_sorted(void **state)
