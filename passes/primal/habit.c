@@ -228,7 +228,7 @@ static const ebb_habit table[] = {
      "where it hangs on a length (two rotary tables, say) give that with --dim; both branches run where they are alike; "
      "else export with the condition as a constant", false, branch},
     {"loop", "loops (Loop, Scan)", "unroll",
-     "export with a constant trip count, or unrolled: what is trained cannot lie before such a loop", false, loop},
+     "export with a constant trip count and values of one size in all steps, or unrolled: what is trained cannot lie before such a loop", false, loop},
     {"sequence", "lists of tensors", "fold",
      "let the list have a length that the file tells", false, sequence},
     {"shape-arithmetic", "sizes that are asked of tensors in the run (Shape, Size)", "fold",

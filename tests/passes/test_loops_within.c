@@ -109,6 +109,37 @@ static void what_cannot_be_kept_stays_and_is_named(void **state)
     finish(&r);
 }
 
+/* As x[:i+1] is exported: no two steps have one size. */
+static void a_slice_as_long_as_the_steps_number_is_named(void **state)
+{
+    (void)state;
+    static const char text[] =
+        HEAD "g (float[4] s, float[3000,4] x) => (float[4] y)\n"
+             "<int64 trips = {3000}, int64[1] first = {0}, int64 one = {1}, int64[1] axis = {0}>\n"
+             "{\n"
+             "   y = Loop <body = c (int64 i, bool on, float[4] v) => (bool on2, float[4] v2) {\n"
+             "      on2 = Identity (on)\n"
+             "      next = Add (i, one)\n"
+             "      end = Unsqueeze (next, axis)\n"
+             "      part = Slice (x, first, end)\n"
+             "      sum = ReduceSum <keepdims = 0> (part, axis)\n"
+             "      v2 = Add (v, sum)\n"
+             "   }> (trips, \"\", s)\n"
+             "}\n";
+    const ebb_rewrite_options options = {.verify_each = true};
+    ebb_arena keep = {0};
+    ebb_report *reports;
+    ebb_model *model;
+    size_t count;
+    good(ebb_text_parse_model(&model, text));
+    good(ebb_pipeline_run(model, "unroll", &options, &keep, &reports, &count));
+    assert_int_equal(reports[0].skip_count, 1);
+    assert_non_null(strstr(reports[0].skips[0].reason, "Slice 'part'"));
+    assert_non_null(strstr(reports[0].skips[0].reason, "a mask over the whole"));
+    ebb_model_free(model);
+    ebb_arena_fini(&keep);
+}
+
 /* Copies of one body are planned once in an estimate; another takes what itself needs, and no body more than that,
  * however large the arena of the step may be. */
 static void an_estimate_knows_what_each_body_takes(void **state)
@@ -156,6 +187,7 @@ int main(void)
         cmocka_unit_test(a_long_loop_within_a_long_loop_stays),
         cmocka_unit_test(loops_of_endless_steps_within_one_another_are_refused),
         cmocka_unit_test(what_cannot_be_kept_stays_and_is_named),
+        cmocka_unit_test(a_slice_as_long_as_the_steps_number_is_named),
         cmocka_unit_test(an_estimate_knows_what_each_body_takes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
