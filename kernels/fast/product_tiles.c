@@ -89,8 +89,8 @@ EBB_TILE_INLINE void read_lines_of(float *to, const char *from, int64_t apart, i
 }
 
 /* Of a side from `at` on, of its dtype. */
-EBB_TILE_INLINE void read_lines(float *to, const side *s, int64_t at, int64_t apart, int64_t step,
-                                int64_t lines, int64_t n, const int64_t most)
+static void read_lines(float *to, const side *s, int64_t at, int64_t apart, int64_t step,
+                       int64_t lines, int64_t n, const int64_t most)
 {
     const char *from = s->data + (size_t)at * s->size;
     if (s->dtype == EBB_F32)

@@ -139,8 +139,8 @@ EBB_TILE_INLINE void ebb_tile_ask(const char *at, int64_t bytes)
 /* Lines of `most` floats or pairs, line i with element i of each of n columns, 0 beyond: to[i * most + j]. A
  * column lies in one piece, `column` bytes from the one before. A few of each at a time, for columns far
  * apart share places in the cache. */
-EBB_TILE_INLINE void ebb_tile_turn(void *to, const void *from, int64_t column, int64_t count,
-                                   int64_t n, const int64_t most)
+static inline void ebb_tile_turn(void *to, const void *from, int64_t column, int64_t count,
+                                 int64_t n, int64_t most)
 {
     for (int64_t i = 0; i < count; i += EBB_TILE_LANES) {
         const int64_t here = count - i < EBB_TILE_LANES ? count - i : EBB_TILE_LANES;
