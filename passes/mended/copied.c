@@ -15,9 +15,9 @@
 #include "passes/parameters/noted.h"
 #include "passes/parameters/trainable.h"
 
-/* Its bytes say something: they are not one element over and over. */
-static bool has_content(const ebb_tensor *t)
+bool ebb_has_content(const ebb_graph *g, ebb_value v)
 {
+    const ebb_tensor *t = ebb_value_of(g, v)->tensor;
     const size_t element = ebb_dtype_bits((ebb_dtype)t->type.dtype) / 8;
     return t->data != NULL && element > 0 && t->bytes > 16 * element && !ebb_tensor_is_uniform(t);
 }
@@ -48,8 +48,8 @@ bool ebb_is_copy(const ebb_graph *g, ebb_value a, ebb_value b, bool *turned)
 {
     const ebb_tensor *x = ebb_value_of(g, a)->tensor, *y = ebb_value_of(g, b)->tensor;
     *turned = false;
-    if (x->type.dtype != y->type.dtype || x->bytes != y->bytes || !has_content(x) ||
-        !has_content(y))
+    if (x->type.dtype != y->type.dtype || x->bytes != y->bytes || !ebb_has_content(g, a) ||
+        !ebb_has_content(g, b))
         return false;
     if (ebb_type_same_shape(&x->type, &y->type) &&
         (x->data == y->data || memcmp(x->data, y->data, x->bytes) == 0))
@@ -62,8 +62,8 @@ bool ebb_is_copy(const ebb_graph *g, ebb_value a, ebb_value b, bool *turned)
 static bool is_reshaped(const ebb_graph *g, ebb_value a, ebb_value b)
 {
     const ebb_tensor *x = ebb_value_of(g, a)->tensor, *y = ebb_value_of(g, b)->tensor;
-    return x->type.dtype == y->type.dtype && x->bytes == y->bytes && has_content(x) &&
-           has_content(y) && memcmp(x->data, y->data, x->bytes) == 0;
+    return x->type.dtype == y->type.dtype && x->bytes == y->bytes && ebb_has_content(g, a) &&
+           ebb_has_content(g, b) && memcmp(x->data, y->data, x->bytes) == 0;
 }
 
 static bool is_matrix(const ebb_graph *g, ebb_value v)
@@ -115,18 +115,67 @@ static bool is_parted(const ebb_graph *g, ebb_value v)
     return ebb_props_get(g, &ebb_value_of(g, v)->props, EBB_MERGED_WITH) != NULL;
 }
 
-/* The one that it is a copy of; none: EBB_NO_VALUE. */
-static ebb_value parameter_of(const ebb_graph *g, ebb_value copy, const ebb_value *named,
-                              size_t count, ebb_noted *sources, bool *turned)
+/* ---- those that a copy may be of ---- */
+
+/* Copies have the first and the last element of what they are copied from, whole, turned or in another
+ * shape: who has others is not looked at. */
+typedef struct originals {
+    ebb_value *list;        /* in the order in which they were added */
+    uint32_t *next;         /* by place: the next one of its slot, plus 1 */
+    uint32_t *first, *last; /* by slot: places plus 1; 0: none */
+    size_t count, slots;
+} originals;
+
+static ebb_status make_originals(originals *o, size_t most, ebb_arena *scratch)
 {
+    *o = (originals){.slots = most + 1};
+    o->list = EBB_NEW(scratch, ebb_value, most + 1);
+    o->next = EBB_NEW(scratch, uint32_t, most + 1);
+    o->first = EBB_NEW(scratch, uint32_t, o->slots);
+    o->last = EBB_NEW(scratch, uint32_t, o->slots);
+    EBB_GOT(o->list && o->next && o->first && o->last);
+    return NULL;
+}
+
+/* Of one with content. */
+static size_t slot_of(const originals *o, const ebb_graph *g, ebb_value v)
+{
+    const ebb_tensor *t = ebb_value_of(g, v)->tensor;
+    const size_t element = ebb_dtype_bits((ebb_dtype)t->type.dtype) / 8;
+    const unsigned char *first = t->data, *last = first + t->bytes - element;
+    uint64_t hash = t->bytes;
+    for (size_t i = 0; i < element; i++)
+        hash = (hash ^ first[i] ^ (uint64_t)last[i] << 8) * UINT64_C(0x100000001b3); // FNV's prime
+    return (hash ^ hash >> 32) % o->slots;
+}
+
+static void add_original(originals *o, const ebb_graph *g, ebb_value v)
+{
+    const size_t slot = slot_of(o, g, v);
+    o->list[o->count++] = v;
+    if (o->first[slot] == 0)
+        o->first[slot] = (uint32_t)o->count;
+    else
+        o->next[o->last[slot] - 1] = (uint32_t)o->count;
+    o->last[slot] = (uint32_t)o->count;
+}
+
+/* The one that it is a copy of; none: EBB_NO_VALUE. */
+static ebb_value parameter_of(const ebb_graph *g, ebb_value copy, const originals *named,
+                              ebb_noted *sources, bool *turned)
+{
+    enum { MOST = 256 }; // so many have one slot only where somebody wants it so
     ebb_value found = EBB_NO_VALUE;
-    for (size_t k = 0; k < count; k++) {
-        const bool noted = is_noted(g, copy, named[k], sources);
+    uint32_t at = named->first[slot_of(named, g, copy)];
+    for (int k = 0; at != 0 && k < MOST; k++, at = named->next[at - 1]) {
+        const ebb_value of = named->list[at - 1];
         bool turns;
-        if ((!noted && (found.i != 0 || is_parted(g, named[k]))) ||
-            (!ebb_is_copy(g, copy, named[k], &turns) && !is_reshaped(g, copy, named[k])))
+        if (!ebb_is_copy(g, copy, of, &turns) && !is_reshaped(g, copy, of))
             continue;
-        found = named[k];
+        const bool noted = is_noted(g, copy, of, sources);
+        if (!noted && (found.i != 0 || is_parted(g, of)))
+            continue;
+        found = of;
         *turned = turns;
         if (noted)
             break;
@@ -139,28 +188,29 @@ ebb_status ebb_copied_join(ebb_graph *g, ebb_arena *scratch)
     const size_t all = g->initializer_count;
     if (!ebb_is_from_pytorch(g))
         return NULL;
-    ebb_value *copies = EBB_NEW(scratch, ebb_value, all + 1),
-              *named = EBB_NEW(scratch, ebb_value, all + 1);
-    size_t copy_count = 0, named_count = 0;
+    ebb_value *copies = EBB_NEW(scratch, ebb_value, all + 1);
+    size_t copy_count = 0;
+    originals named;
+    EBB_TRY(make_originals(&named, all, scratch));
     ebb_noted *sources = EBB_NEW(scratch, ebb_noted, 1);
-    EBB_GOT(copies && named && sources);
+    EBB_GOT(copies && sources);
     for (size_t i = 0; i < all; i++) {
         ebb_value v = g->initializers[i];
-        if (!is_matrix(g, v))
+        if (!is_matrix(g, v) || !ebb_has_content(g, v))
             continue;
         if (!is_parted(g, v) &&
             (ebb_name_is_anonymous(ebb_value_name(g, v)) || ebb_noted_is_folded(g, v)))
             copies[copy_count++] = v;
         else
-            named[named_count++] = v;
+            add_original(&named, g, v);
     }
     for (size_t i = 0; i < copy_count; i++) {
         bool turned = false;
-        ebb_value of = parameter_of(g, copies[i], named, named_count, sources, &turned);
+        ebb_value of = parameter_of(g, copies[i], &named, sources, &turned);
         if (of.i != 0)
             EBB_TRY(join(g, copies[i], of, turned));
         else
-            named[named_count++] = copies[i]; // a layer that is run twice was folded twice
+            add_original(&named, g, copies[i]); // a layer that is run twice was folded twice
     }
     return NULL;
 }

@@ -365,7 +365,8 @@ static ebb_status find_ties(findings *f)
     for (size_t i = 0; i < g->initializer_count && count < MOST; i++) {
         ebb_value v = g->initializers[i];
         const ebb_value_info *info = ebb_value_of(g, v);
-        if (!ebb_trainable_candidate(g, v) || info->type->rank < 2 || info->use_count == 0)
+        if (!ebb_trainable_candidate(g, v) || info->type->rank < 2 || info->use_count == 0 ||
+            !ebb_has_content(g, v))
             continue;
         bool same = false, turned = false;
         size_t k = 0;

@@ -14,6 +14,7 @@
 
 #include "bench/scale.h"
 #include "onnx/file/file.h"
+#include "passes/parameters/noted.h"
 
 enum {
     NODES = 100000,
@@ -147,6 +148,48 @@ static void calls_take_no_more_than_they_do(void **state)
     fits("calls", share(4), 275, 250, 96, 0);
 }
 
+/* Processor seconds for so many layers without a bias, whose weights lost their names in PyTorch's
+ * exporter: each may be a copy of another. */
+static double nameless(unsigned layers)
+{
+    const char *const check[] = {EBB, "check", "m.onnx", NULL};
+    char *text = NULL;
+    size_t bytes = 0;
+    ebb_model *model;
+    FILE *f = open_memstream(&text, &bytes);
+    assert_non_null(f);
+    (void)fprintf(f,
+                  "<ir_version: 8, opset_import: [\"\" : 17]>\n"
+                  "g (float[2,5] x0) => (float[2,5] x%u)\n<float zero = {0}",
+                  layers);
+    for (unsigned i = 0; i < layers; i++) {
+        (void)fprintf(f, ", float[5,5] \"onnx::MatMul_%u\" = {", i);
+        for (unsigned k = 0; k < 25; k++)
+            (void)fprintf(f, "%s.%u", k > 0 ? "," : "", ((i + 1) * (k + 7) * 2654435761u) >> 12);
+        (void)fputs("}\n", f);
+    }
+    (void)fputs("> {\n", f);
+    for (unsigned i = 0; i < layers; i++)
+        (void)fprintf(f, "x%u = MatMul(x%u, \"onnx::MatMul_%u\")\n", i + 1, i, i);
+    (void)fputs("}", f);
+    assert_int_equal(fclose(f), 0);
+    assert_null(ebb_text_parse_model(&model, text));
+    free(text);
+    ebb_graph *g = model->graph;
+    assert_null(ebb_props_set(g, &ebb_node_of(g, ebb_first(g))->props, EBB_NOTED_CALL, "matmul"));
+    assert_null(ebb_model_write(model, "m.onnx", NULL));
+    ebb_model_free(model);
+    return stays_within("nameless", check, 65);
+}
+
+static void weights_without_names_take_no_more_than_they_do(void **state)
+{
+    (void)state;
+    assert_int_equal(chdir(folder), 0);
+    const double quarter = nameless(3000);
+    grows_linearly("nameless", "check", quarter, nameless(12000));
+}
+
 static void a_long_sequence_is_made_to_fit_in_no_more_than_it_takes(void **state)
 {
     static const char text[] =
@@ -184,6 +227,7 @@ int main(void)
         cmocka_unit_test(a_value_that_all_nodes_read_takes_no_more_than_it_does),
         cmocka_unit_test(shapes_that_are_taken_apart_take_no_more_than_they_do),
         cmocka_unit_test(calls_take_no_more_than_they_do),
+        cmocka_unit_test(weights_without_names_take_no_more_than_they_do),
         cmocka_unit_test(a_long_sequence_is_made_to_fit_in_no_more_than_it_takes),
     };
     if (SANITIZED) {
