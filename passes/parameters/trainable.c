@@ -247,8 +247,7 @@ ebb_status ebb_weights_judge(ebb_weight *list, ebb_trainable_source *source, con
         else if (*source == EBB_TRAINABLE_METADATA || *source == EBB_TRAINABLE_SLOTS)
             EBB_TRY(ebb_weight_judge(&j, v, &list[v.i]));
     }
-    ebb_weights_judge_beside(&j, list);
-    return NULL;
+    return ebb_weights_judge_beside(&j, list);
 }
 
 static bool has_word(const char *patterns, const char *word)

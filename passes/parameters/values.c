@@ -370,25 +370,41 @@ bool ebb_is_begun(const ebb_tensor *x, const ebb_tensor *y)
            !ebb_tensor_is_uniform(less);
 }
 
-bool ebb_is_affine(const ebb_tensor *x, const ebb_tensor *y)
+ebb_extremes ebb_extremes_of(const ebb_tensor *t)
 {
-    enum { FEW = 4 }; // elements say nothing
-    static const double NEAR = 1e-6;
-    int64_t count, other, least = 0, most = 0;
-    if (!ebb_type_elements(&x->type, &count) || !ebb_type_elements(&y->type, &other) ||
-        count != other || count < FEW || x->data == NULL || y->data == NULL)
-        return false;
-    double size = 0;
-    for (int64_t i = 0; i < count; i++) {
-        least = ebb_tensor_double(x, i) < ebb_tensor_double(x, least) ? i : least;
-        most = ebb_tensor_double(x, i) > ebb_tensor_double(x, most) ? i : most;
-        size = fmax(size, fabs(ebb_tensor_double(y, i)));
+    enum { FEW = 4 };
+    int64_t count;
+    if (t == NULL || t->data == NULL || !ebb_type_elements(&t->type, &count) || count < FEW)
+        count = 0;
+    return (ebb_extremes){.count = count};
+}
+
+static void find_extremes(ebb_extremes *s, const ebb_tensor *t)
+{
+    if (s->known)
+        return;
+    s->known = true;
+    for (int64_t i = 0; i < s->count; i++) {
+        const double x = ebb_tensor_double(t, i);
+        s->least = x < ebb_tensor_double(t, s->least) ? i : s->least;
+        s->most = x > ebb_tensor_double(t, s->most) ? i : s->most;
+        s->size = fmax(s->size, fabs(x));
     }
-    const double from = ebb_tensor_double(x, least), range = ebb_tensor_double(x, most) - from;
-    const double at = ebb_tensor_double(y, least);
-    const double slope = range > 0 ? (ebb_tensor_double(y, most) - at) / range : 0;
+}
+
+bool ebb_is_affine(const ebb_tensor *x, ebb_extremes *of_x, const ebb_tensor *y, ebb_extremes *of_y)
+{
+    static const double NEAR = 1e-6;
+    if (of_x->count != of_y->count || of_x->count == 0)
+        return false;
+    find_extremes(of_x, x);
+    find_extremes(of_y, y);
+    const double from = ebb_tensor_double(x, of_x->least), size = of_y->size;
+    const double range = ebb_tensor_double(x, of_x->most) - from;
+    const double at = ebb_tensor_double(y, of_x->least);
+    const double slope = range > 0 ? (ebb_tensor_double(y, of_x->most) - at) / range : 0;
     bool is = fabs(slope) > NEAR && (fabs(slope - 1) > NEAR || fabs(at - from) > NEAR * size);
-    for (int64_t i = 0; is && i < count; i++)
+    for (int64_t i = 0; is && i < of_x->count; i++)
         is = fabs(at + slope * (ebb_tensor_double(x, i) - from) - ebb_tensor_double(y, i)) <=
              NEAR * (size + fabs(slope) * range);
     return is;

@@ -27,8 +27,19 @@ int ebb_long_axes(const ebb_type *type);
 /* Whether it is a table with sines of the place in its columns, to the last bits. A few lines are read. */
 bool ebb_is_table_of_sines(const ebb_tensor *t);
 
-/* Whether y is a x + b to the last bits, but not x itself, for numbers that are not all equal. */
-bool ebb_is_affine(const ebb_tensor *x, const ebb_tensor *y);
+typedef struct ebb_extremes { /* of a tensor's elements */
+    int64_t count;            /* 0: too few to say something, or no bytes */
+    bool known;               /* what follows: it is looked for where it is needed */
+    int64_t least, most;      /* places of the least and the most */
+    double size;              /* the greatest distance from 0 */
+} ebb_extremes;
+
+ebb_extremes ebb_extremes_of(const ebb_tensor *t);
+
+/* Whether y is a x + b to the last bits, but not x itself, for numbers that are not all equal. The extremes
+ * are theirs. */
+bool ebb_is_affine(const ebb_tensor *x, ebb_extremes *of_x, const ebb_tensor *y,
+                   ebb_extremes *of_y);
 
 /* Whether the longer one begins with the shorter one's numbers, which are not all equal, as a table and its first
  * rows do. */

@@ -422,23 +422,32 @@ ebb_status ebb_weight_judge(ebb_judge *j, ebb_value v, ebb_weight *weight)
     return NULL;
 }
 
-void ebb_weights_judge_beside(const ebb_judge *j, ebb_weight *list)
+ebb_status ebb_weights_judge_beside(const ebb_judge *j, ebb_weight *list)
 {
     enum { MOST = 4096 }; // of initializers; the search is quadratic
     const ebb_graph *g = j->g;
-    for (size_t i = 0; g->model->torchscript && i < g->initializer_count && i < MOST; i++) {
+    const size_t count = g->initializer_count < MOST ? g->initializer_count : MOST;
+    if (!g->model->torchscript)
+        return NULL;
+    ebb_extremes *extremes = EBB_NEW(j->scratch, ebb_extremes, count + 1);
+    EBB_GOT(extremes);
+    for (size_t i = 0; i < count; i++)
+        extremes[i] = ebb_extremes_of(ebb_value_of(g, g->initializers[i])->tensor);
+    for (size_t i = 0; i < count; i++) {
         const ebb_value v = g->initializers[i];
+        const ebb_tensor *own = ebb_value_of(g, v)->tensor;
         if (list[v.i].kind != EBB_SURE_WEIGHT || !ebb_is_folded_state(g, v))
             continue;
-        for (size_t k = 0; k < g->initializer_count && k < MOST; k++) {
+        for (size_t k = 0; k < count; k++) {
             const ebb_value other = g->initializers[k];
-            const bool before = k < i || !ebb_is_folded_state(g, other);
-            if (k == i || !before || list[other.i].kind != EBB_SURE_WEIGHT ||
-                (!ebb_is_affine(ebb_value_of(g, other)->tensor, ebb_value_of(g, v)->tensor) &&
-                 !ebb_is_begun(ebb_value_of(g, other)->tensor, ebb_value_of(g, v)->tensor)))
+            const ebb_tensor *of = ebb_value_of(g, other)->tensor;
+            if (k == i || list[other.i].kind != EBB_SURE_WEIGHT ||
+                (!ebb_is_affine(of, &extremes[k], own, &extremes[i]) && !ebb_is_begun(of, own)) ||
+                (k > i && ebb_is_folded_state(g, other)))
                 continue;
             list[v.i] = made_before(beside_another);
             break;
         }
     }
+    return NULL;
 }

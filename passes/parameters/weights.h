@@ -26,7 +26,7 @@ typedef struct ebb_judge {
 ebb_status ebb_weight_judge(ebb_judge *j, ebb_value v, ebb_weight *weight);
 
 /* Of a TorchScript file, once all are judged: what was computed of another weight, as 1 - w, would part from it. */
-void ebb_weights_judge_beside(const ebb_judge *j, ebb_weight *list);
+ebb_status ebb_weights_judge_beside(const ebb_judge *j, ebb_weight *list);
 
 /* Whether a node computes a function of it alone, or normalises it. */
 bool ebb_use_is_alone(const ebb_graph *g, ebb_use use);
