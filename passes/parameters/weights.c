@@ -430,20 +430,23 @@ ebb_status ebb_weights_judge_beside(const ebb_judge *j, ebb_weight *list)
     if (!g->model->torchscript)
         return NULL;
     ebb_extremes *extremes = EBB_NEW(j->scratch, ebb_extremes, count + 1);
-    EBB_GOT(extremes);
+    bool *folded = EBB_NEW(j->scratch, bool, count + 1);
+    EBB_GOT(extremes && folded);
+    for (size_t i = 0; i < count; i++)
+        folded[i] = ebb_is_folded_state(g, g->initializers[i]);
     for (size_t i = 0; i < count; i++)
         extremes[i] = ebb_extremes_of(ebb_value_of(g, g->initializers[i])->tensor);
     for (size_t i = 0; i < count; i++) {
         const ebb_value v = g->initializers[i];
         const ebb_tensor *own = ebb_value_of(g, v)->tensor;
-        if (list[v.i].kind != EBB_SURE_WEIGHT || !ebb_is_folded_state(g, v))
+        if (list[v.i].kind != EBB_SURE_WEIGHT || !folded[i])
             continue;
         for (size_t k = 0; k < count; k++) {
             const ebb_value other = g->initializers[k];
             const ebb_tensor *of = ebb_value_of(g, other)->tensor;
-            if (k == i || list[other.i].kind != EBB_SURE_WEIGHT ||
-                (!ebb_is_affine(of, &extremes[k], own, &extremes[i]) && !ebb_is_begun(of, own)) ||
-                (k > i && ebb_is_folded_state(g, other)))
+            const bool before = k < i || !folded[k];
+            if (k == i || !before || list[other.i].kind != EBB_SURE_WEIGHT ||
+                (!ebb_is_affine(of, &extremes[k], own, &extremes[i]) && !ebb_is_begun(of, own)))
                 continue;
             list[v.i] = made_before(beside_another);
             break;
