@@ -135,15 +135,14 @@ static ebb_status keep_link(const ebb_link *link, const ebb_crowd *crowd, int ra
 }
 
 /* By a step of each kind of ours, of a size that several of them take little time. */
-static ebb_status time_crowd(ebb_crowd *crowd, ebb_group *group, const ebb_link *link,
-                             ebb_arena *scratch)
+static ebb_status time_crowd(ebb_crowd *crowd, ebb_group *group, ebb_arena *scratch)
 {
     ebb_model *models[EBB_SWEEP_MIX] = {0};
     ebb_status status = NULL;
     for (size_t i = 0; i < EBB_SWEEP_MIX && status == NULL; i++)
         status = ebb_sweep_make_mix(&models[i], i);
     if (status == NULL)
-        status = ebb_crowd_time(crowd, group, link, models, EBB_SWEEP_MIX, scratch);
+        status = ebb_crowd_time(crowd, group, models, EBB_SWEEP_MIX, scratch);
     for (size_t i = 0; i < EBB_SWEEP_MIX; i++)
         ebb_model_free(models[i]);
     return ebb_while(status, "timing steps of all processes at once");
@@ -161,7 +160,7 @@ ebb_status ebb_calibrate_link(ebb_group *group, const char *path, char **json)
     if (ranks < 2)
         return ebb_error(EBB_USAGE, "one process has no link to measure: start two or more");
     EBB_TRY(ebb_link_time(&link, &error, group, scratch));
-    EBB_TRY(time_crowd(&crowd, group, &link, scratch));
+    EBB_TRY(time_crowd(&crowd, group, scratch));
     if (ebb_group_rank(group) == 0)
         EBB_TRY(keep_link(&link, &crowd, ranks, path));
     return json == NULL

@@ -42,6 +42,8 @@ struct ebb_shared {
     uint64_t magic;
     ebb_shared_terms terms;
     uint64_t came;   /* by a link: to all turns, all ranks */
+    int64_t until;   /* by a link: when the last to come meant to wake */
+    int64_t late_ns; /* how much later than that a rank has woken: a running median */
     uint32_t tick;   /* a futex: something has changed */
     uint32_t failed; /* 1 + the rank that ended first with an error */
     uint32_t said;
@@ -177,43 +179,62 @@ static double link_takes(const side *s, size_t block)
 
 /* Until a link would have brought it all. A link takes no processor: so nobody looks at the clock until then, and whom it
  * keeps for no time sets no timer, which costs some microseconds. */
-static void sleep_on_link(double takes)
+static void sleep_on_link(int64_t over)
 {
-    const int64_t over = ebb_now_ns() + (int64_t)takes;
     const struct timespec at = {.tv_sec = over / S, .tv_nsec = over % S};
     while (ebb_now_ns() < over &&
            clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR)
         ;
 }
 
-/* The others sleep until the last has come. If there is a link, that one waits for it, for all, before it has. */
-static void arrive(side *s, double takes)
+/* The others sleep until the last has come. If there is a link, that one waits for all, before it has, until `over`: 0 is
+ * without. */
+static void arrive(side *s, int64_t over)
 {
     const uint64_t turns = s->turn + 1;
-    if (takes > 0 &&
-        __atomic_add_fetch(&s->shared->came, 1, __ATOMIC_SEQ_CST) == turns * (uint64_t)s->ranks)
-        sleep_on_link(takes);
+    if (over > 0 &&
+        __atomic_add_fetch(&s->shared->came, 1, __ATOMIC_SEQ_CST) == turns * (uint64_t)s->ranks) {
+        const int64_t now = ebb_now_ns();
+        int64_t until = over - __atomic_load_n(&s->shared->late_ns, __ATOMIC_RELAXED);
+        until = until > now ? until : now;
+        __atomic_store_n(&s->shared->until, until, __ATOMIC_RELAXED);
+        sleep_on_link(until);
+    }
     __atomic_store_n(&member_of(s, s->rank)->arrived, turns, __ATOMIC_SEQ_CST);
     if (missing(s, turns) < 0)
         wake(s->shared);
 }
 
+/* Who sleeps wakes late, by tens of microseconds with whom it wakes: the next turn sleeps so much less. */
+static void learn_late(ebb_shared *shared)
+{
+    enum { STEP_NS = 1000 };
+    const int64_t late = ebb_now_ns() - __atomic_load_n(&shared->until, __ATOMIC_RELAXED);
+    const bool later = late > __atomic_load_n(&shared->late_ns, __ATOMIC_RELAXED);
+    (void)__atomic_add_fetch(&shared->late_ns, later ? STEP_NS : -STEP_NS, __ATOMIC_RELAXED);
+}
+
+/* What a link would take is from the first byte given to the last one taken: the copies here are within. */
 static ebb_status give_and_take(side *s, ebb_group_verb verb, const void *from, void *to,
                                 size_t block, const char *what, double takes)
 {
-    const size_t given = verb == EBB_ALL_TO_ALL ? block * (size_t)s->ranks : block;
+    const bool to_all = verb == EBB_ALL_TO_ALL;
+    const size_t given = to_all ? block * (size_t)s->ranks : block;
     if (block > EBB_GROUP_PIECE / (size_t)s->ranks)
         return ebb_error(EBB_RUNTIME, "%s: a block of %zu bytes is more than goes at once", what,
                          block);
+    const int64_t began = ebb_now_ns();
     memcpy(half_of(s, s->rank, s->turn), from, given);
     write_post(s, verb, block, what);
-    arrive(s, takes);
+    const int64_t copying = (ebb_now_ns() - began) * (to_all ? 1 : s->ranks); // of what is taken
+    arrive(s, takes > 0 ? began + (int64_t)takes - copying : 0);
     EBB_TRY(wait_for_all(s, s->turn + 1, what));
+    if (takes > 0)
+        learn_late(s->shared);
     EBB_TRY(compare(s));
     for (int r = 0; r < s->ranks; r++)
         memcpy((char *)to + (size_t)r * block,
-               half_of(s, r, s->turn) + (verb == EBB_ALL_TO_ALL ? (size_t)s->rank * block : 0),
-               block);
+               half_of(s, r, s->turn) + (to_all ? (size_t)s->rank * block : 0), block);
     s->turn++;
     return NULL;
 }
