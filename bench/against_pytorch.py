@@ -7,8 +7,7 @@ Exports each model as README says, so both train the same weights. PyTorch's for
 ebb's: as exported, `layout:auto` with turned weights (images), `attention` (transformers); each in float32 and with
 `--precision bf16`.
 A round runs a few steps of every form, one form after the other; a form's time is its median over all
-rounds; the best of each side is compared. Threads of both sides wait awake, as OpenMP's do by default; without
-GOMP_SPINCOUNT ebb's would sleep sooner (docs/training.md), which is for machines that others use.
+rounds; the best of each side is compared. Threads of both sides wait as they do by default.
 Needs torch, torchvision, transformers, numpy, and a C++ compiler for torch.compile.
 """
 import argparse
@@ -28,7 +27,6 @@ import torch
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CLASSES, WORDS = 1000, 20000
-AWAKE = "300000"  # turns of a loop: what libgomp takes where nobody says it
 
 
 def vision(name):
@@ -138,8 +136,7 @@ class Ebb:
         self.arena = 0
 
     def steps(self, count):
-        done = subprocess.run([str(c) for c in self.command + ["--steps", count + 1]], capture_output=True, text=True,
-                              env={"GOMP_SPINCOUNT": AWAKE, **os.environ})
+        done = subprocess.run([str(c) for c in self.command + ["--steps", count + 1]], capture_output=True, text=True)
         if done.returncode != 0:
             sys.exit(f"{' '.join(str(c) for c in self.command)}\n{done.stderr}")
         facts = json.loads(done.stdout.splitlines()[0])
@@ -209,8 +206,9 @@ def main():
     parser.add_argument("--ebb", default=str(ROOT / "build/release/ebb"))
     parser.add_argument("-o", dest="output", help="the table goes to this file, too")
     arguments = parser.parse_args()
-    if os.environ.get("OMP_WAIT_POLICY", "").lower() == "active":
-        parser.error("OMP_WAIT_POLICY=active: PyTorch's threads would compute on nothing while ebb has its turn; unset it")
+    if "OMP_WAIT_POLICY" in os.environ:
+        parser.error("OMP_WAIT_POLICY is set: unset it. By `active` PyTorch's threads would compute on nothing while ebb has its "
+                     "turn, and by `passive` those of both would sleep in each step of time of a recurrence")
     torch.set_num_threads(arguments.threads)
     wanted = [c for c in CASES.split(",") if c in arguments.only.split(",") or c.split(":")[0] in arguments.only.split(",")]
     lines = [f"{datetime.date.today()}, {processor()}, {arguments.threads} threads, torch {torch.__version__}", ""]
