@@ -53,6 +53,9 @@ typedef struct ebb_prop { /* one metadata_props entry */
     ebb_str key, value;
 } ebb_prop;
 
+/* Of a node: the call that PyTorch's dynamo exporter wrote it for (passes/parameters/noted.h). */
+#define EBB_NOTED_CALL "pkg.torch.onnx.fx_node"
+
 /* One pointer, as most nodes and values have none. Read by EBB_EACH_PROP. */
 typedef struct ebb_props {
     struct ebb_prop_list {

@@ -186,7 +186,7 @@ static bool is_of_experts(const ebb_graph *g, ebb_node n)
 static bool is_of_max_norm(const ebb_graph *g, ebb_node n)
 {
     const char *call =
-        n.i != 0 ? ebb_props_get(g, &ebb_node_of(g, n)->props, "pkg.torch.onnx.fx_node") : NULL;
+        n.i != 0 ? ebb_props_get(g, &ebb_node_of(g, n)->props, EBB_NOTED_CALL) : NULL;
     return call != NULL && strstr(call, "aten.embedding_renorm.") != NULL;
 }
 

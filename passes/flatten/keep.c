@@ -36,8 +36,8 @@ static ebb_status refuse_unknown_sizes(const ebb_unroll *u, const ebb_graph *bod
             *why = ebb_arena_printf(
                 u->e->keep,
                 "%s in its body makes '%s', whose size is not known before the run: open dims are "
-                "given "
-                "with --dim, and a slice as long as the step's number can be a mask over the whole",
+                "given with --dim, and a slice as long as the step's number can be a mask over the "
+                "whole",
                 ebb_node_label(body, n), ebb_value_name(body, v));
             return *why != NULL ? NULL : ebb_error_memory();
         }

@@ -23,9 +23,9 @@ typedef struct ebb_sequence {
 } list;
 
 enum {
-    MOST = 1 << 16,
-    MOST_COPIED = 1 << 24
-}; /* tensors of a sequence, and of all that are changed */
+    MOST = 1 << 16,       /* tensors of a sequence */
+    MOST_COPIED = 1 << 24 /* of all that are changed */
+};
 
 static const ebb_type *type_of(const ebb_graph *g, ebb_value v)
 {
@@ -359,10 +359,10 @@ ebb_status ebb_sequences_init(ebb_sequences *r, ebb_edit *e)
 
 ebb_status ebb_sequences_visit(ebb_sequences *r, ebb_node n)
 {
-    ebb_value out = ebb_out(r->g, n, 0), y;
-    list made = {0}, *from = list_of(r, ebb_in(r->g, n, 0));
     if (r->lists == NULL)
         return NULL;
+    ebb_value out = ebb_out(r->g, n, 0), y;
+    list made = {0}, *from = list_of(r, ebb_in(r->g, n, 0));
     if (ebb_node_of(r->g, n)->op == EBB_OP_SEQUENCE_MAP)
         return learn_map(r, n);
     EBB_TRY(learn(r, n, &made));

@@ -177,7 +177,7 @@ bool ebb_may_be_merged(const ebb_graph *g, ebb_value v)
 static bool is_unit_scale(const ebb_graph *g, ebb_use use)
 {
     const ebb_node_info *info = ebb_node_of(g, use.node);
-    const char *call = ebb_props_get(g, &info->props, "pkg.torch.onnx.fx_node");
+    const char *call = ebb_props_get(g, &info->props, EBB_NOTED_CALL);
     return info->op == EBB_OP_INSTANCE_NORMALIZATION && call != NULL &&
            strstr(call, "group_norm") != NULL;
 }
@@ -197,7 +197,7 @@ static bool is_of_two(const char *call)
  * each: what is added, and two factors. */
 static const char *operand_of(ebb_noted *s, const ebb_graph *g, ebb_use use)
 {
-    const char *call = ebb_props_get(g, &ebb_node_of(g, use.node)->props, "pkg.torch.onnx.fx_node");
+    const char *call = ebb_props_get(g, &ebb_node_of(g, use.node)->props, EBB_NOTED_CALL);
     const ebb_op op = ebb_node_of(g, use.node)->op;
     ebb_noted_sources(s, g, use.node, "");
     if (call != NULL && s->count == 3 && strstr(call, "aten.addcmul.default]") != NULL)

@@ -5,6 +5,8 @@
  *
  *     "%linear : [num_users=1] = call_function[target=torch.ops.aten.linear.default]
  *          (args = (%x, %p_fc_weight, %p_fc_bias), kwargs = {})"       p_: parameter, b_: buffer
+ *
+ * That is EBB_NOTED_CALL (onnx/graph/graph.h).
  */
 #pragma once
 
@@ -12,7 +14,6 @@
 
 #define EBB_NOTED_LIST "pkg.torch.export.ExportedProgram.graph_signature"
 #define EBB_NOTED_KIND "pkg.torch.export.graph_signature.InputSpec.kind"
-#define EBB_NOTED_CALL "pkg.torch.onnx.fx_node"
 #define EBB_NOTED_SCOPES "pkg.torch.onnx.name_scopes"
 #define EBB_NOTED_NAME "pkg.torch.onnx.original_node_name"
 

@@ -23,7 +23,7 @@ enum { FEW = 4 }; /* of the table's rows, as a divisor */
 typedef struct site {
     ebb_node add, lookup;
     ebb_value dense, ids;
-    int64_t rows, width, count; /* of the table, of a row in elements, of ids */
+    int64_t rows, count; /* of the table, of ids */
 } site;
 
 static bool is_lookup(const ebb_graph *g, ebb_value v)
@@ -52,7 +52,6 @@ static const char *read_site(site *s, const ebb_graph *g, const uint32_t *at, eb
         !ebb_type_elements(ebb_value_of(g, s->ids)->type, &s->count) || s->count == 0)
         return "its shapes are not known, or differ";
     s->rows = table->dims[0];
-    s->width = elements / s->rows;
     if (ebb_only_user(g, s->dense).i == 0)
         return "the other gradient is read by something else, too";
     if (maker.i == 0 || at[maker.i] > at[s->lookup.i])
