@@ -324,5 +324,5 @@ ebb_status ebb_fold_all(ebb_edit *e)
         EBB_TRY(walk(e, &changed)); // a second one finds what better shapes allow
         (void)ebb_graph_sweep(e->g);
     }
-    return NULL;
+    return changed ? ebb_note(e, "ended after %d walks: another fold may find more", WALKS) : NULL;
 }

@@ -173,10 +173,14 @@ static ebb_model *chain_of(const char *first, void (*link)(FILE *out, int i), co
     return model;
 }
 
-static size_t left_by_fold(ebb_model *model, ebb_op op)
+/* unfinished: it is said that another fold may find more. */
+static size_t left_by_fold(ebb_model *model, ebb_op op, bool unfinished)
 {
     size_t left = 0;
-    assert_null(ebb_rewrite(model, "fold", NULL, NULL));
+    char *report;
+    assert_null(ebb_rewrite(model, "fold", NULL, &report));
+    assert_int_equal(strstr(report, "another fold may find more") != NULL, unfinished);
+    ebb_release(report);
     EBB_EACH_NODE(model->graph, n)
         left += ebb_node_of(model->graph, n)->op == op;
     return left;
@@ -197,7 +201,7 @@ static void places_that_follow_from_one_another_fold_in_few_walks(void **state)
     ebb_model *model = chain_of(HEAD "g (float[103,2] x) => (float[3,2] y) <int64 one = {1}> {"
                                      "s0 = SplitToSequence <axis = 0> (x, one)\n",
                                 erase_the_last, "y = ConcatFromSequence <axis = 0> (s100) }");
-    assert_int_equal(left_by_fold(model, EBB_OP_SEQUENCE_ERASE), 0);
+    assert_int_equal(left_by_fold(model, EBB_OP_SEQUENCE_ERASE, false), 0);
     ebb_model_free(model);
 }
 
@@ -212,8 +216,8 @@ static void walks_end_though_a_graph_asks_for_more(void **state)
     (void)state;
     ebb_model *model = chain_of(HEAD "g (float x0, bool m0) => (float y) <float zero = {0}> {\n",
                                 drop_as_the_last_mask_says, "y = Neg (x100) }");
-    assert_int_equal(left_by_fold(model, EBB_OP_DROPOUT), LINKS - WALKS);
-    assert_int_equal(left_by_fold(model, EBB_OP_DROPOUT), 0);
+    assert_int_equal(left_by_fold(model, EBB_OP_DROPOUT, true), LINKS - WALKS);
+    assert_int_equal(left_by_fold(model, EBB_OP_DROPOUT, false), 0);
     ebb_model_free(model);
 }
 
