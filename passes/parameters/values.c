@@ -376,11 +376,12 @@ ebb_extremes ebb_extremes_of(const ebb_tensor *t)
     int64_t count;
     if (t == NULL || t->data == NULL || !ebb_type_elements(&t->type, &count) || count < FEW)
         count = 0;
-    return (ebb_extremes){.count = count};
+    return (ebb_extremes){.tensor = t, .count = count};
 }
 
-static void find_extremes(ebb_extremes *s, const ebb_tensor *t)
+static void find_extremes(ebb_extremes *s)
 {
+    const ebb_tensor *t = s->tensor;
     if (s->known)
         return;
     s->known = true;
@@ -390,22 +391,27 @@ static void find_extremes(ebb_extremes *s, const ebb_tensor *t)
         s->most = x > ebb_tensor_double(t, s->most) ? i : s->most;
         s->size = fmax(s->size, fabs(x));
     }
+    s->first = ebb_tensor_double(t, 0);
+    s->from = ebb_tensor_double(t, s->least);
+    s->range = ebb_tensor_double(t, s->most) - s->from;
 }
 
-bool ebb_is_affine(const ebb_tensor *x, ebb_extremes *of_x, const ebb_tensor *y, ebb_extremes *of_y)
+bool ebb_is_affine(ebb_extremes *x, ebb_extremes *y)
 {
     static const double NEAR = 1e-6;
-    if (of_x->count != of_y->count || of_x->count == 0)
+    if (x->count != y->count || x->count == 0)
         return false;
-    find_extremes(of_x, x);
-    find_extremes(of_y, y);
-    const double from = ebb_tensor_double(x, of_x->least), size = of_y->size;
-    const double range = ebb_tensor_double(x, of_x->most) - from;
-    const double at = ebb_tensor_double(y, of_x->least);
-    const double slope = range > 0 ? (ebb_tensor_double(y, of_x->most) - at) / range : 0;
-    bool is = fabs(slope) > NEAR && (fabs(slope - 1) > NEAR || fabs(at - from) > NEAR * size);
-    for (int64_t i = 0; is && i < of_x->count; i++)
-        is = fabs(at + slope * (ebb_tensor_double(x, i) - from) - ebb_tensor_double(y, i)) <=
-             NEAR * (size + fabs(slope) * range);
+    find_extremes(x);
+    find_extremes(y);
+    const double at = ebb_tensor_double(y->tensor, x->least);
+    const double top = ebb_tensor_double(y->tensor, x->most);
+    const double slope = x->range > 0 ? (top - at) / x->range : 0;
+    const double close = NEAR * (y->size + fabs(slope) * x->range);
+    bool is = fabs(slope) > NEAR &&
+              (fabs(slope - 1) > NEAR || fabs(at - x->from) > NEAR * y->size) &&
+              fabs(at + slope * (x->first - x->from) - y->first) <= close; // most are told by it
+    for (int64_t i = 1; is && i < x->count; i++)
+        is = fabs(at + slope * (ebb_tensor_double(x->tensor, i) - x->from) -
+                  ebb_tensor_double(y->tensor, i)) <= close;
     return is;
 }

@@ -28,18 +28,18 @@ int ebb_long_axes(const ebb_type *type);
 bool ebb_is_table_of_sines(const ebb_tensor *t);
 
 typedef struct ebb_extremes { /* of a tensor's elements */
-    int64_t count;            /* 0: too few to say something, or no bytes */
-    bool known;               /* what follows: it is looked for where it is needed */
-    int64_t least, most;      /* places of the least and the most */
-    double size;              /* the greatest distance from 0 */
+    const ebb_tensor *tensor;
+    int64_t count;             /* 0: too few to say something, or no bytes */
+    bool known;                /* what follows: it is looked for where it is needed */
+    int64_t least, most;       /* places of the least and the most */
+    double size;               /* the greatest distance from 0 */
+    double first, from, range; /* the one at place 0, the least, and from it to the most */
 } ebb_extremes;
 
 ebb_extremes ebb_extremes_of(const ebb_tensor *t);
 
-/* Whether y is a x + b to the last bits, but not x itself, for numbers that are not all equal. The extremes
- * are theirs. */
-bool ebb_is_affine(const ebb_tensor *x, ebb_extremes *of_x, const ebb_tensor *y,
-                   ebb_extremes *of_y);
+/* Whether y is a x + b to the last bits, but not x itself, for numbers that are not all equal. */
+bool ebb_is_affine(ebb_extremes *x, ebb_extremes *y);
 
 /* Whether the longer one begins with the shorter one's numbers, which are not all equal, as a table and its first
  * rows do. */

@@ -422,35 +422,36 @@ ebb_status ebb_weight_judge(ebb_judge *j, ebb_value v, ebb_weight *weight)
     return NULL;
 }
 
+typedef struct candidate { /* a sure weight */
+    ebb_extremes extremes;
+    ebb_value v;
+    bool folded, made;
+} candidate;
+
 ebb_status ebb_weights_judge_beside(const ebb_judge *j, ebb_weight *list)
 {
     enum { MOST = 4096 }; // of initializers; the search is quadratic
     const ebb_graph *g = j->g;
-    const size_t count = g->initializer_count < MOST ? g->initializer_count : MOST;
+    const size_t most = g->initializer_count < MOST ? g->initializer_count : MOST;
+    size_t count = 0;
     if (!g->model->torchscript)
         return NULL;
-    ebb_extremes *extremes = EBB_NEW(j->scratch, ebb_extremes, count + 1);
-    bool *folded = EBB_NEW(j->scratch, bool, count + 1);
-    EBB_GOT(extremes && folded);
-    for (size_t i = 0; i < count; i++)
-        folded[i] = ebb_is_folded_state(g, g->initializers[i]);
-    for (size_t i = 0; i < count; i++)
-        extremes[i] = ebb_extremes_of(ebb_value_of(g, g->initializers[i])->tensor);
-    for (size_t i = 0; i < count; i++) {
+    candidate *all = EBB_NEW(j->scratch, candidate, most + 1);
+    EBB_GOT(all);
+    for (size_t i = 0; i < most; i++) {
         const ebb_value v = g->initializers[i];
-        const ebb_tensor *own = ebb_value_of(g, v)->tensor;
-        if (list[v.i].kind != EBB_SURE_WEIGHT || !folded[i])
-            continue;
-        for (size_t k = 0; k < count; k++) {
-            const ebb_value other = g->initializers[k];
-            const ebb_tensor *of = ebb_value_of(g, other)->tensor;
-            const bool before = k < i || !folded[k];
-            if (k == i || !before || list[other.i].kind != EBB_SURE_WEIGHT ||
-                (!ebb_is_affine(of, &extremes[k], own, &extremes[i]) && !ebb_is_begun(of, own)))
-                continue;
-            list[v.i] = made_before(beside_another);
-            break;
-        }
+        if (list[v.i].kind == EBB_SURE_WEIGHT)
+            all[count++] = (candidate){.extremes = ebb_extremes_of(ebb_value_of(g, v)->tensor),
+                                       .v = v,
+                                       .folded = ebb_is_folded_state(g, v)};
+    }
+    for (candidate *own = all; own < all + count; own++) {
+        for (candidate *of = all; own->folded && !own->made && of < all + count; of++)
+            own->made = of != own && (of < own || !of->folded) && !of->made &&
+                        (ebb_is_affine(&of->extremes, &own->extremes) ||
+                         ebb_is_begun(of->extremes.tensor, own->extremes.tensor));
+        if (own->made)
+            list[own->v.i] = made_before(beside_another);
     }
     return NULL;
 }
