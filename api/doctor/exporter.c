@@ -10,6 +10,7 @@
 #include "passes/mended/looked_up.h"
 #include "passes/mended/merged.h"
 #include "passes/mended/unfolded.h"
+#include "passes/mended/zeros.h"
 #include "passes/passes.h"
 #include "passes/pipeline.h"
 #include "passes/pipeline_text.h"
@@ -45,6 +46,7 @@ ebb_status ebb_doctor_tidy(ebb_doctor *d)
     char *text;
     ebb_stages stages;
     EBB_TRY(ebb_model_copy(&d->tidy, d->model)); // not of raw, which goes first
+    EBB_TRY(ebb_zeros_drop(d->tidy->graph));
     EBB_TRY(ebb_infer_graph(d->tidy->graph));
     EBB_TRY(ebb_step_pipeline(&text, NULL));
     ebb_status status = ebb_stages_read(&stages, text, &d->arena);

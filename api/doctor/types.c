@@ -2,6 +2,7 @@
 #include "api/doctor/doctor.h"
 
 #include "onnx/graph/infer.h"
+#include "passes/mended/zeros.h"
 
 static ebb_status contradicted(void *context, ebb_node n, ebb_status why)
 {
@@ -24,6 +25,7 @@ static ebb_status contradicted(void *context, ebb_node n, ebb_status why)
 ebb_status ebb_doctor_types(ebb_doctor *d)
 {
     EBB_TRY(ebb_model_copy(&d->raw, d->model));
+    EBB_TRY(ebb_zeros_drop(d->raw->graph));
     EBB_TRY(ebb_infer_through(d->raw->graph, contradicted, d));
     ebb_status broken = ebb_verify(d->raw->graph);
     if (broken == NULL)
