@@ -95,7 +95,7 @@ const char *ebb_window_resolve(ebb_window *w, const ebb_attrs *attrs, int rank, 
             continue;
         }
         int64_t room = dims[i] + w->begin[i] + w->end[i] - reach;
-        if (room < 0)
+        if (room < 0 && (!ceil_mode || room <= -stride))
             return "the kernel is larger than the padded input";
         w->out[i] = (room + (ceil_mode ? stride - 1 : 0)) / stride + 1;
         if (ceil_mode && (w->out[i] - 1) * stride >= dims[i] + w->begin[i])

@@ -301,6 +301,28 @@ static void max_pool_gives_values_and_indices(void **state)
         }
 }
 
+/* As EfficientNet of transformers pools whatever is left of the image. */
+static void average_pool_of_a_window_that_holds_all_is_the_mean(void **state)
+{
+    (void)state;
+    for (int padded = 0; padded < 2; padded++) {
+        testing t;
+        begin(&t, EBB_OP_AVERAGE_POOL);
+        put_ints(&t, "kernel_shape", 2, D(9, 9));
+        put_ints(&t, "strides", 2, D(9, 9));
+        put_int(&t, "ceil_mode", 1);
+        put_int(&t, "count_include_pad", padded);
+        put_in(&t, EBB_F32, 4, D(1, 1, 4, 5));
+        put_out(&t, EBB_F32, 4, D(1, 1, 1, 1));
+        run_with(&t, "plain.average_pool");
+        double sum = 0;
+        for (int i = 0; i < 20; i++)
+            sum += value_of(&t.in[0], (size_t)i);
+        check_close(&t.out[0], (double[]){sum / 20}, LITERAL, "mean");
+        end(&t);
+    }
+}
+
 static void average_pool_divides_by_the_taps_that_count(void **state)
 {
     (void)state;
@@ -590,6 +612,7 @@ int main(void)
         cmocka_unit_test(pools_of_many_channels_are_taken),
         cmocka_unit_test(max_pool_gives_values_and_indices),
         cmocka_unit_test(average_pool_divides_by_the_taps_that_count),
+        cmocka_unit_test(average_pool_of_a_window_that_holds_all_is_the_mean),
         cmocka_unit_test(max_pool_grad_goes_to_the_maxima),
         cmocka_unit_test(average_pool_grad_is_the_adjoint),
         cmocka_unit_test(global_pools_take_all_of_a_channel),

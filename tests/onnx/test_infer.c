@@ -143,6 +143,8 @@ static const infer_case cases[] = {
     {"float[2,3,7,7] x", "", "y, i = MaxPool<kernel_shape = [3,3], strides = [2,2], pads = [1,1,1,1]>(x)", "y float32[2,3,4,4] i int64[2,3,4,4]", 0},
     {"float[2,3,6,6] x", "", "y = MaxPool<kernel_shape = [3,3], strides = [2,2], ceil_mode = 1>(x) z = MaxPool<kernel_shape = [2,2], dilations = [2,2]>(x)", "y float32[2,3,3,3] z float32[2,3,4,4]", 0},
     {"float[1,1,3,3] x", "", "y = AveragePool<kernel_shape = [1,1], strides = [2,2], ceil_mode = 1, pads = [0,0,1,1]>(x)", "y float32[1,1,2,2]", 0},
+    {"float[1,1,2,3] x", "", "y = AveragePool<kernel_shape = [9,9], strides = [9,9], ceil_mode = 1>(x)", "y float32[1,1,1,1]", 0},
+    {"float[1,1,2,3] x", "", "y = AveragePool<kernel_shape = [9,9], strides = [2,2], ceil_mode = 1>(x)", "!the kernel is larger than the padded input", 0},
     {"float[batch,3,6,6] x", "", "y = GlobalAveragePool(x)", "y float32[batch,3,1,1]", 0},
     {"float[7,batch,4] x", "float[2,20,4] w, float[2,20,5] r", "y, h, c = LSTM<hidden_size = 5, direction = \"bidirectional\">(x, w, r)", "y float32[7,2,batch,5] h float32[2,batch,5] c float32[2,batch,5]", 0},
     {"float[3,7,4] x", "float[1,20,4] w, float[1,20,5] r", "y, h = LSTM<hidden_size = 5, layout = 1>(x, w, r)", "y float32[3,7,1,5] h float32[3,1,5]", 0},
