@@ -56,19 +56,25 @@ static unsigned repeated_axes(const ebb_graph *g, ebb_value v, bool noted)
     const int64_t least = noted ? 2 : LEAST;
     unsigned axes = 0;
     int64_t left;
+    const bool looked_up =
+        t->type.rank > 2 && ebb_name_is_after(ebb_value_name(g, v), "embedding index index_select");
+    bool alone = false;
     if (!ebb_initializer_is_folded(g, v) || t->type.rank < 2 || t->type.rank > 8 ||
         !ebb_type_elements(&t->type, &left) || left < least || element == 0 ||
         t->bytes / element != (size_t)left || t->bytes % element != 0)
         return 0;
     for (size_t i = 0; i < info->use_count && !noted; i++)
-        if (ebb_use_is_alone(g, info->uses[i]))
-            return 0; // a fresh weight with equal rows: what is repeated is repeated for the batch
+        alone |= ebb_use_is_alone(g, info->uses[i]);
+    if (alone && !looked_up)
+        return 0; // a fresh weight with equal rows: what is repeated is repeated for the batch
     for (int k = 0; k < t->type.rank; k++) {
         if (t->type.dims[k] < 2 || !repeats(t, k))
             continue;
         axes |= 1U << k;
         left /= t->type.dims[k];
     }
+    if (alone && left == t->type.dims[t->type.rank - 1])
+        return 0; // rows of a table that are all equal: the table's, or one of its rows
     return left < least ? 0 : axes;
 }
 

@@ -482,6 +482,17 @@ class Latents(nn.Module):
         return self.last(self.norm(self.latents.expand(x.shape[0], -1, -1))) @ x.transpose(1, 2)
 
 
+class Globals(nn.Module):
+    """A whole table, looked up for each row of the batch and normalised first, as the global tokens of Pegasus-X."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.norm, self.last = nn.Embedding(3, 8), nn.LayerNorm(8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.last(self.norm(self.table(torch.arange(3).expand(x.shape[0], -1)))) @ x.transpose(1, 2)
+
+
 class Flipped(nn.Module):
     """A filter over, and back by itself, turned round."""
 
@@ -588,13 +599,14 @@ models = {
     "twice": (Twice, {"x": ("float", 6)}, ["fresh-default"]),
     "spread": (Spread, {"x": ("float", 6)}, ["trained-default"]),
     "latents": (Latents, {"x": ("float", 5, 8)}, ["trained-default"]),
+    "globals": (Globals, {"x": ("float", 5, 8)}, ["trained-default"]),
     "flipped": (Flipped, {"x": ("float", 3, 7)}, ["trained-default"]),
     "positive": (Positive, {"x": ("float", 6)}, ["trained-default"]),
     "distances": (Distances, {"x": ("float", 8)}, ["trained-default", "trained-ts-unfolded"]),
     "halves": (Halves, {"x": ("float", 4)}, ["trained-ts"]),
     "film": (Film, {"x": ("float", 2, 4, 5, 5)}, ["trained-dynamo-plain"]),
 }
-said = ("cell", "offset", "scalars", "queries", "keys", "branches", "heads", "memory", "centers", "sinks", "prototypes", "triangle", "token", "places", "shares", "snake", "passed", "spread", "latents",
+said = ("cell", "offset", "scalars", "queries", "keys", "branches", "heads", "memory", "centers", "sinks", "prototypes", "triangle", "token", "places", "shares", "snake", "passed", "spread", "latents", "globals",
         "flipped", "positive", "distances", "halves")  # of which nothing is recorded
 # and of a codebook whose file has lost a detach(), and of norms that only training iterates
 untold = [("codebook", "trained-default"), ("codebook", "trained-ts"), ("spectral", "trained-ts")]

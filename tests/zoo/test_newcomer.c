@@ -74,7 +74,8 @@ static void weights_are_trained_whatever_folding_did_to_them_and_nothing_else(vo
     assert_true(visit_samples(FOLDER, trains_what_it_should) > 10);
 }
 
-static bool is_trained(const char *file, const char *initializer)
+/* How many elements the gradient of an initializer has; 0: it is not trained. */
+static int64_t trained_elements(const char *file, const char *initializer)
 {
     sample s = {.loss_kind = "mse"};
     char output[192];
@@ -87,10 +88,17 @@ static bool is_trained(const char *file, const char *initializer)
     if (status != NULL)
         print_error("%s: %s\n", file, ebb_status_text(status));
     assert_null(status);
-    bool trained = ebb_program_get(program, output, &got) == NULL;
+    int64_t count = ebb_program_get(program, output, &got) == NULL;
+    for (int k = 0; count > 0 && k < got.rank; k++)
+        count *= got.dims[k];
     ebb_program_free(program);
     ebb_close(model);
-    return trained;
+    return count;
+}
+
+static bool is_trained(const char *file, const char *initializer)
+{
+    return trained_elements(file, initializer) > 0;
 }
 
 static void a_bias_that_was_dropped_for_being_zero_is_trained(void **state)
@@ -119,6 +127,7 @@ static void a_few_numbers_that_were_repeated_are_few(void **state)
     (void)state;
     assert_true(is_trained("spread-trained-default", "model.deviation"));
     assert_true(is_trained("latents-trained-default", "model.latents"));
+    assert_int_equal(trained_elements("globals-trained-default", "embedding"), 24);
 }
 
 /* ---- what the doctor says ---- */
