@@ -347,6 +347,39 @@ static void rows_read_ahead_are_those_that_were_asked_for(void **state)
     good(ebb_data_ahead(data, order, 50, NULL)); // and nobody comes for them
 }
 
+/* Blocks of a batch are read by several threads: the first bad row is named, whoever was faster. */
+static void the_first_bad_row_of_a_large_file_is_named(void **state)
+{
+    (void)state;
+    enum { ROWS = 70000, BATCH = 2048 }; // 18 MB: more than stays mapped
+    float *x = calloc(ROWS, 64 * sizeof *x);
+    int64_t order[BATCH], good_rows[BATCH];
+    char path[512];
+    assert_non_null(x);
+    (void)snprintf(path, sizeof path, "%s", path_of("large.npy"));
+    for (int i = 0; i < BATCH; i++) {
+        order[i] = BATCH - 1 - i;
+        good_rows[i] = ROWS - 1 - i;
+        x[64 * (ROWS - 1 - i)] = (float)i;
+    }
+    x[64 * 70 + 3] = x[64 * 130 + 1] = x[64 * 2000] = (float)NAN;
+    write_npy(path, &(member){"large", "<f4", "70000, 64", x, (size_t)ROWS * 64 * sizeof *x});
+    free(x);
+    good(take(path, "float[b,64] large", "y = Identity (large)", NULL, 8));
+    for (int turn = 0; turn < 20; turn++) {
+        good(ebb_data_ahead(data, order, BATCH, NULL));
+        refused(ebb_data_rows(data, order, BATCH, NULL, &batch), EBB_RUNTIME, "row 70 of 'large'");
+        good(ebb_data_ahead(data, good_rows, BATCH, NULL));
+        good(ebb_data_rows(data, good_rows, BATCH, NULL, &batch));
+        for (int i = 0; i < BATCH; i++)
+            assert_true(((const float *)only()->data)[64 * i] == (float)i);
+    }
+    assert_int_equal(truncate(path, 1 << 20), 0);
+    good(ebb_data_ahead(data, good_rows, BATCH, NULL));
+    refused(ebb_data_rows(data, good_rows, BATCH, NULL, &batch), EBB_IO, "large.npy");
+    assert_int_equal(unlink(path), 0);
+}
+
 /* Two readers of the same bytes, each with its own rows ahead. */
 static void the_same_arrays_are_taken_in_another_way(void **state)
 {
@@ -398,6 +431,7 @@ int main(void)
         cmocka_unit_test(files_are_joined_by_rows_and_stand_side_by_side),
         cmocka_unit_test(the_same_arrays_are_taken_in_another_way),
         cmocka_unit_test(rows_read_ahead_are_those_that_were_asked_for),
+        cmocka_unit_test(the_first_bad_row_of_a_large_file_is_named),
     };
     int failed = cmocka_run_group_tests(tests, make_folder, remove_folder);
     ebb_data_close(data);

@@ -171,9 +171,11 @@ static void start_threads(struct ebb_reader *reader, int count)
     }
 }
 
-static void wait_for(struct ebb_reader *reader, room *r)
+/* What no thread has begun the caller does itself, rather than wait for it. */
+static void finish(struct ebb_reader *reader, room *r)
 {
     (void)pthread_mutex_lock(&reader->lock);
+    fill(reader, r, &reader->scratch[MOST_THREADS]);
     while (!is_done(r))
         (void)pthread_cond_wait(&reader->done, &reader->lock);
     if (reader->job == r)
@@ -363,14 +365,28 @@ static bool is_asked(const struct ebb_reader *reader, const room *r, const int64
     return map == NULL || pairs == r->count;
 }
 
-/* Reading is the system's work, so one thread is enough; pictures are decoded by all. */
-static int threads_for(const room *r)
+static bool is_in_files(const struct ebb_reader *reader, const ebb_feed *feed)
+{
+    const ebb_array *array = &reader->data->arrays[feed->array - reader->data->list];
+    for (size_t i = 0; i < array->part_count; i++)
+        if (array->parts[i].bytes == NULL)
+            return true;
+    return false;
+}
+
+/* Pictures are decoded by all. Each row of a file is a call of the system, and a step that shares its
+ * processors with the reading waits for it: two halve that. */
+static int threads_for(const struct ebb_reader *reader, const room *r)
 {
     const long there = sysconf(_SC_NPROCESSORS_ONLN);
-    for (size_t i = 0; i < r->count; i++)
-        if (r->feeds[i].shape.picture)
-            return there < 1 ? 1 : there > MOST_THREADS ? MOST_THREADS : (int)there;
-    return 1;
+    int threads = 1;
+    for (size_t i = 0; i < r->count; i++) {
+        const int more = r->feeds[i].shape.picture           ? MOST_THREADS
+                         : is_in_files(reader, &r->feeds[i]) ? 2
+                                                             : 1;
+        threads = more > threads ? more : threads;
+    }
+    return there < threads ? (there < 1 ? 1 : (int)there) : threads;
 }
 
 /* Hands the room to the threads. False: there are none. */
@@ -391,7 +407,7 @@ static bool hand_over(struct ebb_reader *reader, room *r, int threads)
 static void settle_pending(struct ebb_reader *reader)
 {
     if (reader->pending)
-        wait_for(reader, &reader->rooms[1 - reader->now]);
+        finish(reader, &reader->rooms[1 - reader->now]);
     reader->pending = false;
 }
 
@@ -425,13 +441,10 @@ EBB_API ebb_status ebb_data_rows(ebb_data *data, const int64_t *index, size_t co
     } else {
         room *r = &reader->rooms[reader->now];
         EBB_TRY(ask(reader, r, index, count, map));
-        const int threads = threads_for(r);
+        const int threads = threads_for(reader, r);
         if (threads > 1)
             (void)hand_over(reader, r, threads);
-        (void)pthread_mutex_lock(&reader->lock);
-        fill(reader, r, &reader->scratch[MOST_THREADS]);
-        (void)pthread_mutex_unlock(&reader->lock);
-        wait_for(reader, r);
+        finish(reader, r);
         EBB_TRY(r->status);
     }
     const room *r = &reader->rooms[reader->now];
@@ -449,7 +462,7 @@ EBB_API ebb_status ebb_data_ahead(ebb_data *data, const int64_t *index, size_t c
     room *r = &reader->rooms[1 - reader->now];
     EBB_TRY(ask(reader, r, index, count, map));
     // without threads they are read when they are asked for
-    reader->pending = hand_over(reader, r, threads_for(r));
+    reader->pending = hand_over(reader, r, threads_for(reader, r));
     return NULL;
 }
 
