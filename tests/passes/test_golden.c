@@ -3,6 +3,7 @@
  *
  *     # what is shown
  *     passes: loss:mse,gradient,sign-mask
+ *     exporter: torchscript          (where a pass asks for it)
  *     ---
  *     <ir_version: 10, opset_import: ["" : 20]> g (float[4] x) => (float[4] y) { y = Relu(x) }
  *     ---
@@ -43,13 +44,16 @@ static void comes_out_as_written(void **state)
 {
     golden *g = *state;
     ebb_model *model = NULL;
-    char *text = NULL, *again = NULL, passes[512];
+    char *text = NULL, *again = NULL, passes[512], exporter[512];
     golden_load(g);
     if (!golden_word(g, "passes", passes))
         fail_msg("%s: a line 'passes: ...' is needed", g->path);
     ebb_status status = ebb_text_parse_model(&model, g->in);
-    if (status == NULL)
+    if (status == NULL) {
+        model->torchscript =
+            golden_word(g, "exporter", exporter) && strcmp(exporter, "torchscript") == 0;
         status = run(model, passes, &text);
+    }
     if (status != NULL)
         fail_msg("%s: %s", g->path, ebb_status_text(status));
     golden_compare(g, text);
