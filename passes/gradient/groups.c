@@ -1,4 +1,5 @@
 /* groups.c: the table of optimizers, and which parameters are updated by which, with which options. */
+#include <ctype.h>
 #include <stdlib.h>
 
 #include "passes/gradient/update.h"
@@ -75,12 +76,23 @@ double ebb_update_number(const ebb_update *u, const char *option)
 
 static const char separators[] = ",; ";
 
-/* A word without a wildcard and a dot is also the last part of a name: bias of fc1.bias. */
-static bool word_fits(const char *word, const char *name)
+/* In small letters, in scratch; NULL without memory. */
+static char *lowered(const char *text, size_t length, ebb_arena *scratch)
 {
-    const char *dot = strrchr(name, '.');
-    return ebb_glob(word, name) ||
-           (strpbrk(word, "*?.") == NULL && dot != NULL && strcmp(dot + 1, word) == 0);
+    char *lower = ebb_arena_printf(scratch, "%.*s", (int)length, text);
+    for (char *c = lower; c != NULL && *c != '\0'; c++)
+        *c = (char)tolower((unsigned char)*c);
+    return lower;
+}
+
+/* A word without a wildcard and a dot is also the last part of a name: bias of fc1.bias. Letters may be
+ * large or small: what is norm1 here is LayerNorm there. */
+static bool word_fits(const char *word, const char *any_name, ebb_arena *scratch)
+{
+    const char *name = lowered(any_name, strlen(any_name), scratch);
+    const char *dot = name != NULL ? strrchr(name, '.') : NULL;
+    return name != NULL && (ebb_glob(word, name) || (strpbrk(word, "*?.") == NULL && dot != NULL &&
+                                                     strcmp(dot + 1, word) == 0));
 }
 
 /* The next word of globs, into scratch; NULL at the end. */
@@ -88,7 +100,7 @@ static char *next_word(const char **globs, ebb_arena *scratch)
 {
     *globs += strspn(*globs, separators);
     const size_t length = strcspn(*globs, separators);
-    char *word = length > 0 ? ebb_arena_printf(scratch, "%.*s", (int)length, *globs) : NULL;
+    char *word = length > 0 ? lowered(*globs, length, scratch) : NULL;
     *globs += length;
     return word;
 }
@@ -97,7 +109,7 @@ static bool group_has(const ebb_update_group *group, const char *name, ebb_arena
 {
     const char *globs = group->globs, *word;
     while ((word = next_word(&globs, scratch)) != NULL)
-        if (word_fits(word, name))
+        if (word_fits(word, name, scratch))
             return true;
     return false;
 }
@@ -207,7 +219,7 @@ ebb_status ebb_update_groups_tell(const ebb_update_groups *r)
             bool fits = false;
             for (size_t i = 0; i < g->initializer_count && !fits; i++)
                 fits = ebb_value_of(g, g->initializers[i])->role == EBB_ROLE_PARAMETER &&
-                       word_fits(word, ebb_value_name(g, g->initializers[i]));
+                       word_fits(word, ebb_value_name(g, g->initializers[i]), r->e->scratch);
             if (!fits)
                 EBB_TRY(ebb_note(r->e, "no trained parameter's name matches '%s'", word));
         }

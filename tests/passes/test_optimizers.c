@@ -291,7 +291,7 @@ static void groups_have_options_of_their_own(void **state)
     rules[H].lr = 0.005;
     rules[B].decay = 0;
     follows("adamw,lr=0.02,weight-decay=0.1,beta2=0.99,groups="
-            "\"bias:weight-decay=0|*norm*,last*:lr=0.005\"",
+            "\"Bias:weight-decay=0|*norm*,LAST*:lr=0.005\"",
             rules);
     rules[H] = main; // the first that matches
     rules[B].lr = 0.005;
