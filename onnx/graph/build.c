@@ -17,6 +17,13 @@ void ebb_build_fail(ebb_build *b, ebb_status status)
         b->status = status;
 }
 
+bool ebb_build_got(ebb_build *b, bool memory)
+{
+    if (!memory)
+        ebb_build_fail(b, ebb_error_memory());
+    return memory;
+}
+
 const ebb_type *ebb_build_type(const ebb_build *b, ebb_value v)
 {
     return ebb_value_of(b->g, v)->type;
@@ -27,9 +34,7 @@ const ebb_type *ebb_build_type(const ebb_build *b, ebb_value v)
 static void *hold(ebb_build *b, const void *data, size_t bytes)
 {
     void *copy = ebb_arena_alloc(&b->g->model->arena, bytes);
-    if (copy == NULL)
-        ebb_build_fail(b, ebb_error_memory());
-    else if (bytes > 0)
+    if (ebb_build_got(b, copy) && bytes > 0)
         memcpy(copy, data, bytes);
     return copy;
 }
@@ -40,8 +45,7 @@ static void put(ebb_build *b, ebb_attr attr)
         return;
     assert(b->pending_count < EBB_BUILD_ATTRS);
     ebb_str name = ebb_graph_intern(b->g, attr.name);
-    if (name.i == 0)
-        ebb_build_fail(b, ebb_error_memory());
+    (void)ebb_build_got(b, name.i != 0);
     attr.name = ebb_text(b->g, name);
     b->pending[b->pending_count++] = attr;
 }
@@ -85,8 +89,7 @@ void ebb_with_strings(ebb_build *b, const char *name, const char *const *list, u
     const char **own = ebb_arena_alloc(&b->g->model->arena, (count + 1) * sizeof *own);
     for (uint32_t i = 0; own != NULL && i < count; i++)
         own[i] = hold(b, list[i], strlen(list[i]) + 1);
-    if (own == NULL)
-        ebb_build_fail(b, ebb_error_memory());
+    (void)ebb_build_got(b, own);
     put(b, (ebb_attr){.name = name, .type = EBB_ATTR_STRINGS, .strings = own, .count = count});
 }
 
@@ -323,10 +326,8 @@ ebb_value ebb_const_floats(ebb_build *b, ebb_dtype dtype, int rank, const int64_
         return EBB_NO_VALUE;
     }
     unsigned char *data = ebb_alloc(bytes);
-    if (data == NULL) {
-        ebb_build_fail(b, ebb_error_memory());
+    if (!ebb_build_got(b, data))
         return EBB_NO_VALUE;
-    }
     for (int64_t i = 0; i < n; i++) {
         float f32 = (float)list[i];
         uint16_t u16 = dtype == EBB_F16 ? ebb_float_to_half(f32) : ebb_float_to_bf16(f32);

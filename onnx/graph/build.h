@@ -84,6 +84,7 @@ void ebb_emit_attention_grad(ebb_build *b, ebb_node forward, ebb_value dy, ebb_v
 
 const ebb_type *ebb_build_type(const ebb_build *b, ebb_value v);
 void ebb_build_fail(ebb_build *b, ebb_status status); /* keeps the first */
+bool ebb_build_got(ebb_build *b, bool memory);        /* as it is; false fails the build */
 
 /* ---- what a gradient rule sees ---- */
 

@@ -308,10 +308,8 @@ bool ebb_constant_scalar(const ebb_graph *g, ebb_value v, double *x)
 ebb_value ebb_emit_counted(ebb_build *b, int64_t n, int64_t step, int axis, int rank)
 {
     int64_t dims[EBB_MAX_RANK], *list = EBB_NEW(&b->g->model->arena, int64_t, (size_t)n + 1);
-    if (list == NULL) {
-        ebb_build_fail(b, ebb_error_memory());
+    if (!ebb_build_got(b, list))
         return EBB_NO_VALUE;
-    }
     for (int64_t i = 0; i < n; i++)
         list[i] = i * step;
     for (int d = 0; d < rank; d++)

@@ -68,10 +68,8 @@ ebb_value ebb_unroll_stack(ebb_build *b, ebb_arena *scratch, const ebb_value *li
                            int64_t axis)
 {
     ebb_value *parts = EBB_NEW(scratch, ebb_value, count + 1);
-    if (parts == NULL) {
-        ebb_build_fail(b, ebb_error_memory());
+    if (!ebb_build_got(b, parts))
         return EBB_NO_VALUE;
-    }
     for (size_t i = 0; i < count; i++)
         parts[i] = ebb_unroll_one_axis(b, EBB_OP_UNSQUEEZE, list[i], axis);
     if (count == 1)

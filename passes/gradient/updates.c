@@ -121,9 +121,7 @@ static void with_next_name(ebb_update *u)
 {
     const char *name = ebb_value_name(u->b->g, u->w);
     char *next = ebb_arena_printf(u->all->e->scratch, "%s_next", name);
-    if (next == NULL)
-        ebb_build_fail(u->b, ebb_error_memory());
-    else
+    if (ebb_build_got(u->b, next))
         ebb_with_name(u->b, next);
 }
 

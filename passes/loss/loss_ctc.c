@@ -80,10 +80,8 @@ static ebb_value places_where(path *p, int rows, bool (*is)(int row, int64_t pla
     const ebb_type type = ebb_type_tensor(EBB_BOOL, rows > 0 ? 4 : 3, dims);
     const int count = rows > 0 ? rows : 1;
     uint8_t *list = EBB_SCRATCH(p->s->e, uint8_t, (size_t)(count * p->places));
-    if (list == NULL) {
-        ebb_build_fail(p->b, ebb_error_memory());
+    if (!ebb_build_got(p->b, list))
         return EBB_NO_VALUE;
-    }
     for (int64_t i = 0; i < count * p->places; i++)
         list[i] = is((int)(i / p->places), i % p->places);
     return ebb_const_tensor(p->b, &type, list);
@@ -117,10 +115,8 @@ static ebb_value places(path *p, int rows, int64_t (*at)(int row, int64_t place)
     const int64_t dims[2] = {rows > 1 ? rows : p->places, p->places};
     const ebb_type type = ebb_type_tensor(EBB_I64, rows > 1 ? 2 : 1, dims);
     int64_t *list = EBB_SCRATCH(p->s->e, int64_t, (size_t)(rows * p->places));
-    if (list == NULL) {
-        ebb_build_fail(p->b, ebb_error_memory());
+    if (!ebb_build_got(p->b, list))
         return EBB_NO_VALUE;
-    }
     for (int64_t i = 0; i < rows * p->places; i++) {
         const int64_t x = at((int)(i / p->places), i % p->places);
         list[i] = x > 0 ? x : 0;

@@ -361,10 +361,8 @@ static ebb_value one_hot(site *s, ebb_value *counts)
     int64_t *list = EBB_SCRATCH(s->e, int64_t, (size_t)classes);
     double *ones = EBB_SCRATCH(s->e, double, (size_t)classes);
     *counts = EBB_NO_VALUE;
-    if (list == NULL || ones == NULL) {
-        ebb_build_fail(s->b, ebb_error_memory());
+    if (!ebb_build_got(s->b, list != NULL && ones != NULL))
         return EBB_NO_VALUE;
-    }
     for (int64_t c = 0; c < classes; c++) {
         list[c] = c;
         ones[c] = 1;

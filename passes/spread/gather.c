@@ -125,9 +125,10 @@ static ebb_value of_rank(gathering *s, ebb_value v, int64_t r)
         return ebb_emit_zeros_like(&s->b, v);
     if (held != EBB_HELD_OWN)
         return v;
-    if (s->copy[v.i] == NULL &&
-        (s->copy[v.i] = EBB_SCRATCH(s->e, ebb_value, (size_t)s->ranks)) == NULL)
-        return ebb_build_fail(&s->b, ebb_error_memory()), EBB_NO_VALUE;
+    if (s->copy[v.i] == NULL)
+        s->copy[v.i] = EBB_SCRATCH(s->e, ebb_value, (size_t)s->ranks);
+    if (!ebb_build_got(&s->b, s->copy[v.i]))
+        return EBB_NO_VALUE;
     if (s->copy[v.i][r].i == 0 && ebb_value_of(s->g, v)->producer.i == 0)
         s->copy[v.i][r] = rows_of(s, v, r);
     return s->copy[v.i][r];

@@ -67,8 +67,8 @@ static ebb_value make_anew(joining *j, ebb_value v)
     const ebb_node n = ebb_value_of(j->g, v)->producer;
     const uint32_t count = ebb_node_of(j->g, n)->in_count;
     ebb_value *in = EBB_SCRATCH(j->w->e, ebb_value, count + (size_t)1);
-    if (in == NULL)
-        return ebb_build_fail(&j->b, ebb_error_memory()), EBB_NO_VALUE;
+    if (!ebb_build_got(&j->b, in))
+        return EBB_NO_VALUE;
     for (uint32_t i = 0; i < count; i++)
         in[i] = instance(j, ebb_in(j->g, n, i));
     j->b.name = ebb_value_name(j->g, v);

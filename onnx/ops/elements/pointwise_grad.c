@@ -127,10 +127,8 @@ static void grad_extremum(ebb_build *b, ebb_grad *c)
     }
     ebb_dtype dtype = (ebb_dtype)ebb_build_type(b, c->y[0])->dtype;
     ebb_value *hit = EBB_NEW(&b->g->model->arena, ebb_value, c->input_count);
-    if (hit == NULL) {
-        ebb_build_fail(b, ebb_error_memory());
+    if (!ebb_build_got(b, hit))
         return;
-    }
     ebb_value hits = EBB_NO_VALUE;
     for (uint32_t i = 0; i < c->input_count; i++) {
         hit[i] = ebb_emit_cast(b, ebb_emit(b, EBB_OP_EQUAL, c->x[i], c->y[0]), dtype);

@@ -55,10 +55,8 @@ void ebb_grad_affine_grid(ebb_build *b, ebb_grad *c)
     fits = fits && ebb_size_mul(&bytes, count, (size_t)(rank + 1) * sizeof(double));
     const int64_t area = (int64_t)count;
     double *places = fits ? ebb_alloc(bytes) : NULL;
-    if (places == NULL) {
-        ebb_build_fail(b, ebb_error_memory());
+    if (!ebb_build_got(b, places))
         return;
-    }
     for (int64_t i = 0; i < area; i++) {
         double *at = places + i * (rank + 1);
         int64_t rest = i;
@@ -243,10 +241,8 @@ static ebb_value tap_places(ebb_build *b, const deformed *f, int d, ebb_value of
     const int64_t which = d, flat[2] = {f->x.dims[0] * f->shares, f->taps * f->windows};
     const int64_t row[2] = {1, f->taps * f->windows};
     double *at = ebb_alloc((size_t)row[1] * sizeof *at);
-    if (at == NULL) {
-        ebb_build_fail(b, ebb_error_memory());
+    if (!ebb_build_got(b, at))
         return EBB_NO_VALUE;
-    }
     for (int64_t i = 0; i < row[1]; i++) {
         int64_t tap = i / f->windows, window = i % f->windows;
         for (int k = f->s.rank - 1; k > d; k--) {

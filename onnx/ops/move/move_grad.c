@@ -84,10 +84,8 @@ void ebb_grad_split(ebb_build *b, ebb_grad *c)
         return;
     int axis = ebb_grad_axis(c, 0, x.rank);
     ebb_value *parts = EBB_NEW(&b->g->model->arena, ebb_value, c->output_count);
-    if (parts == NULL) {
-        ebb_build_fail(b, ebb_error_memory());
+    if (!ebb_build_got(b, parts))
         return;
-    }
     // Neighbours without a gradient become one block of zeros. An output nobody named has no type,
     // so block sizes come from what the split leaves between those that have one.
     const int64_t *sizes = NULL;
@@ -308,8 +306,8 @@ static ebb_value with_batch(ebb_build *b, ebb_value index, int batch)
         count *= type.dims[i] = i < batch ? type.dims[i] : 1;
     type.dims[last] = dims[last] = batch;
     int64_t *place = EBB_NEW(scratch, int64_t, (size_t)(count * batch));
-    if (place == NULL)
-        return ebb_build_fail(b, ebb_error_memory()), EBB_NO_VALUE;
+    if (!ebb_build_got(b, place))
+        return EBB_NO_VALUE;
     for (int64_t row = 0; row < count; row++)
         for (int64_t i = batch, rest = row; i-- > 0; rest /= dims[i])
             place[row * batch + i] = rest % dims[i];

@@ -93,10 +93,8 @@ void ebb_grad_col2im(ebb_build *b, ebb_grad *c)
     }
     int64_t total = p.taps * p.windows, images = y.dims[0] * y.dims[1];
     int64_t *table = total <= UINT32_MAX ? ebb_alloc((size_t)total * sizeof *table) : NULL;
-    if (table == NULL) {
-        ebb_build_fail(b, ebb_error_memory());
+    if (!ebb_build_got(b, table))
         return;
-    }
     for (int64_t i = 0; i < total; i++)
         table[i] = place_of(&p, i / p.windows, i % p.windows);
     const int64_t flat[2] = {images, p.area}, column[2] = {images, 1};

@@ -111,11 +111,11 @@ static bool read_shares(shares *s, const ebb_resize *r, int d, ebb_build *b, con
     const ebb_resize_axis *l = &r->axis[d];
     size_t most, bytes;
     *s = (shares){.axis = l};
-    if (!ebb_size_mul(&most, (size_t)l->out, (size_t)l->taps) ||
-        !ebb_size_mul(&bytes, most, sizeof *s->list) || (s->list = ebb_alloc(bytes)) == NULL) {
-        ebb_build_fail(b, ebb_error_memory());
+    if (ebb_size_mul(&most, (size_t)l->out, (size_t)l->taps) &&
+        ebb_size_mul(&bytes, most, sizeof *s->list))
+        s->list = ebb_alloc(bytes);
+    if (!ebb_build_got(b, s->list))
         return false;
-    }
     double *weight = ebb_alloc((size_t)l->taps * sizeof *weight);
     for (int64_t o = 0; weight != NULL && o < l->out; o++) {
         int64_t begin, first = s->count, n = ebb_resize_place(r, d, o, &begin, weight);
@@ -132,8 +132,7 @@ static bool read_shares(shares *s, const ebb_resize *r, int d, ebb_build *b, con
                 s->list[s->count++] = (share){.in = i, .out = o, .weight = weight[k]};
         }
     }
-    if (weight == NULL)
-        ebb_build_fail(b, ebb_error_memory());
+    (void)ebb_build_got(b, weight);
     ebb_free(weight);
     return b->status == NULL;
 }
@@ -168,10 +167,8 @@ static ebb_value by_matrix(ebb_build *b, ebb_value dy, const int64_t *span, cons
     const int64_t flat[2] = {span[0], out}, dims[2] = {last ? out : in, last ? in : out};
     ebb_dtype dtype = (ebb_dtype)ebb_build_type(b, dy)->dtype;
     double *matrix = ebb_alloc((size_t)(in * out) * sizeof *matrix);
-    if (matrix == NULL) {
-        ebb_build_fail(b, ebb_error_memory());
+    if (!ebb_build_got(b, matrix))
         return EBB_NO_VALUE;
-    }
     memset(matrix, 0, (size_t)(in * out) * sizeof *matrix);
     for (int64_t k = 0; k < s->count; k++) {
         const share *e = &s->list[k];
@@ -203,10 +200,8 @@ static ebb_value by_gathering(ebb_build *b, ebb_value dy, const int64_t *span, c
         places = ebb_alloc(total * sizeof *places);
         weights = ebb_alloc(total * sizeof *weights);
     }
-    if (count == NULL || places == NULL || weights == NULL) {
-        ebb_build_fail(b, ebb_error_memory());
+    if (!ebb_build_got(b, count && places && weights))
         total = 0;
-    }
     for (size_t k = 0; k < total; k++) {
         places[k] = 0;
         weights[k] = 0;
@@ -266,10 +261,8 @@ static ebb_value identity(ebb_build *b, ebb_dtype dtype, int64_t n)
 {
     const int64_t dims[2] = {n, n};
     double *list = ebb_alloc((size_t)(n * n) * sizeof *list);
-    if (list == NULL) {
-        ebb_build_fail(b, ebb_error_memory());
+    if (!ebb_build_got(b, list))
         return EBB_NO_VALUE;
-    }
     for (int64_t i = 0; i < n * n; i++)
         list[i] = i % (n + 1) == 0;
     ebb_value v = ebb_const_floats(b, dtype, 2, dims, list);

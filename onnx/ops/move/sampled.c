@@ -206,10 +206,8 @@ static ebb_value rows_of(ebb_build *b, const ebb_sampling *s, const line *lines,
     }
     if (dims[0] > 1 && b->status == NULL) {
         int64_t *starts = EBB_NEW(&b->g->model->arena, int64_t, (size_t)dims[0]);
-        if (starts == NULL) {
-            ebb_build_fail(b, ebb_error_memory());
+        if (!ebb_build_got(b, starts))
             return EBB_NO_VALUE;
-        }
         for (int64_t n = 0; n < dims[0]; n++)
             starts[n] = n * stride;
         for (int d = 0; d < s->rank + 2; d++)

@@ -47,10 +47,8 @@ static ebb_value weights(ebb_build *b, ebb_value like, int64_t n, int trailing)
     int64_t bins = n / 2 + 1, dims[EBB_MAX_RANK] = {bins};
     ebb_dtype dtype = (ebb_dtype)ebb_build_type(b, like)->dtype;
     double *list = EBB_NEW(&b->g->model->arena, double, (size_t)bins);
-    if (list == NULL) {
-        ebb_build_fail(b, ebb_error_memory());
+    if (!ebb_build_got(b, list))
         return EBB_NO_VALUE;
-    }
     for (int64_t k = 0; k < bins; k++)
         list[k] = (k == 0 || 2 * k == n ? 1.0 : 2.0) / (double)n;
     for (int d = 0; d < trailing; d++)
@@ -111,10 +109,8 @@ static ebb_value places(ebb_build *b, int64_t frames, int64_t n, int64_t step)
     int64_t *list = ebb_type_bytes(&type, &bytes)
                         ? EBB_NEW(&b->g->model->arena, int64_t, bytes / sizeof *list + 1)
                         : NULL;
-    if (list == NULL) {
-        ebb_build_fail(b, ebb_error_memory());
+    if (!ebb_build_got(b, list))
         return EBB_NO_VALUE;
-    }
     for (int64_t i = 0; i < frames * n; i++)
         list[i] = i / n * step + i % n;
     return ebb_const_tensor(b, &type, list);

@@ -145,10 +145,8 @@ static ebb_value counted(const heads *h, int64_t from, int64_t n, const int64_t 
 {
     int64_t *list = EBB_NEW(&h->b->g->model->arena, int64_t, (size_t)n + 1);
     ebb_type type = ebb_type_tensor(EBB_I64, rank, dims);
-    if (list == NULL) {
-        ebb_build_fail(h->b, ebb_error_memory());
+    if (!ebb_build_got(h->b, list))
         return EBB_NO_VALUE;
-    }
     for (int64_t i = 0; i < n; i++)
         list[i] = from + i;
     return ebb_const_tensor(h->b, &type, list);

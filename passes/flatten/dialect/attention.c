@@ -65,10 +65,8 @@ static ebb_value seen(ebb_build *b, ebb_foreign *f, const ebb_heads *h, int64_t 
     bool *list = EBB_NEW(f->scratch, bool, (size_t)(s * t) + 1);
     const int64_t dims[4] = {1, 1, s, t};
     ebb_type type = ebb_type_tensor(EBB_BOOL, 4, dims);
-    if (list == NULL) {
-        ebb_build_fail(b, ebb_error_memory());
+    if (!ebb_build_got(b, list))
         return EBB_NO_VALUE;
-    }
     for (int64_t i = 0; i < s; i++)
         for (int64_t j = 0; j < t; j++) {
             const int64_t keys = t - h->sinks, last = i + keys - s;
@@ -98,10 +96,8 @@ ebb_value ebb_heads_bias_of_lengths(ebb_build *b, ebb_foreign *f, ebb_value leng
 {
     static const int64_t column[2] = {-1, 1};
     int64_t *list = EBB_NEW(f->scratch, int64_t, (size_t)t + 1);
-    if (list == NULL) {
-        ebb_build_fail(b, ebb_error_memory());
+    if (!ebb_build_got(b, list))
         return EBB_NO_VALUE;
-    }
     for (int64_t i = 0; i < t; i++)
         list[i] = i;
     ebb_value ends = ebb_emit_shaped(b, ebb_emit_cast(b, lengths, EBB_I64), column, 2);

@@ -23,10 +23,8 @@ ebb_value ebb_heads_counting(ebb_build *b, ebb_foreign *f, int64_t count)
     int64_t *list = NULL;
     if (count >= 0 && count <= PLACES_MOST)
         list = EBB_NEW(f->scratch, int64_t, (size_t)count + 1);
-    if (list == NULL) {
-        ebb_build_fail(b, ebb_error_memory());
+    if (!ebb_build_got(b, list))
         return EBB_NO_VALUE;
-    }
     for (int64_t i = 0; i < count; i++)
         list[i] = i;
     return ebb_const_ints(b, list, (uint32_t)count);

@@ -139,10 +139,8 @@ static ebb_value zeros_apart(ebb_build *b, const ebb_foreign *f, const weights *
         return EBB_NO_VALUE;
     }
     uint8_t *each = ebb_arena_alloc(f->scratch, (size_t)(experts * n) + 1);
-    if (each == NULL) {
-        ebb_build_fail(b, ebb_error_memory());
+    if (!ebb_build_got(b, each))
         return EBB_NO_VALUE;
-    }
     for (int64_t e = 0; e < experts; e++)
         for (int64_t i = 0; i < n; i++)
             each[e * n + i] =

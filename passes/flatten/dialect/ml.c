@@ -30,9 +30,7 @@ static ebb_value weights(ebb_build *b, ebb_foreign *f, const char *attr, const c
         return v;
     const ebb_type type = ebb_type_tensor(EBB_F32, rows > 0 ? 2 : 1, dims);
     char *full = ebb_arena_printf(f->scratch, "%s.%s", b->name, name);
-    if (full == NULL)
-        ebb_build_fail(b, ebb_error_memory());
-    else
+    if (ebb_build_got(b, full))
         ebb_build_fail(
             b, ebb_graph_add_initializer(b->g, &v, full, &type, list->floats, EBB_ROLE_NONE));
     return v;

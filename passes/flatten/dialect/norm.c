@@ -132,10 +132,8 @@ static ebb_value lengths(ebb_build *b, ebb_value ids, ebb_value mask)
 static ebb_value places(ebb_build *b, ebb_arena *scratch, int64_t length)
 {
     int64_t *list = EBB_NEW(scratch, int64_t, (size_t)length + 1);
-    if (list == NULL) {
-        ebb_build_fail(b, ebb_error_memory());
+    if (!ebb_build_got(b, list))
         return EBB_NO_VALUE;
-    }
     for (int64_t i = 0; i < length; i++)
         list[i] = i;
     return ebb_const_ints(b, list, (uint32_t)length);

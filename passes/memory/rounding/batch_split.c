@@ -76,8 +76,8 @@ static ebb_value own_slice(splitting *s, ebb_value v, int64_t along, int64_t siz
     ebb_build *b = &s->b;
     const ebb_type t = ebb_type_tensor(EBB_I64, 1, &size);
     int64_t *each = EBB_SCRATCH(s->e, int64_t, (size_t)size);
-    if (each == NULL)
-        return ebb_build_fail(b, ebb_error_memory()), EBB_NO_VALUE;
+    if (!ebb_build_got(b, each))
+        return EBB_NO_VALUE;
     for (int64_t i = 0; i < size; i++)
         each[i] = i;
     ebb_value first =
