@@ -399,11 +399,7 @@ static ebb_status write_table(const table *t, const char *path)
             write_text(&sink, r->offset_end, r->end);
         ebb_sink_write(&sink, t->line_end, strlen(t->line_end));
     }
-    ebb_status status = ebb_sink_finish(&sink);
-    if (status == NULL)
-        status = ebb_sink_rename(&sink);
-    ebb_sink_close(&sink);
-    return status;
+    return ebb_sink_done(&sink, NULL);
 }
 
 /* ---- the call ---- */

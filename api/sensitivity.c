@@ -433,19 +433,6 @@ static json_t *answer(const study *s, const char *path)
                      skipped);
 }
 
-static ebb_status write_file(const char *path, const char *text)
-{
-    ebb_sink sink;
-    EBB_TRY(ebb_sink_open(&sink, path));
-    ebb_sink_write(&sink, text, strlen(text));
-    ebb_sink_write(&sink, "\n", 1);
-    ebb_status status = ebb_sink_finish(&sink);
-    if (status == NULL)
-        status = ebb_sink_rename(&sink);
-    ebb_sink_close(&sink);
-    return status;
-}
-
 static ebb_status run(study *s, const ebb_model *model)
 {
     EBB_TRY(ebb_model_copy(&s->base, model));
@@ -473,7 +460,7 @@ ebb_status ebb_sensitivity(const ebb_model *model, const ebb_sensitivity_options
     if (status == NULL)
         status = ebb_json_text(&text, answer(&s, model->path));
     if (status == NULL && path != NULL)
-        status = write_file(path, text);
+        status = ebb_sink_text(path, text);
     if (status == NULL && json != NULL) {
         *json = text;
         text = NULL;

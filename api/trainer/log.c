@@ -288,12 +288,7 @@ static ebb_status keep_lines(const log_file *l, int64_t resumed_at)
         }
     free(line);
     (void)fclose(file);
-    if (status == NULL)
-        status = ebb_sink_finish(&sink);
-    if (status == NULL)
-        status = ebb_sink_rename(&sink);
-    ebb_sink_close(&sink);
-    return status;
+    return ebb_sink_done(&sink, status);
 }
 
 /* Of all before any is opened, which would end what it held. */

@@ -62,7 +62,6 @@ ebb_status ebb_adapters_write_config(const char *folder, const ebb_adapter_facts
                                      size_t count, const char *const *whole, size_t whole_count)
 {
     EBB_LOCAL_ARENA(arena);
-    ebb_sink sink = {.fd = -1};
     json_t *o = config_of(list, count, whole, whole_count);
     char *text = o != NULL ? json_dumps(o, JSON_INDENT(2)) : NULL;
     char *path = ebb_arena_printf(arena, "%s/adapter_config.json", folder);
@@ -70,15 +69,7 @@ ebb_status ebb_adapters_write_config(const char *folder, const ebb_adapter_facts
     if (status == NULL && mkdir(folder, 0777) != 0 && errno != EEXIST)
         status = ebb_error_io(folder, "making the folder");
     if (status == NULL)
-        status = ebb_sink_open(&sink, path);
-    if (status == NULL) {
-        ebb_sink_write(&sink, text, strlen(text));
-        ebb_sink_write(&sink, "\n", 1);
-        status = ebb_sink_finish(&sink);
-    }
-    if (status == NULL)
-        status = ebb_sink_rename(&sink);
-    ebb_sink_close(&sink);
+        status = ebb_sink_text(path, text);
     free(text);
     json_decref(o);
     return status;

@@ -139,11 +139,7 @@ static ebb_status write_file(const char *path, const header *h, const ebb_named 
         if (bytes_of(&tensors[i], &bytes) == NULL && bytes != 0)
             ebb_sink_write(&sink, tensors[i].data, bytes);
     }
-    ebb_status status = ebb_sink_finish(&sink);
-    if (status == NULL)
-        status = ebb_sink_rename(&sink);
-    ebb_sink_close(&sink);
-    return status;
+    return ebb_sink_done(&sink, NULL);
 }
 
 EBB_API ebb_status ebb_tensors_save(const char *path, const ebb_named *tensors, size_t count,

@@ -468,19 +468,10 @@ ebb_status ebb_costs_write(const ebb_costs *costs, const char *path)
                              entries_json(costs), "rates", rates_json(costs));
     ebb_costs_ways_write(root, costs);
     char *all = NULL;
-    ebb_sink sink;
     ebb_status status = ebb_json_dump(root, &all);
     json_decref(root);
-    EBB_TRY(status);
-    status = ebb_sink_open(&sink, path);
-    if (status == NULL) {
-        ebb_sink_write(&sink, all, strlen(all));
-        ebb_sink_write(&sink, "\n", 1);
-        status = ebb_sink_finish(&sink);
-        if (status == NULL)
-            status = ebb_sink_rename(&sink);
-        ebb_sink_close(&sink);
-    }
+    if (status == NULL)
+        status = ebb_sink_text(path, all);
     ebb_free(all);
     return status;
 }

@@ -349,3 +349,22 @@ void ebb_sink_close(ebb_sink *s)
     ebb_free(s->buffer);
     *s = (ebb_sink){.fd = -1};
 }
+
+ebb_status ebb_sink_done(ebb_sink *s, ebb_status status)
+{
+    if (status == NULL)
+        status = ebb_sink_finish(s);
+    if (status == NULL)
+        status = ebb_sink_rename(s);
+    ebb_sink_close(s);
+    return status;
+}
+
+ebb_status ebb_sink_text(const char *path, const char *text)
+{
+    ebb_sink s;
+    EBB_TRY(ebb_sink_open(&s, path));
+    ebb_sink_write(&s, text, strlen(text));
+    ebb_sink_write(&s, "\n", 1);
+    return ebb_sink_done(&s, NULL);
+}

@@ -41,3 +41,8 @@ ebb_status
 ebb_sink_finish(ebb_sink *sink); /* flush, fsync; the file is still under its other name */
 ebb_status ebb_sink_rename(ebb_sink *sink); /* now it appears */
 void ebb_sink_close(ebb_sink *sink);        /* removes what was not renamed; memory is freed */
+/* All three: the file appears, or not where `status` or a step of these is an error, which is returned. */
+ebb_status ebb_sink_done(ebb_sink *sink, ebb_status status);
+
+/* A whole file of a text and the end of its line. */
+ebb_status ebb_sink_text(const char *path, const char *text);

@@ -37,15 +37,9 @@ int fsync(int file)
 static ebb_status write_text(const char *path, const char *text)
 {
     ebb_sink s;
-    ebb_status status = ebb_sink_open(&s, path);
-    if (status != NULL)
-        return status;
+    EBB_TRY(ebb_sink_open(&s, path));
     ebb_sink_write(&s, text, strlen(text));
-    status = ebb_sink_finish(&s);
-    if (status == NULL)
-        status = ebb_sink_rename(&s);
-    ebb_sink_close(&s);
-    return status;
+    return ebb_sink_done(&s, NULL);
 }
 
 static void assert_text(const char *path, const char *text)
