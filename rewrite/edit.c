@@ -10,6 +10,13 @@ ebb_build ebb_edit_build(ebb_edit *e, ebb_node before, ebb_phase phase)
     return ebb_build_at(e->g, before, phase, e->pass->name);
 }
 
+ebb_build ebb_edit_build_for(ebb_edit *e, ebb_node n)
+{
+    ebb_build b = ebb_edit_build(e, n, EBB_PHASE_NONE);
+    b.name = ebb_text(e->g, ebb_node_of(e->g, n)->name);
+    return b;
+}
+
 /* A name that nobody uses, so that an output's name is free for what takes its place. */
 static ebb_status step_aside(ebb_graph *g, ebb_value v)
 {

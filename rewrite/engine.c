@@ -106,8 +106,7 @@ static ebb_status apply(engine *s, size_t rule, ebb_node n, const ebb_binding_se
     ebb_graph *g = e->g;
     ebb_value old = ebb_out(g, n, 0), made = EBB_NO_VALUE;
     size_t first_new = g->node_count;
-    ebb_build b = ebb_edit_build(e, n, EBB_PHASE_NONE);
-    b.name = ebb_text(g, ebb_node_of(g, n)->name);
+    ebb_build b = ebb_edit_build_for(e, n);
     if (b.name[0] == '\0')
         b.name = ebb_value_name(g, old);
     if (s->rules[rule].replace != NULL)

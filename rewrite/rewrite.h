@@ -133,6 +133,8 @@ struct ebb_edit {
 
 /* A builder that puts nodes before `before` in the given phase (NONE: that of `before`). */
 ebb_build ebb_edit_build(ebb_edit *e, ebb_node before, ebb_phase phase);
+/* One for what takes the place of n: before it, in its phase, named after it. */
+ebb_build ebb_edit_build_for(ebb_edit *e, ebb_node n);
 ebb_status ebb_edit_replace(ebb_edit *e, ebb_value old, ebb_value with); /* also takes over a graph
                                  output's name; the names of outputs never change */
 void ebb_edit_remove(ebb_edit *e, ebb_node n);

@@ -183,8 +183,7 @@ ebb_build ebb_linear_after(ebb_edit *e, const ebb_linear_group *group, ebb_value
 
 ebb_status ebb_linear_replace(ebb_edit *e, const ebb_linear_site *site, ebb_value h, ebb_value g)
 {
-    ebb_build b = ebb_edit_build(e, site->node, EBB_PHASE_NONE);
-    b.name = ebb_text(e->g, ebb_node_of(e->g, site->node)->name);
+    ebb_build b = ebb_edit_build_for(e, site->node);
     ebb_with_attrs_of(&b, site->node);
     ebb_value dw = ebb_emit(&b, ebb_node_of(e->g, site->node)->op, site->slot == 0 ? h : g,
                             site->slot == 0 ? g : h);

@@ -108,8 +108,7 @@ ebb_status ebb_sign_mask(ebb_edit *e, const question *q)
         m = ebb_emit(&b, EBB_OP_PACK_SIGN, q->v);
         EBB_TRY(b.status);
     }
-    ebb_build b = ebb_edit_build(e, q->node, EBB_PHASE_NONE);
-    b.name = ebb_text(g, ebb_node_of(g, q->node)->name);
+    ebb_build b = ebb_edit_build_for(e, q->node);
     if (q->compares) {
         ebb_type type = *ebb_value_of(g, old)->type;
         ebb_with_ints(&b, "shape", type.dims, (uint32_t)type.rank);

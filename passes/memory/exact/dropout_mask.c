@@ -99,9 +99,8 @@ static ebb_status make_bits(ebb_edit *e, ebb_value mask, ebb_value *bits)
 static ebb_status read_bits(ebb_edit *e, ebb_node n, ebb_value bits)
 {
     ebb_graph *g = e->g;
-    ebb_build b = ebb_edit_build(e, n, EBB_PHASE_NONE);
+    ebb_build b = ebb_edit_build_for(e, n);
     double scale;
-    b.name = ebb_text(g, ebb_node_of(g, n)->name);
     if (scale_of(g, n, &scale)) {
         ebb_with_float(&b, "scale", scale);
         ebb_value dx = ebb_emit(&b, EBB_OP_MASK_GRAD, ebb_in(g, n, 0), bits);

@@ -17,8 +17,7 @@
 static ebb_status reseed(ebb_edit *e, ebb_node n, ebb_node forward)
 {
     ebb_graph *g = e->g;
-    ebb_build b = ebb_edit_build(e, n, EBB_PHASE_NONE);
-    b.name = ebb_text(g, ebb_node_of(g, n)->name);
+    ebb_build b = ebb_edit_build_for(e, n);
     ebb_with_draw(&b, forward);
     ebb_value dx =
         ebb_emit(&b, EBB_OP_EBB_DROPOUT_SEED_GRAD, ebb_in(g, n, 0), ebb_in(g, forward, 1));

@@ -177,8 +177,7 @@ static ebb_status read_bits(ebb_edit *e, ebb_use use, ebb_value v, ebb_value bit
                 EBB_TRY(ebb_node_set_input(g, use.node, i, made));
         return NULL;
     }
-    ebb_build b = ebb_edit_build(e, use.node, EBB_PHASE_NONE);
-    b.name = ebb_text(g, ebb_node_of(g, use.node)->name);
+    ebb_build b = ebb_edit_build_for(e, use.node);
     if (slot == 2) { // dy where it is not so
         ebb_with_float(&b, "scale", 0);
         ebb_with_float(&b, "alpha", 1);

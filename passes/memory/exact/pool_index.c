@@ -210,8 +210,7 @@ static ebb_status rewrite(ebb_edit *e, const site *p)
     EBB_TRY(f.status);
     ebb_keep_name(g, f.last, p->forward);
 
-    ebb_build b = ebb_edit_build(e, p->grad, EBB_PHASE_NONE);
-    b.name = ebb_text(g, ebb_node_of(g, p->grad)->name);
+    ebb_build b = ebb_edit_build_for(e, p->grad);
     if (p->sign.i != 0)
         dy = ebb_emit(&b, ebb_node_of(g, p->sign)->op, dy, made[0], ebb_in(g, p->sign, 2),
                       ebb_in(g, p->sign, 3));

@@ -288,8 +288,7 @@ static ebb_status rewrite(ebb_edit *e, const site *s, const ebb_few_bit_table *t
     ebb_value codes = ebb_emit(&f, EBB_OP_FEW_BIT, s->x, borders);
     EBB_TRY(f.status);
 
-    ebb_build b = ebb_edit_build(e, s->grad, EBB_PHASE_NONE);
-    b.name = ebb_text(g, ebb_node_of(g, s->grad)->name);
+    ebb_build b = ebb_edit_build_for(e, s->grad);
     ebb_value list = list_of(&b, dtype, table->levels, levels);
     ebb_with_int(&b, "bits", table->bits);
     ebb_value dx = ebb_emit(&b, EBB_OP_FEW_BIT_GRAD, s->dy, codes, list);

@@ -127,8 +127,7 @@ static ebb_status rewrite(ebb_edit *e, const site *s)
     ebb_value bits = ebb_emit(&f, EBB_OP_PACK_SIGN, s->x);
     EBB_TRY(f.status);
 
-    ebb_build b = ebb_edit_build(e, s->grad, EBB_PHASE_NONE);
-    b.name = ebb_text(g, ebb_node_of(g, s->grad)->name);
+    ebb_build b = ebb_edit_build_for(e, s->grad);
     if (scaled)
         ebb_with_float(&b, "alpha", s->alpha);
     ebb_value dx = ebb_emit(&b, s->kind->inverted, ebb_in(g, s->grad, 0), s->y, bits);

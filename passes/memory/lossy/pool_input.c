@@ -259,8 +259,7 @@ static ebb_status rewrite(state *s, ebb_node n)
     const bool last = has_channels_last(g, n);
     EBB_TRY(averages(s, x, last, &m));
     ebb_type type = *ebb_value_of(g, x)->type;
-    ebb_build b = ebb_edit_build(s->e, n, EBB_PHASE_NONE);
-    b.name = ebb_text(g, ebb_node_of(g, n)->name);
+    ebb_build b = ebb_edit_build_for(s->e, n);
     if (last) {
         memmove(type.dims + 2, type.dims + 1, (size_t)(type.rank - 2) * sizeof *type.dims);
         type.dims[1] = ebb_value_of(g, x)->type->dims[type.rank - 1];

@@ -129,8 +129,7 @@ static ebb_status rewrite(ebb_edit *e, const ebb_linear_group *group, int64_t k)
     EBB_TRY(bind_norms(e, group, norms));
     for (size_t i = 0; i < group->count; i++) {
         ebb_linear_site s = group->sites[i];
-        ebb_build at = ebb_edit_build(e, s.node, EBB_PHASE_NONE);
-        at.name = ebb_text(e->g, ebb_node_of(e->g, s.node)->name);
+        ebb_build at = ebb_edit_build_for(e, s.node);
         ebb_value g = ebb_emit(&at, EBB_OP_GATHER, ebb_in(e->g, s.node, 1 - s.slot), drawn[0]);
         EBB_TRY(at.status);
         EBB_TRY(ebb_linear_replace(e, &s, part, g));

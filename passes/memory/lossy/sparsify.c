@@ -66,8 +66,7 @@ static ebb_status rewrite(ebb_edit *e, const ebb_linear_group *group, int64_t k)
     EBB_TRY(b.status);
     for (size_t i = 0; i < group->count; i++) {
         ebb_linear_site s = group->sites[i];
-        ebb_build at = ebb_edit_build(e, s.node, EBB_PHASE_NONE);
-        at.name = ebb_text(e->g, ebb_node_of(e->g, s.node)->name);
+        ebb_build at = ebb_edit_build_for(e, s.node);
         ebb_value g = sketch(&at, ebb_in(e->g, s.node, 1 - s.slot), key, k, stream);
         EBB_TRY(at.status);
         EBB_TRY(ebb_linear_replace(e, &s, part, g));

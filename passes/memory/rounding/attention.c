@@ -123,8 +123,7 @@ static ebb_status put_backward(ebb_edit *e, const site *s, ebb_node forward, ebb
     uint32_t wanted = 0;
     for (uint32_t i = 0; i < 3; i++)
         wanted |= old[i].i != 0 ? UINT32_C(1) << i : 0;
-    ebb_build b = ebb_edit_build(e, before, EBB_PHASE_NONE);
-    b.name = ebb_text(e->g, ebb_node_of(e->g, before)->name);
+    ebb_build b = ebb_edit_build_for(e, before);
     ebb_emit_attention_grad(&b, forward, s->dy, s->y, wanted, made);
     if (turn->backward.i != 0) {
         old[1] = ebb_out(e->g, turn->backward, 0);

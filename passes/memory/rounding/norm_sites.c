@@ -151,9 +151,8 @@ static ebb_status emit_gradient(ebb_edit *e, const ebb_norm_site *site, ebb_valu
     bool has_bias = s->grad != EBB_OP_RMS_NORM_GRAD;
     ebb_value in[5] = {dz, z, ebb_in(g, site->grad, 2)};
     uint32_t count = 3, wanted = 0;
-    ebb_build b = ebb_edit_build(e, site->grad, EBB_PHASE_NONE);
+    ebb_build b = ebb_edit_build_for(e, site->grad);
     ebb_attrs attrs = ebb_node_attrs(g, site->grad);
-    b.name = ebb_text(g, ebb_node_of(g, site->grad)->name);
     for (uint32_t k = 0; k < 3; k++)
         if (ebb_out(g, site->grad, k).i != 0)
             wanted |= 1u << k;
