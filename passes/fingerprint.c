@@ -2,11 +2,11 @@
  * assignments; what they did is seen here in what they left. */
 #include "passes/fingerprint.h"
 
+#include "onnx/words/mix.h"
+
 static void mix(uint64_t *print, uint64_t word)
 {
-    const uint64_t odd = UINT64_C(0x9e3779b97f4a7c15); // 2^64 over the golden ratio
-    *print = (*print ^ word) * odd;
-    *print ^= *print >> 32;
+    *print = ebb_hash_mix(*print, word);
 }
 
 static void mix_pair(uint64_t *print, uint32_t a, uint32_t b)

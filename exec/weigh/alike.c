@@ -1,6 +1,8 @@
 /* alike.c: see alike.h. Of bodies that are copies of each other even the numbers of their values are the same. */
 #include "exec/weigh/alike.h"
 
+#include "onnx/words/mix.h"
+
 static const ebb_type *type_of(const ebb_graph *g, ebb_value v)
 {
     return v.i != 0 ? ebb_value_of(g, v)->type : NULL;
@@ -87,21 +89,16 @@ static bool is_alike(const ebb_graph *g, ebb_node a, ebb_node b)
     return does_the_same(x, y);
 }
 
-static uint64_t mix(uint64_t hash, uint64_t bits)
-{
-    return (hash ^ bits) * UINT64_C(0x9E3779B97F4A7C15) >> 7;
-}
-
 static uint64_t hash_of(const ebb_graph *g, ebb_node n)
 {
     const ebb_node_info *info = ebb_node_of(g, n);
     uint64_t hash = info->op;
     for (uint32_t i = 0; i < info->attr_count; i++)
-        hash = mix(hash, (uint64_t)info->attr[i].i);
+        hash = ebb_hash_mix(hash, (uint64_t)info->attr[i].i);
     for (uint32_t i = 0; i < info->in_count; i++)
-        hash = mix(hash, (uintptr_t)type_of(g, info->in[i]));
+        hash = ebb_hash_mix(hash, (uintptr_t)type_of(g, info->in[i]));
     for (uint32_t i = 0; i < info->out_count; i++)
-        hash = mix(hash, (uintptr_t)type_of(g, info->out[i]));
+        hash = ebb_hash_mix(hash, (uintptr_t)type_of(g, info->out[i]));
     return hash;
 }
 

@@ -4,6 +4,8 @@
 #include <assert.h>
 #include <stdio.h>
 
+#include "onnx/words/mix.h"
+
 static const struct dtype_facts {
     const char *name, *onnx_name;
     unsigned bits;
@@ -115,11 +117,10 @@ static bool same_type(const ebb_type *a, const ebb_type *b)
 
 static size_t hash_of_type(const ebb_type *t)
 {
-    const uint64_t mix = UINT64_C(0x9e3779b97f4a7c15);
     uint64_t h = t->kind * 256u + t->dtype;
     for (int i = 0; i < t->rank; i++)
-        h = ((h ^ (h >> 32)) * mix) ^ (uint64_t)t->dims[i] ^ ((uint64_t)t->symbols[i].i << 32);
-    return (size_t)((h * mix) >> 32);
+        h = ebb_hash_mix(h, (uint64_t)t->dims[i] ^ (uint64_t)t->symbols[i].i << 32);
+    return (size_t)ebb_hash_mix(h, 0);
 }
 
 /* The slot of an equal type, or the free one where it would go. */

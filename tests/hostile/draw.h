@@ -17,6 +17,7 @@
 
 #include "onnx/graph/graph.h"
 #include "onnx/graph/schema.h"
+#include "onnx/words/mix.h"
 
 typedef struct draws {
     const uint8_t *bytes; /* NULL: by chance */
@@ -28,12 +29,8 @@ typedef struct draws {
 static inline uint64_t draw(draws *d, uint64_t below)
 {
     uint64_t z = 0;
-    if (d->bytes == NULL) { // splitmix64
-        z = d->state += UINT64_C(0x9E3779B97F4A7C15);
-        z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-        z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
-        return (z ^ (z >> 31)) % below;
-    }
+    if (d->bytes == NULL)
+        return ebb_draw(&d->state) % below;
     for (uint64_t rest = below - 1; rest > 0; rest >>= 8)
         z = z << 8 | (d->at < d->count ? d->bytes[d->at++] : 0);
     return z % below;

@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "ebb.h"
+#include "onnx/words/mix.h"
 #include "tests/hostile/watch.h"
 
 enum { MUTANTS = SANITIZED ? 500 : 2000, COMMANDS = 50 };
@@ -30,12 +31,9 @@ enum { ORIGINALS = sizeof originals / sizeof originals[0] };
 
 static uint64_t state_of_draws = 20261121;
 
-static uint64_t draw(uint64_t below) /* splitmix64 */
+static uint64_t draw(uint64_t below)
 {
-    uint64_t z = (state_of_draws += 0x9E3779B97F4A7C15u);
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return (z ^ (z >> 31)) % below;
+    return ebb_draw(&state_of_draws) % below;
 }
 
 typedef struct bytes {

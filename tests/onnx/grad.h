@@ -38,6 +38,7 @@
 #include "exec/weigh/call.h"
 #include "onnx/graph/infer.h"
 #include "onnx/ops/ops.h"
+#include "onnx/words/mix.h"
 
 typedef struct grad_case {
     ebb_op op;
@@ -51,12 +52,9 @@ enum { GRAD_DRAWS = 20, INPUTS = 16, OUTPUTS = 8, TEXT = 256, ELEMENTS = 2048 };
 
 static uint64_t state_of_draws;
 
-static double draw(void) /* [0, 1): splitmix64 */
+static double draw(void) /* [0, 1) */
 {
-    uint64_t z = state_of_draws += UINT64_C(0x9E3779B97F4A7C15);
-    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
-    return (double)((z ^ (z >> 31)) >> 11) / 9007199254740992.0;
+    return (double)(ebb_draw(&state_of_draws) >> 11) / 9007199254740992.0;
 }
 
 static double draw_signed(void)

@@ -21,6 +21,7 @@
 
 #include "exec/weigh/pack/shelves.h"
 #include "exec/weigh/pack/space.h"
+#include "onnx/words/mix.h"
 
 enum { MARKS = 16, MARKED_MOST = 1 << 15 };
 
@@ -307,14 +308,6 @@ void ebb_greedy_orders(ebb_greedy *g, uint64_t enough, ebb_budget *budget)
 
 /* ---- local search ---- */
 
-static uint64_t next_random(uint64_t *state) /* splitmix64 */
-{
-    uint64_t z = (*state += 0x9E3779B97F4A7C15u);
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-}
-
 /* Takes the entry at `from` to the earlier place `to`. */
 static void promote(uint32_t *order, uint32_t from, uint32_t to)
 {
@@ -333,15 +326,15 @@ static uint32_t vary(ebb_greedy *g, const uint32_t *order, const uint64_t *offse
     uint64_t slack = (height - enough) / 2;
     for (uint32_t k = first; k < g->count; k++) {
         uint64_t end = offsets[order[k]] + g->pieces[order[k]].size;
-        if (end + slack >= height && next_random(random) % ++seen == 0)
+        if (end + slack >= height && ebb_draw(random) % ++seen == 0)
             from = k;
     }
-    if (next_random(random) % 8 == 0)
-        from = first + (uint32_t)(next_random(random) % free);
+    if (ebb_draw(random) % 8 == 0)
+        from = first + (uint32_t)(ebb_draw(random) % free);
     memcpy(g->turn, order, g->count * sizeof *order);
-    uint32_t to = from == first ? first : first + (uint32_t)(next_random(random) % (from - first));
-    if (next_random(random) % 3 == 0) {
-        uint32_t other = first + (uint32_t)(next_random(random) % free);
+    uint32_t to = from == first ? first : first + (uint32_t)(ebb_draw(random) % (from - first));
+    if (ebb_draw(random) % 3 == 0) {
+        uint32_t other = first + (uint32_t)(ebb_draw(random) % free);
         uint32_t kept = g->turn[from];
         g->turn[from] = g->turn[other];
         g->turn[other] = kept;

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "onnx/words/mix.h"
+
 enum { SHORTLIST = 32, TRIED = 6, ROOTS = 8, LONG = 5000, DEARER = 4 };
 
 typedef struct candidate {
@@ -12,17 +14,9 @@ typedef struct candidate {
     double score;            /* time per such byte, with all that must run with it */
 } candidate;
 
-static uint64_t draw(ebb_moves *f) /* splitmix64 */
-{
-    uint64_t x = f->random += UINT64_C(0x9E3779B97F4A7C15);
-    x = (x ^ (x >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-    x = (x ^ (x >> 27)) * UINT64_C(0x94D049BB133111EB);
-    return x ^ (x >> 31);
-}
-
 static uint32_t draw_below(ebb_moves *f, size_t n)
 {
-    return (uint32_t)(draw(f) % n);
+    return (uint32_t)(ebb_draw(&f->random) % n);
 }
 
 /* ---- how far over the budget ---- */
@@ -180,7 +174,7 @@ static uint32_t find_candidates(ebb_moves *f, uint32_t slot, double noise, candi
         if (f->p->ops[u].once || !waits(f, u, slot, &c) || is_tabu(f, u, c.slot))
             continue;
         if (noise > 0)
-            c.score *= 1 + noise * (double)(draw(f) >> 40) / (double)(1 << 24);
+            c.score *= 1 + noise * (double)(ebb_draw(&f->random) >> 40) / (double)(1 << 24);
         shortlist(list, &count, c);
     }
     return count;

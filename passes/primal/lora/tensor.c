@@ -4,14 +4,12 @@
 #include <math.h>
 #include <stdio.h>
 
-/* SplitMix64 (Steele, Lea, Flood 2014), between -1 and 1. */
+#include "onnx/words/mix.h"
+
+/* Between -1 and 1. */
 static double draw(uint64_t *state)
 {
-    uint64_t z = (*state += 0x9E3779B97F4A7C15u);
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    z ^= z >> 31;
-    return (double)(z >> 11) / (double)((uint64_t)1 << 52) - 1.0;
+    return (double)(ebb_draw(state) >> 11) / (double)((uint64_t)1 << 52) - 1.0;
 }
 
 static void put(ebb_dtype dtype, void *into, int64_t i, double x)
