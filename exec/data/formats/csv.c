@@ -290,20 +290,6 @@ static ebb_status read_rows(table *t, bool first, int64_t most)
 
 /* ---- arrays ---- */
 
-/* The array that "x=sepal*,petal*" makes of this column; *name NULL: it is none of them. */
-static ebb_status group_of(const table *t, const char *word, const column *c, const char **name)
-{
-    const char *equals = strchr(word, '=');
-    char *list = ebb_arena_strdup(&t->data->arena, equals + 1), *rest = NULL;
-    EBB_GOT(list);
-    for (char *p = strtok_r(list, ",", &rest); p != NULL; p = strtok_r(NULL, ",", &rest))
-        if (*name == NULL && fnmatch(p, c->name, 0) == 0) {
-            *name = ebb_arena_printf(&t->data->arena, "%.*s", (int)(equals - word), word);
-            EBB_GOT(*name);
-        }
-    return NULL;
-}
-
 static bool is_float_already(const table *t, const char *name)
 {
     const ebb_named *there = ebb_data_find(t->data, name); // of a file before this one
@@ -324,17 +310,22 @@ static void join(table *t, column *c, const char *name, bool flat)
     t->arrays[k].whole = t->arrays[k].whole && c->whole;
 }
 
-/* A file that has one column of "x=age,income" has all of them. */
-static ebb_status find_all(const table *t, const char *word)
+/* The columns that "x=sepal*,petal*" puts side by side are named x, if they have no name yet. A file that has one
+ * of them has all. */
+static ebb_status name_group(const table *t, const char *word, const char **names)
 {
-    const char *missing = NULL;
-    char *list = ebb_arena_strdup(&t->data->arena, strchr(word, '=') + 1), *rest = NULL;
+    const char *equals = strchr(word, '='), *missing = NULL;
+    char *name = ebb_arena_printf(&t->data->arena, "%.*s", (int)(equals - word), word);
+    char *list = ebb_arena_strdup(&t->data->arena, equals + 1), *rest = NULL;
     bool any = false;
-    EBB_GOT(list);
+    EBB_GOT(name && list);
     for (char *p = strtok_r(list, ",", &rest); p != NULL; p = strtok_r(NULL, ",", &rest)) {
         bool found = false;
-        for (size_t k = 0; k < t->column_count && !found; k++)
-            found = fnmatch(p, t->columns[k].name, 0) == 0;
+        for (size_t k = 0; k < t->column_count; k++)
+            if (fnmatch(p, t->columns[k].name, 0) == 0) {
+                found = true;
+                names[k] = names[k] != NULL ? names[k] : name;
+            }
         any |= found;
         missing = found ? missing : p;
     }
@@ -348,16 +339,14 @@ static ebb_status find_all(const table *t, const char *word)
 static ebb_status part_columns(table *t, const char *whole_name)
 {
     const char *const *words = t->data->fit != NULL ? t->data->fit->columns : NULL;
-    for (size_t i = 0; t->named && words != NULL && words[i] != NULL; i++)
-        EBB_TRY(find_all(t, words[i]));
+    const char **names = EBB_NEW(&t->data->arena, const char *, t->column_count + 1);
     t->arrays = EBB_NEW(&t->data->arena, array, t->column_count + 1);
-    EBB_GOT(t->arrays);
+    EBB_GOT(names && t->arrays);
+    for (size_t i = 0; t->named && words != NULL && words[i] != NULL; i++)
+        EBB_TRY(name_group(t, words[i], names));
     for (size_t k = 0; k < t->column_count; k++) {
-        column *c = &t->columns[k];
-        const char *name = t->named ? NULL : whole_name;
-        for (size_t i = 0; t->named && words != NULL && words[i] != NULL && name == NULL; i++)
-            EBB_TRY(group_of(t, words[i], c, &name));
-        join(t, c, name != NULL ? name : c->name, name == NULL);
+        const char *name = t->named ? names[k] : whole_name;
+        join(t, &t->columns[k], name != NULL ? name : t->columns[k].name, name == NULL);
     }
     return NULL;
 }
