@@ -206,7 +206,8 @@ ebb_status cli_pipeline(const cli *c, const ebb_model *model, bool make, char **
 const char *cli_step_option(const cli *c); /* the first of those options that was given, or NULL */
 /* Of a model that is a step already none of them may be given: a sentence and an exit code. */
 int cli_check_step(const cli *c, int file, bool step);
-ebb_status cli_weights(const cli *c, ebb_model *model); /* --init, --weights */
+ebb_status cli_weights(const cli *c, ebb_model *model);     /* --init, --weights */
+ebb_status cli_open_whole(const cli *c, ebb_model **model); /* cli_open, and then these */
 /* --budget, before anything is opened: a sentence and an exit code. */
 ebb_status cli_budget(ebb_amount *amount, const char *budget);
 int cli_check_planning(const cli *c);

@@ -200,6 +200,12 @@ ebb_status cli_weights(const cli *c, ebb_model *model)
     return status;
 }
 
+ebb_status cli_open_whole(const cli *c, ebb_model **model)
+{
+    ebb_status status = cli_open(c, model);
+    return status == NULL ? cli_weights(c, *model) : status;
+}
+
 const char *cli_step_option(const cli *c)
 {
     static const char *const options[] = {"--loss",

@@ -141,9 +141,7 @@ static int grad(const cli *c)
         code = cli_check_planning(c);
     if (code != EBB_OK)
         return code;
-    ebb_status status = cli_open(c, &model);
-    if (status == NULL)
-        status = cli_weights(c, model);
+    ebb_status status = cli_open_whole(c, &model);
     if (status == NULL)
         status = cli_make_step(c, model, 0, &json);
     if (status == NULL)
@@ -162,9 +160,7 @@ static int rewrite(const cli *c)
         return code;
     if (!cli_has(c, "--pass") && !cli_has(c, "--costs") && !cli_has(c, "--dialect"))
         return cli_usage("say what to do: --pass NAME (see `ebb help passes`)");
-    ebb_status status = cli_open(c, &model);
-    if (status == NULL)
-        status = cli_weights(c, model);
+    ebb_status status = cli_open_whole(c, &model);
     if (status == NULL)
         status = cli_rewrite(c, model, false, &json, NULL);
     if (status == NULL)
@@ -215,9 +211,7 @@ static int plan(const cli *c)
     int code = cli_check_planning(c);
     if (code != EBB_OK)
         return code;
-    ebb_status status = cli_open(c, &model);
-    if (status == NULL)
-        status = cli_weights(c, model);
+    ebb_status status = cli_open_whole(c, &model);
     if (status == NULL)
         status = cli_has_step(model, &step);
     if (status == NULL && (code = cli_check_step(c, 0, step)) != EBB_OK) {
@@ -345,9 +339,7 @@ static int export(const cli *c)
     bool step = false;
     if (!cli_has(c, "-o"))
         return cli_usage("say where the result goes: -o FILE");
-    ebb_status status = cli_open(c, &model);
-    if (status == NULL)
-        status = cli_weights(c, model);
+    ebb_status status = cli_open_whole(c, &model);
     if (status == NULL)
         status = cli_has_step(model, &step);
     if (status == NULL && step) {

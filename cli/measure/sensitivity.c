@@ -51,9 +51,7 @@ static ebb_status find_step(const job *j, bool *is_step)
 static ebb_status prepare(job *j, bool *is_step)
 {
     const cli *c = j->c;
-    ebb_status status = cli_open(c, &j->model);
-    if (status == NULL)
-        status = cli_weights(c, j->model);
+    ebb_status status = cli_open_whole(c, &j->model);
     if (status == NULL)
         status = find_step(j, is_step);
     if (status != NULL || (*is_step ? cli_step_option(c) != NULL : !cli_has(c, "--loss")))

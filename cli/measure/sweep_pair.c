@@ -9,9 +9,7 @@ static ebb_status make(const cli *c, ebb_model **model, cli_pair *p, char **repo
 {
     int64_t rows;
     bool step = false;
-    ebb_status status = cli_open(c, model);
-    if (status == NULL)
-        status = cli_weights(c, *model);
+    ebb_status status = cli_open_whole(c, model);
     if (status == NULL && cli_has(c, "--data") && p->data == NULL)
         status = cli_open_data(c, "--data", false, *model, &p->data);
     if (status == NULL && p->data != NULL)

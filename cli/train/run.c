@@ -182,9 +182,7 @@ int cli_run(const cli *c)
         cli_free_map(&map);
         return EBB_USAGE;
     }
-    ebb_status status = cli_open(c, &model);
-    if (status == NULL)
-        status = cli_weights(c, model);
+    ebb_status status = cli_open_whole(c, &model);
     if (status == NULL)
         status = cli_open_data(c, "--data", false, model, &data);
     if (status == NULL)
