@@ -20,8 +20,6 @@ typedef struct turn_args {
     ebb_cuda_path path;
 } turn_args;
 
-typedef enum pad_mode { PAD_CONSTANT, PAD_REFLECT, PAD_EDGE, PAD_WRAP, PAD_UNKNOWN } pad_mode;
-
 typedef struct pad_args {
     void *y;
     const void *x, *value; /* value NULL: zero */
@@ -29,17 +27,6 @@ typedef struct pad_args {
     int32_t rank, mode;
     int64_t dims[EBB_MAX_RANK], from_dims[EBB_MAX_RANK], stride[EBB_MAX_RANK], begin[EBB_MAX_RANK];
 } pad_args;
-
-/* Where coordinate i, outside of 0..n-1, takes its element from. */
-EBB_GPU_INLINE int64_t source_of(pad_mode mode, int64_t i, int64_t n)
-{
-    if (mode == PAD_EDGE || n == 1)
-        return i < 0 ? 0 : n - 1;
-    int64_t period = mode == PAD_WRAP ? n : 2 * (n - 1);
-    i %= period;
-    i += i < 0 ? period : 0;
-    return i < n ? i : period - i;
-}
 
 #define KERNELS "kernels/cuda/move_kernels.inc"
 #include "kernels/cuda/all_sizes.inc"
@@ -283,16 +270,6 @@ static const char *misfit_slice(const ebb_call *c)
 
 /* ---- Pad ---- */
 
-static pad_mode mode_of(const ebb_call *c)
-{
-    static const char *const names[] = {"constant", "reflect", "edge", "wrap"};
-    const char *mode = ebb_attr_string(&c->attrs, "mode", "constant");
-    for (int i = 0; i < PAD_UNKNOWN; i++)
-        if (strcmp(mode, names[i]) == 0)
-            return (pad_mode)i;
-    return PAD_UNKNOWN;
-}
-
 /* Dims of the padding, those that are not padded merged with the one around them: as a wider
  * element of it where pads are constant, else where that one is not padded either. */
 static void merge_pads(pad_args *a, const ebb_type *x, const ebb_type *y, const int64_t *begin)
@@ -303,7 +280,7 @@ static void merge_pads(pad_args *a, const ebb_type *x, const ebb_type *y, const 
         int last = a->rank - 1;
         bool whole = begin[d] == 0 && x->dims[d] == y->dims[d];
         bool fits = last >= 0 && whole &&
-                    (a->mode == PAD_CONSTANT ||
+                    (a->mode == EBB_PAD_CONSTANT ||
                      (a->begin[last] == 0 && a->from_dims[last] == a->dims[last]));
         if (fits && !__builtin_mul_overflow(a->begin[last], x->dims[d], &a->begin[last])) {
             a->from_dims[last] *= x->dims[d];
@@ -352,9 +329,9 @@ static ebb_status run_pad(const ebb_call *c)
     a.y = c->out[0].data;
     a.x = c->in[0].data;
     a.value = ebb_call_has(c, 2) ? c->in[2].data : NULL;
-    a.mode = (int32_t)mode_of(c);
+    a.mode = (int32_t)ebb_pad_mode_of(c);
     merge_pads(&a, x, y, begin);
-    if (a.mode != PAD_CONSTANT && !cut_away(&a, ebb_element_bytes(x)))
+    if (a.mode != EBB_PAD_CONSTANT && !cut_away(&a, ebb_element_bytes(x)))
         return ebb_call_error(c, "there is nothing to pad with: no element is left");
     return EBB_LAUNCH(c, pads[ebb_cuda_size_row(ebb_element_bytes(x))], ebb_cuda_grid(a.n),
                       EBB_CUDA_BLOCK, 0, a);
@@ -362,13 +339,7 @@ static ebb_status run_pad(const ebb_call *c)
 
 static const char *misfit_pad(const ebb_call *c)
 {
-    if (c->in[0].type.rank != c->out[0].type.rank)
-        return "the output does not fit the input";
-    if (mode_of(c) == PAD_UNKNOWN)
-        return "the mode is none of constant, reflect, edge and wrap";
-    if (ebb_call_has(c, 2) &&
-        (c->in[2].type.dtype != c->in[0].type.dtype || ebb_elements(&c->in[2].type) != 1))
-        return "the value is not one of the input's dtype";
+    EBB_ASK(ebb_pad_misfit(c));
     EBB_ASK(ebb_cuda_constant(c, 1));
     return ebb_cuda_constant(c, 3);
 }

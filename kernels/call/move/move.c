@@ -365,6 +365,28 @@ int ebb_tile_rank(const ebb_call *c)
 
 /* ---- Pad ---- */
 
+ebb_pad_mode ebb_pad_mode_of(const ebb_call *c)
+{
+    static const char names[][9] = {"constant", "reflect", "edge", "wrap"};
+    const char *mode = ebb_attr_string(&c->attrs, "mode", "constant");
+    for (int i = 0; i < EBB_PAD_UNKNOWN; i++)
+        if (strcmp(mode, names[i]) == 0)
+            return (ebb_pad_mode)i;
+    return EBB_PAD_UNKNOWN;
+}
+
+const char *ebb_pad_misfit(const ebb_call *c)
+{
+    if (c->in[0].type.rank != c->out[0].type.rank)
+        return "the output does not fit the input";
+    if (ebb_pad_mode_of(c) == EBB_PAD_UNKNOWN)
+        return "the mode is none of constant, reflect, edge and wrap";
+    return ebb_call_has(c, 2) &&
+                   (c->in[2].type.dtype != c->in[0].type.dtype || ebb_elements(&c->in[2].type) != 1)
+               ? "the value is not one of the input's dtype"
+               : NULL;
+}
+
 ebb_status ebb_pads_read(const ebb_call *c, int64_t begin[EBB_MAX_RANK])
 {
     int64_t pads[2 * EBB_MAX_RANK], axes[EBB_MAX_RANK];

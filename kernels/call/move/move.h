@@ -9,6 +9,7 @@
  */
 #pragma once
 
+#include "kernels/math/pad.h"
 #include "kernels/operand.h"
 
 EBB_C_BEGIN
@@ -45,6 +46,8 @@ const char *ebb_expand_misfit(const ebb_call *c);
 const char *ebb_tile_misfit(const ebb_call *c);
 int ebb_tile_rank(const ebb_call *c); /* of the copy that Tile is */
 
+ebb_pad_mode ebb_pad_mode_of(const ebb_call *c);
+const char *ebb_pad_misfit(const ebb_call *c);
 /* What stands before each axis of a Pad, negative where elements go; or the pads do not make the
  * output. */
 ebb_status ebb_pads_read(const ebb_call *c, int64_t begin[EBB_MAX_RANK]);

@@ -144,31 +144,6 @@ static const char *declines_tile(const ebb_call *c)
 
 /* ---- Pad ---- */
 
-typedef enum pad_mode { CONSTANT, REFLECT, EDGE, WRAP, UNKNOWN } pad_mode;
-
-static pad_mode mode_of(const ebb_call *c)
-{
-    static const char names[][9] = {"constant", "reflect", "edge", "wrap"};
-    const char *mode = ebb_attr_string(&c->attrs, "mode", "constant");
-    for (int i = 0; i < UNKNOWN; i++)
-        if (strcmp(mode, names[i]) == 0)
-            return (pad_mode)i;
-    return UNKNOWN;
-}
-
-/* Where coordinate i, which may lie outside of 0..n-1, takes its element from. */
-static int64_t source_of(pad_mode mode, int64_t i, int64_t n)
-{
-    if (i >= 0 && i < n)
-        return i;
-    if (mode == EDGE || n == 1)
-        return i < 0 ? 0 : n - 1;
-    int64_t period = mode == WRAP ? n : 2 * (n - 1);
-    i %= period;
-    i += i < 0 ? period : 0;
-    return i < n ? i : period - i;
-}
-
 static void pad_constant(const ebb_call *c, const int64_t *begin)
 {
     static const char zero[16];
@@ -219,7 +194,7 @@ static bool cut_away(const ebb_call *c, const int64_t *begin, padded *p)
 }
 
 /* Row by row: its source row, then what lies inside in one copy and the two ends one by one. */
-static void pad_around(const ebb_call *c, pad_mode mode, const padded *p)
+static void pad_around(const ebb_call *c, ebb_pad_mode mode, const padded *p)
 {
     const ebb_type *y = &c->out[0].type;
     const int last = y->rank - 1;
@@ -231,14 +206,15 @@ static void pad_around(const ebb_call *c, pad_mode mode, const padded *p)
         int64_t index = row, source = 0;
         for (int d = last - 1; d >= 0; d--) {
             int64_t at = index % y->dims[d] - p->begin[d];
-            source += source_of(mode, at, p->dims[d]) * p->strides[d];
+            const bool inside = at >= 0 && at < p->dims[d];
+            source += (inside ? at : ebb_pad_source(mode, at, p->dims[d])) * p->strides[d];
             index /= y->dims[d];
         }
         char *to = (char *)c->out[0].data + (size_t)(row * m) * size;
         const char *from = p->from + (size_t)source * size;
         memcpy(to + (size_t)first * size, from, (size_t)n * size);
         for (int64_t j = first == 0 ? end : 0; j < m; j = j + 1 == first ? end : j + 1)
-            memcpy(to + (size_t)j * size, from + (size_t)source_of(mode, j - first, n) * size,
+            memcpy(to + (size_t)j * size, from + (size_t)ebb_pad_source(mode, j - first, n) * size,
                    size);
     }
 }
@@ -250,8 +226,8 @@ static ebb_status run_pad(const ebb_call *c)
     EBB_TRY(ebb_pads_read(c, begin));
     if (ebb_elements(&c->out[0].type) == 0)
         return NULL;
-    pad_mode mode = mode_of(c);
-    if (mode == CONSTANT || c->in[0].type.rank == 0) {
+    const ebb_pad_mode mode = ebb_pad_mode_of(c);
+    if (mode == EBB_PAD_CONSTANT || c->in[0].type.rank == 0) {
         pad_constant(c, begin);
         return NULL;
     }
@@ -262,18 +238,6 @@ static ebb_status run_pad(const ebb_call *c)
     return NULL;
 }
 
-static const char *misfit_pad(const ebb_call *c)
-{
-    if (c->in[0].type.rank != c->out[0].type.rank)
-        return "the output does not fit the input";
-    if (mode_of(c) == UNKNOWN)
-        return "the mode is none of constant, reflect, edge and wrap";
-    if (ebb_call_has(c, 2) &&
-        (c->in[2].type.dtype != c->in[0].type.dtype || ebb_elements(&c->in[2].type) != 1))
-        return "the value is not one of the input's dtype";
-    return NULL;
-}
-
 // clang-format off
 const ebb_kernel ebb_plain_move[] = {
     {.name = "plain.transpose",      .op = EBB_OP_TRANSPOSE,      .fits = ebb_transpose_misfit, .run = run_transpose},
@@ -281,7 +245,7 @@ const ebb_kernel ebb_plain_move[] = {
     {.name = "plain.split",          .op = EBB_OP_SPLIT,          .fits = ebb_split_misfit, .run = run_split},
     {.name = "plain.slice",          .op = EBB_OP_SLICE,          .dtypes = ebb_same_dtype_misfit, .run = run_slice},
     {.name = "plain.slice_grad",     .op = EBB_OP_SLICE_GRAD,     .dtypes = ebb_same_dtype_misfit, .run = run_slice_grad},
-    {.name = "plain.pad",            .op = EBB_OP_PAD,            .dtypes = ebb_same_dtype_misfit, .fits = misfit_pad, .run = run_pad},
+    {.name = "plain.pad",            .op = EBB_OP_PAD,            .dtypes = ebb_same_dtype_misfit, .fits = ebb_pad_misfit, .run = run_pad},
     {.name = "plain.depth_to_space", .op = EBB_OP_DEPTH_TO_SPACE, .fits = ebb_depth_misfit, .run = run_depth_to_space},
     {.name = "plain.space_to_depth", .op = EBB_OP_SPACE_TO_DEPTH, .fits = ebb_depth_misfit, .run = run_space_to_depth},
     {.name = "plain.expand",         .op = EBB_OP_EXPAND,         .fits = ebb_expand_misfit, .run = run_expand},
