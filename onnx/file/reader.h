@@ -1,4 +1,4 @@
-/* reader.h: what read.c (models, files) and read_graph.c (graphs and below) share. */
+/* reader.h: what read.c (models, files), read_graph.c and read_node.c share. */
 #pragma once
 
 #include "onnx/file/proto.h"
@@ -18,6 +18,19 @@ static inline const char *ebb_reader_text(const char *text)
     return text != NULL ? text : "";
 }
 
+static inline bool ebb_reader_is_blank(const char *text)
+{
+    return text == NULL || text[0] == '\0';
+}
+
+static inline bool ebb_reader_has_key(const Onnx__StringStringEntryProto *entry, const char *key)
+{
+    return entry->key != NULL && strcmp(entry->key, key) == 0;
+}
+
+/* The number of a spelling; 0 where there is none. */
+uint8_t ebb_reader_number(const char *text, const char *const *spellings, int count);
+
 /* "KIND 'NAME': " before the sentence. */
 ebb_status ebb_reader_placed(ebb_status status, const char *kind, const char *name);
 
@@ -25,6 +38,10 @@ ebb_status ebb_reader_placed(ebb_status status, const char *kind, const char *na
 ebb_status ebb_reader_name(ebb_reader *r, ebb_str *name, const char *text);
 ebb_status ebb_reader_prop(ebb_reader *r, ebb_props *props,
                            const Onnx__StringStringEntryProto *entry);
+
+/* The value of a name, here or outside. A value of the graph outside gets a stand-in in each graph on the way. None
+ * when there is none. */
+ebb_status ebb_reader_value(ebb_reader *r, ebb_graph *g, ebb_value *value, const char *name);
 
 /* A graph from its part; nodes, attributes and types from what `whole` has in a field. */
 ebb_status ebb_reader_graph(ebb_reader *r, ebb_graph *g, const void *part);

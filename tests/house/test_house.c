@@ -249,7 +249,6 @@ static struct long_file {
     {"kernels/cuda/recurrent_products.cu", "one text for three errands: measure, prepare, run",
      false},
     {"onnx/file/write_graph.c", "a function for each message of the format", false},
-    {"onnx/file/read_graph.c", "a function for each message of the format", false},
     {"kernels/cuda/linear_codes.cu", "codes and products of them share how codes lie in bytes",
      false},
     {"onnx/ops/move/move.c", "types of thirty operators, some lines each", false},
