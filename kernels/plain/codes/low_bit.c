@@ -11,6 +11,7 @@
  */
 #include "kernels/call/codes.h"
 #include "kernels/math/philox.h"
+#include "kernels/plain/optim.h"
 #include "kernels/plain/plain.h"
 
 #include <math.h>
@@ -28,17 +29,6 @@ enum {
     HALF = 32 << 7,
     BUCKETS = 2 * HALF,
 };
-
-typedef struct adamw {
-    double keep; /* 1 - lr * weight_decay */
-    double alpha, beta, epsilon;
-    double step;  /* lr / (1 - alpha^t) */
-    double scale; /* 1 / sqrt(1 - beta^t) */
-} adamw;
-
-typedef struct momentum {
-    double rate, alpha, beta, decay;
-} momentum;
 
 static inline int32_t bucket_of(float x)
 {
@@ -125,13 +115,7 @@ static void release(ebb_call *c)
 /* (lr, T, W, G, M, M_scale, V, V_scale, M_map, V_map, key?) -> W', M', M_scale', V', V_scale'. */
 static ebb_status run_adamw(const ebb_call *c)
 {
-    double rate = ebb_plain_scalar(&c->in[0]), t = ebb_plain_scalar(&c->in[1]) + 1.0;
-    adamw a = {.alpha = ebb_attr_float(&c->attrs, "alpha", (double)0.9f),
-               .beta = ebb_attr_float(&c->attrs, "beta", (double)0.999f),
-               .epsilon = ebb_attr_float(&c->attrs, "epsilon", (double)1e-8f)};
-    a.keep = 1.0 - rate * ebb_attr_float(&c->attrs, "weight_decay", (double)0.01f);
-    a.step = rate / (1.0 - pow(a.alpha, t));
-    a.scale = 1.0 / sqrt(1.0 - pow(a.beta, t));
+    const ebb_adamw a = ebb_adamw_read(c);
     const ebb_low_bit l = ebb_low_bit_of(c);
     if (c->in[2].type.dtype == EBB_F64)
         adamw_f64(c, &l, &a);
@@ -143,10 +127,7 @@ static ebb_status run_adamw(const ebb_call *c)
 /* (R, T, W, G, V, V_scale, V_map, key?) -> W', V', V_scale'. */
 static ebb_status run_momentum(const ebb_call *c)
 {
-    momentum m = {.rate = ebb_plain_scalar(&c->in[0]),
-                  .alpha = ebb_attr_float(&c->attrs, "alpha", 0.0),
-                  .decay = ebb_attr_float(&c->attrs, "norm_coefficient", 0.0)};
-    m.beta = ebb_plain_scalar(&c->in[1]) > 0.0 ? ebb_attr_float(&c->attrs, "beta", 1.0) : 1.0;
+    const ebb_momentum m = ebb_momentum_read(c);
     const ebb_low_bit l = ebb_low_bit_of(c);
     if (c->in[2].type.dtype == EBB_F64)
         momentum_f64(c, &l, &m);

@@ -3,6 +3,7 @@
  * Scalars (rates, corrections) are worked out in double; elements in the weight's own type.
  */
 #include "kernels/call/misfit.h"
+#include "kernels/plain/optim.h"
 #include "kernels/plain/plain.h"
 
 #include <math.h>
@@ -13,18 +14,6 @@ enum { PIECE = 8192 }; /* elements a job */
 #define FOR_PIECES(n)   \
     EBB_PARALLEL_FOR(n) \
     for (int64_t first = 0; first < (n); first += PIECE)
-
-typedef struct momentum {
-    double rate, alpha, beta, decay;
-    bool nesterov;
-} momentum;
-
-typedef struct adamw {
-    double keep; /* 1 - lr * weight_decay */
-    double alpha, beta, epsilon;
-    double step;  /* lr / (1 - alpha^t) */
-    double scale; /* 1 / sqrt(1 - beta^t) */
-} adamw;
 
 typedef struct adam {
     double alpha, beta, epsilon, decay;
@@ -49,11 +38,11 @@ typedef struct adagrad {
     }                                                                                           \
                                                                                                 \
     static void momentum_##T(T *w_out, T *v_out, const T *w, const T *g, const T *v, int64_t n, \
-                             const momentum *m)                                                 \
+                             const ebb_momentum *m, bool nesterov)                              \
     {                                                                                           \
         T rate = (T)m->rate, alpha = (T)m->alpha, beta = (T)m->beta, decay = (T)m->decay;       \
         /* What moves the weight: velocity, and for Nesterov a look ahead along it. */          \
-        T ahead = m->nesterov ? alpha : 1, direct = m->nesterov ? 1 : 0;                        \
+        T ahead = nesterov ? alpha : 1, direct = nesterov ? 1 : 0;                              \
         FOR_PIECES(n)                                                                           \
         {                                                                                       \
             int64_t end = ebb_least(n, first + PIECE);                                          \
@@ -68,7 +57,7 @@ typedef struct adagrad {
     }                                                                                           \
                                                                                                 \
     static void adamw_##T(T *w_out, T *m_out, T *v_out, const T *w, const T *g, const T *m,     \
-                          const T *v, int64_t n, const adamw *a)                                \
+                          const T *v, int64_t n, const ebb_adamw *a)                            \
     {                                                                                           \
         T keep = (T)a->keep, beta = (T)a->beta, epsilon = (T)a->epsilon, step = (T)a->step;     \
         T scale = (T)a->scale, new_m = (T)(1.0 - a->alpha), new_v = (T)(1.0 - a->beta);         \
@@ -142,17 +131,23 @@ static ebb_status run_sgd(const ebb_call *c)
     return NULL;
 }
 
+ebb_momentum ebb_momentum_read(const ebb_call *c)
+{
+    const bool later = ebb_plain_scalar(&c->in[1]) > 0.0;
+    return (ebb_momentum){.rate = ebb_plain_scalar(&c->in[0]),
+                          .alpha = ebb_attr_float(&c->attrs, "alpha", 0.0),
+                          .beta = later ? ebb_attr_float(&c->attrs, "beta", 1.0) : 1.0,
+                          .decay = ebb_attr_float(&c->attrs, "norm_coefficient", 0.0)};
+}
+
 /* (R, T, X..., G..., V...) {alpha, beta, mode, norm_coefficient} -> X'..., V'.... X' may be X, V'
  * V. Groups go one after the other: an output may lie over an input of an earlier group. */
 static ebb_status run_momentum(const ebb_call *c)
 {
-    momentum m = {.rate = ebb_plain_scalar(&c->in[0]),
-                  .alpha = ebb_attr_float(&c->attrs, "alpha", 0.0),
-                  .decay = ebb_attr_float(&c->attrs, "norm_coefficient", 0.0)};
-    m.beta = ebb_plain_scalar(&c->in[1]) > 0.0 ? ebb_attr_float(&c->attrs, "beta", 1.0) : 1.0;
+    const ebb_momentum m = ebb_momentum_read(c);
     const char *mode = ebb_attr_string(&c->attrs, "mode", "standard");
-    m.nesterov = strcmp(mode, "nesterov") == 0;
-    if (!m.nesterov && strcmp(mode, "standard") != 0)
+    const bool nesterov = strcmp(mode, "nesterov") == 0;
+    if (!nesterov && strcmp(mode, "standard") != 0)
         return ebb_call_error(c, "mode '%s' is neither standard nor nesterov", mode);
     uint32_t groups = (c->input_count - 2) / 3;
     for (uint32_t i = 0; i < groups; i++) {
@@ -160,9 +155,9 @@ static ebb_status run_momentum(const ebb_call *c)
         ebb_operand *x_out = &c->out[i], *v_out = x_out + groups;
         int64_t n = ebb_elements(&x->type);
         if (x->type.dtype == EBB_F64)
-            momentum_double(x_out->data, v_out->data, x->data, g->data, v->data, n, &m);
+            momentum_double(x_out->data, v_out->data, x->data, g->data, v->data, n, &m, nesterov);
         else
-            momentum_float(x_out->data, v_out->data, x->data, g->data, v->data, n, &m);
+            momentum_float(x_out->data, v_out->data, x->data, g->data, v->data, n, &m, nesterov);
     }
     return NULL;
 }
@@ -215,16 +210,23 @@ static ebb_status run_adagrad(const ebb_call *c)
     return NULL;
 }
 
-/* (lr, T, W, G, M, V) -> W', M', V': T steps have been done, this one is step T + 1. */
-static ebb_status run_adamw(const ebb_call *c)
+/* T steps have been done, this one is step T + 1. */
+ebb_adamw ebb_adamw_read(const ebb_call *c)
 {
     double rate = ebb_plain_scalar(&c->in[0]), t = ebb_plain_scalar(&c->in[1]) + 1.0;
-    adamw a = {.alpha = ebb_attr_float(&c->attrs, "alpha", (double)0.9f),
-               .beta = ebb_attr_float(&c->attrs, "beta", (double)0.999f),
-               .epsilon = ebb_attr_float(&c->attrs, "epsilon", (double)1e-8f)};
+    ebb_adamw a = {.alpha = ebb_attr_float(&c->attrs, "alpha", (double)0.9f),
+                   .beta = ebb_attr_float(&c->attrs, "beta", (double)0.999f),
+                   .epsilon = ebb_attr_float(&c->attrs, "epsilon", (double)1e-8f)};
     a.keep = 1.0 - rate * ebb_attr_float(&c->attrs, "weight_decay", (double)0.01f);
     a.step = rate / (1.0 - pow(a.alpha, t));
     a.scale = 1.0 / sqrt(1.0 - pow(a.beta, t));
+    return a;
+}
+
+/* (lr, T, W, G, M, V) -> W', M', V'. */
+static ebb_status run_adamw(const ebb_call *c)
+{
+    const ebb_adamw a = ebb_adamw_read(c);
     const ebb_operand *w = &c->in[2], *g = &c->in[3], *m = &c->in[4], *v = &c->in[5];
     ebb_operand *out = c->out;
     int64_t n = ebb_elements(&w->type);
