@@ -43,7 +43,7 @@ static inline uint16_t ebb_round_bf16(float x)
 {
     const uint32_t bits = ebb_float_bits(x);
     const uint32_t rounded = (bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16;
-    return (uint16_t)((bits & 0x7FFFFFFFu) > 0x7F800000u ? bits >> 16 | 0x40u : rounded);
+    return (uint16_t)(x != x ? bits >> 16 | 0x40u : rounded);
 }
 
 static inline float ebb_wide_half(uint16_t half)

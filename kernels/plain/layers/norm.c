@@ -77,6 +77,16 @@ static inline void ask_rows(const ebb_operand *x, int64_t n, int64_t c, int64_t 
         __builtin_prefetch((const char *)x->data + (size_t)((n + r) * c + k) * size);
 }
 
+/* Of two numbers of float32, whose product double holds, the bits are the same with either. */
+static inline double plus_product(double sum, double a, double b)
+{
+#ifdef FP_FAST_FMA
+    return fma(a, b, sum);
+#else
+    return sum + a * b;
+#endif
+}
+
 /* Those of all parts into those of the first. */
 static void add_parts(const strips *g, double *sums)
 {
@@ -127,6 +137,13 @@ static void grads_halves(ebb_dtype dtype, uint16_t *to, const uint16_t *g, const
             to[i] = ebb_round_half(ebb_wide_half(g[i]) * factor - even -
                                    (ebb_wide_half(x[i]) - centre) * tilt);
     }
+}
+
+#include "kernels/plain/layers/norm_bf16.inc"
+
+static bool are_bf16(const ebb_operand *o, const ebb_operand *other, const ebb_operand *more)
+{
+    return o->type.dtype == EBB_BF16 && are_halves(o, other, more);
 }
 
 #define LOOPS "kernels/plain/layers/norm_loops.inc"
