@@ -161,9 +161,12 @@ static ebb_status tell_losses_of(ebb_doctor *d, const ebb_graph *g)
     size_t count;
     EBB_TRY(ebb_lost_list(&lost, &count, g, &d->arena));
     for (size_t i = 0; i < count; i++) {
-        const bool trains = lost[i].kind == EBB_LOST_NAME; // all the same
-        ebb_finding *f = ebb_doctor_add(d, trains ? EBB_REMARK : EBB_WARNING, kinds[lost[i].kind]);
+        const ebb_severity severity = lost[i].refused                 ? EBB_PROBLEM
+                                      : lost[i].kind == EBB_LOST_NAME ? EBB_REMARK // it is trained
+                                                                      : EBB_WARNING;
+        ebb_finding *f = ebb_doctor_add(d, severity, kinds[lost[i].kind]);
         EBB_GOT(f);
+        f->code = lost[i].refused ? EBB_REJECTED : EBB_OK;
         f->what = lost[i].sentence;
         f->help = ebb_lost_help(lost[i].kind);
         if (lost[i].node.i != 0)

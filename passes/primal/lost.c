@@ -41,7 +41,7 @@ const char *ebb_lost_help(ebb_lost_kind kind)
 static ebb_status add(findings *f, ebb_lost_kind kind, ebb_node n, ebb_value v, char *text)
 {
     EBB_GOT(text && ebb_arena_grow(f->arena, &f->list, f->count, &f->capacity, sizeof *f->list));
-    f->list[f->count++] = (ebb_lost){kind, n, v, text};
+    f->list[f->count++] = (ebb_lost){kind, n, v, text, false};
     return NULL;
 }
 
@@ -342,9 +342,11 @@ static ebb_status find_nameless(findings *f)
         const char *names = names_of(f, list, rows[i].is, &count, &first);
         const char *number = rows[i].is == is_lost ? ebb_arena_printf(f->arena, "%zu ", count) : "";
         EBB_GOT(names && number);
-        if (count > 0)
-            EBB_TRY(add(f, rows[i].kind, EBB_NO_NODE, first,
-                        ebb_arena_printf(f->arena, "%s%s: %s", number, rows[i].says, names)));
+        if (count == 0)
+            continue;
+        EBB_TRY(add(f, rows[i].kind, EBB_NO_NODE, first,
+                    ebb_arena_printf(f->arena, "%s%s: %s", number, rows[i].says, names)));
+        f->list[f->count - 1].refused = rows[i].kind != EBB_LOST_NAME;
     }
     return NULL;
 }

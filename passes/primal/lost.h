@@ -22,6 +22,7 @@ typedef struct ebb_lost {
     ebb_node node;   /* where, or none */
     ebb_value value; /* which initializer, or none */
     char *sentence;
+    bool refused; /* no run trains the model without being told */
 } ebb_lost;
 
 /* Findings in arena memory; *count 0 where nothing seems lost. These are judgements from what is

@@ -132,9 +132,10 @@ static void a_few_numbers_that_were_repeated_are_few(void **state)
 
 /* ---- what the doctor says ---- */
 
-/* Whether `ebb check` warns of this kind. */
-static bool warns(const char *name, const char *kind)
+/* Whether `ebb check` has a warning or problem of this kind; its exit code. */
+static bool finds(const char *name, const char *kind, ebb_code *code)
 {
+    static const char *const among[] = {"warnings", "problems"};
     char path[256], *text;
     size_t i;
     bool found = false;
@@ -142,14 +143,31 @@ static bool warns(const char *name, const char *kind)
     ebb_model *model = NULL;
     (void)snprintf(path, sizeof path, FOLDER "/%s.onnx", name);
     assert_null(ebb_open(&model, path));
-    assert_null(ebb_check_json(model, &text));
+    assert_null(ebb_check(model, code, &text));
     json_t *report = json_loads(text, 0, NULL);
-    json_array_foreach(json_object_get(report, "warnings"), i, finding)
-        found |= strcmp(json_string_value(json_object_get(finding, "kind")), kind) == 0;
+    for (int k = 0; k < 2; k++)
+        json_array_foreach(json_object_get(report, among[k]), i, finding)
+            found |= strcmp(json_string_value(json_object_get(finding, "kind")), kind) == 0;
     json_decref(report);
     ebb_release(text);
     ebb_close(model);
     return found;
+}
+
+static bool warns(const char *name, const char *kind)
+{
+    ebb_code code;
+    return finds(name, kind, &code);
+}
+
+static void what_no_run_trains_is_a_problem(void **state)
+{
+    (void)state;
+    ebb_code code;
+    assert_true(finds("cell-trained-default", "lost-weight", &code));
+    assert_int_equal(code, EBB_REJECTED);
+    assert_true(finds("convolutions-trained-default", "folded-batch-norm", &code));
+    assert_int_equal(code, EBB_OK);
 }
 
 static void a_folded_batch_norm_is_found_by_what_the_exporter_left(void **state)
@@ -402,6 +420,7 @@ int main(void)
         cmocka_unit_test(a_weight_that_the_rest_to_one_was_made_of_is_refused),
         cmocka_unit_test(a_sum_that_is_equal_to_the_parameter_in_it_is_refused),
         cmocka_unit_test(the_bias_of_a_layer_that_runs_twice_is_one),
+        cmocka_unit_test(what_no_run_trains_is_a_problem),
         cmocka_unit_test(a_few_numbers_that_were_repeated_are_few),
         cmocka_unit_test(what_was_moved_of_a_weight_that_is_trained_as_well_is_refused),
         cmocka_unit_test(what_any_call_computed_of_a_scale_is_refused),
