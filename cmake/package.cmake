@@ -17,6 +17,8 @@ if(PCRE2_FOUND AND UTF8PROC_FOUND)
   string(APPEND also_needed " ${text}")
 endif()
 set(config_folder ${CMAKE_INSTALL_LIBDIR}/cmake/ebb)
+# Found from where it lies, wherever `cmake --install --prefix` puts it.
+file(RELATIVE_PATH up_from_pkgconfig /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 configure_file(cmake/ebb.pc.in ebb.pc @ONLY)
 configure_file(cmake/ebbConfig.cmake.in ebbConfig.cmake @ONLY)
 write_basic_package_version_file(ebbConfigVersion.cmake COMPATIBILITY SameMinorVersion)

@@ -798,13 +798,14 @@ EBB_API ebb_status ebb_data_whole(ebb_data *data, const ebb_model *model, const 
 /* What is worth knowing of how the data are used, as a sentence; NULL: there are no more. */
 EBB_API const char *ebb_data_note(const ebb_data *data, size_t index);
 
-/* Rows `index[0..count)` of each array, gathered into one batch; borrowed until the next call. map NULL:
- * of what was bound, or of all arrays where nothing was. Of bound arrays a number that the input's
- * type cannot hold is EBB_USAGE; a label that is no class, or a NaN, EBB_RUNTIME: all name row and file. */
+/* Rows `index[0..count)`, gathered into one batch; borrowed until the next call. map: of the arrays of its
+ * pairs alone; NULL: of what was bound, or of all arrays where nothing was. Of bound arrays a number that the
+ * input's type cannot hold is EBB_USAGE; a label that is no class, or a NaN, EBB_RUNTIME: all name row and
+ * file. */
 EBB_API ebb_status ebb_data_rows(ebb_data *data, const int64_t *index, size_t count,
                                  const char *const *map, ebb_batch *batch);
 
-/* Announces the rows that will be asked for next: they are read by a thread meanwhile. The batch that is
+/* Announces the rows that will be asked for next: they are read by threads meanwhile. The batch that is
  * borrowed stays good until it is asked for them. */
 EBB_API ebb_status ebb_data_ahead(ebb_data *data, const int64_t *index, size_t count,
                                   const char *const *map);
@@ -882,7 +883,7 @@ typedef enum ebb_trainer_event {
 
 typedef struct ebb_trainer_options {
     size_t size;
-    const char *const *map;    /* as ebb_data_rows takes it */
+    const char *const *map;    /* as ebb_data_rows takes it; NULL: what ebb_data_bind has bound */
     const int64_t *rows;       /* of the data, row_count of them; NULL: all */
     int64_t row_count;         /* how many there are, by ebb_data_shape; also where rows is NULL */
     int64_t batch;             /* rows of a step; 0: 32 */
