@@ -32,8 +32,9 @@ const ebb_preset *ebb_presets(size_t *count)
 
 /* ---- words ---- */
 
-static ebb_status unknown_pass(const char *name)
+static ebb_status unknown_pass(const ebb_stages *p, const char *name)
 {
+    const ebb_stage *before = p->count > 0 ? &p->list[p->count - 1] : NULL;
     const char *names[128];
     size_t count, known = 0;
     const ebb_pass *const *roll = ebb_passes(&count);
@@ -41,6 +42,10 @@ static ebb_status unknown_pass(const char *name)
         names[known++] = i < count ? roll[i]->name : presets[i - count].name;
     const char *near = ebb_nearest(name, names, known);
     ebb_status status = ebb_error(EBB_USAGE, "there is no pass '%s'", name);
+    if (near == NULL && before != NULL && before->option_count > 0)
+        return ebb_hint(status, "a value with commas stands in quotes: %s:%s=\"%s,%s\"",
+                        before->pass->name, before->options[before->option_count - 1].name,
+                        before->options[before->option_count - 1].value, name);
     return near != NULL ? ebb_hint(status, "did you mean '%s'?", near) : status;
 }
 
@@ -134,7 +139,7 @@ static ebb_status add_stage(ebb_stages *p, const char *name)
         return parse(p, ebb_arena_printf(p->arena, "recompute:%s", planner->name));
     const ebb_pass *pass = ebb_pass_find(name);
     if (pass == NULL)
-        return unknown_pass(name);
+        return unknown_pass(p, name);
     EBB_GOT(ebb_arena_grow(p->arena, &p->list, p->count, &p->capacity, sizeof *p->list));
     p->list[p->count++] = (ebb_stage){.pass = pass, .preset = p->preset};
     return NULL;

@@ -149,15 +149,30 @@ static bool fits(const char *pattern, size_t length, const char *text)
     return p == length;
 }
 
+static const char separators[] = ",; ";
+
 bool ebb_glob(const char *pattern, const char *text)
 {
-    static const char separators[] = ",; ";
     while (*pattern != '\0') {
         size_t length = strcspn(pattern, separators);
         if (length > 0 && fits(pattern, length, text))
             return true;
         pattern += length;
         pattern += strspn(pattern, separators);
+    }
+    return false;
+}
+
+bool ebb_glob_part(const char *pattern, const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    if (ebb_glob(pattern, name))
+        return true;
+    for (size_t length; dot != NULL && *pattern != '\0'; pattern += length) {
+        pattern += strspn(pattern, separators);
+        length = strcspn(pattern, separators);
+        if (length > 0 && length == strlen(dot + 1) && memcmp(pattern, dot + 1, length) == 0)
+            return true;
     }
     return false;
 }

@@ -164,6 +164,8 @@ ebb_status ebb_option_bytes(const ebb_edit *e, const char *name, uint64_t whole,
 
 /* Glob with * and ?, as --train and --freeze take them; several are separated by , ; or space. */
 bool ebb_glob(const char *pattern, const char *text);
+/* The same, and a pattern may be the last part of a dotted name: bias of fc1.bias. */
+bool ebb_glob_part(const char *pattern, const char *name);
 
 /* ---- match.c and engine.c: rules ---- */
 

@@ -85,14 +85,11 @@ static char *lowered(const char *text, size_t length, ebb_arena *scratch)
     return lower;
 }
 
-/* A word without a wildcard and a dot is also the last part of a name: bias of fc1.bias. Letters may be
- * large or small: what is norm1 here is LayerNorm there. */
+/* Letters may be large or small: what is norm1 here is LayerNorm there. */
 static bool word_fits(const char *word, const char *any_name, ebb_arena *scratch)
 {
     const char *name = lowered(any_name, strlen(any_name), scratch);
-    const char *dot = name != NULL ? strrchr(name, '.') : NULL;
-    return name != NULL && (ebb_glob(word, name) || (strpbrk(word, "*?.") == NULL && dot != NULL &&
-                                                     strcmp(dot + 1, word) == 0));
+    return name != NULL && ebb_glob_part(word, name);
 }
 
 /* The next word of globs, into scratch; NULL at the end. */

@@ -158,9 +158,10 @@ static bool is_targeted(const ebb_adapters *l, const ebb_lora_layer *layer)
     if (strcmp(target, "all-linear") == 0)
         return !ebb_lora_is_head(l->g, layer);
     for (int k = 0; k < layer->part_count; k++)
-        parts = parts || ebb_glob(target, layer->part[k].module);
-    return parts || ebb_glob(target, layer->whole.module) ||
-           ebb_glob(target, layer->whole.in_file) || (node[0] != '\0' && ebb_glob(target, node)) ||
+        parts = parts || ebb_glob_part(target, layer->part[k].module);
+    return parts || ebb_glob_part(target, layer->whole.module) ||
+           ebb_glob_part(target, layer->whole.in_file) ||
+           (node[0] != '\0' && ebb_glob(target, node)) ||
            ebb_glob(target, ebb_value_name(l->g, layer->stored));
 }
 
@@ -170,8 +171,8 @@ static bool part_is_targeted(const ebb_adapters *l, const ebb_lora_layer *layer,
     const char *target = ebb_option_string(l->e, "target");
     bool any = false;
     for (int k = 0; k < layer->part_count; k++)
-        any = any || ebb_glob(target, layer->part[k].module);
-    return !any || ebb_glob(target, layer->part[part].module);
+        any = any || ebb_glob_part(target, layer->part[k].module);
+    return !any || ebb_glob_part(target, layer->part[part].module);
 }
 
 /* A file tells which modules there are: the whole layer, by either of its names, or its parts. */
@@ -295,6 +296,8 @@ static ebb_status adapt_all(ebb_adapters *l)
         if (l->outside)
             ebb_lora_place_outside(g, l->trains, &list[i]);
     }
+    if (l->file.data != NULL)
+        ebb_lora_file_unwrap(&l->file, list, nodes, l->e->scratch);
     for (size_t i = 0; i < nodes; i++) {
         if (!is_targeted(l, &list[i]))
             continue;

@@ -33,6 +33,12 @@ enum { ROWS = 6, IN = 5, MID = 7, OUT = 3, RANK = 2 };
     "float[3] \"down.bias\", float s = {0.25}> { [up] m = MatMul (x, \"up.weight\") "            \
     "h = Mul (m, s) [act] a = Tanh (h) "                                                         \
     "[down] y = Gemm <transB = 1> (a, \"down.weight\", \"down.bias\") }"
+/* The same within another module. */
+#define WRAPPED                                                                   \
+    "<ir_version: 10, opset_import: [\"\" : 20]>"                                 \
+    "g (float[6,5] x) => (float[6,3] y) <float[5,7] \"m.up.weight\", float[3,7] " \
+    "\"m.down.weight\"> { h = MatMul (x, \"m.up.weight\") a = Tanh (h) "          \
+    "y = Gemm <transB = 1> (a, \"m.down.weight\") }"
 #define BEFORE "loss:mse,"
 #define AFTER "gradient,optimizer:none,drop-saves,alias"
 

@@ -146,6 +146,13 @@ static void trained_adapters_are_saved_loaded_and_merged(void **state)
     assert_non_null(ebb_data_find(data, "base_model.model.down.lora_A.weight"));
     assert_non_null(strstr(ebb_data_metadata(data), "\"lora_alpha\":\"4\""));
     ebb_data_close(data);
+    ebb_model *wrapped = NULL; // into a module of its own, to be exported
+    good(ebb_text_parse_model(&wrapped, WRAPPED));
+    (void)snprintf(passes, sizeof passes, "lora:file=%s,target=up", path);
+    good(ebb_rewrite(wrapped, passes, NULL, NULL));
+    assert_int_not_equal(ebb_value_find(wrapped->graph, "up.lora_A.weight").i, 0);
+    assert_int_equal(ebb_value_find(wrapped->graph, "down.lora_A.weight").i, 0);
+    ebb_close(wrapped);
     ebb_program_free(p);
     ebb_close(adapted);
     (void)remove(path);
@@ -162,6 +169,7 @@ static void what_matches_nothing_or_fits_nowhere_is_said(void **state)
         {"lora:alpha=-1", "alpha takes a number above 0"},
         {"lora:rank=2,also=nothing", "no weight's name matches also=nothing"},
         {"lora:rank=4,target=down", "none of the 1 layers"},
+        {"lora:target=up,down", "a value with commas stands in quotes: lora:target=\"up,down\""},
         {"lora:rank=2,lora:rank=2", "--adapter PATH is pass lora:file=PATH"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -97,6 +97,10 @@ const ebb_named *ebb_lora_file_find(const ebb_lora_file *file, const char *modul
 const char *ebb_lora_file_plain(const char *name);
 /* That of the module that a tensor of the file belongs to; NULL: it is of none. */
 const char *ebb_lora_file_module(const char *name, ebb_arena *scratch);
+/* A module put around the model, to be exported, is in the names of all layers and in none of the file: there
+ * they lose it. */
+void ebb_lora_file_unwrap(const ebb_lora_file *file, ebb_lora_layer *list, size_t count,
+                          ebb_arena *scratch);
 /* alpha of a module: the file may have others for some. */
 double ebb_lora_file_alpha(const ebb_lora_file *file, const char *module);
 /* What was trained whole beside adapters is in their file, too: the model's weights become it. */

@@ -131,6 +131,46 @@ const char *ebb_lora_file_module(const char *name, ebb_arena *scratch)
     return end != NULL ? ebb_arena_printf(scratch, "%.*s", (int)(end - from), from) : NULL;
 }
 
+/* Its module, or a part of it, without the first letters. */
+static bool has_layer(const ebb_lora_file *file, const ebb_lora_layer *layer, size_t from,
+                      ebb_arena *scratch)
+{
+    bool has = ebb_lora_file_find(file, layer->whole.module + from, "lora_A.weight", scratch);
+    for (int k = 0; k < layer->part_count && !has; k++)
+        has = ebb_lora_file_find(file, layer->part[k].module + from, "lora_A.weight", scratch);
+    return has;
+}
+
+/* How much of the first n letters both have, up to a dot. */
+static size_t in_both(const char *a, const char *b, size_t n)
+{
+    while (n > 0 && (a[n - 1] != '.' || strncmp(a, b, n) != 0))
+        n--;
+    return n;
+}
+
+void ebb_lora_file_unwrap(const ebb_lora_file *file, ebb_lora_layer *list, size_t count,
+                          ebb_arena *scratch)
+{
+    const char *first = count > 0 ? list[0].whole.module : "";
+    size_t common = strlen(first), from = 0, found = 0;
+    for (size_t i = 0; i < count; i++) {
+        common = in_both(first, list[i].whole.module, common);
+        for (int k = 0; k < list[i].part_count; k++)
+            common = in_both(first, list[i].part[k].module, common);
+    }
+    while (found < count && !has_layer(file, &list[found], from, scratch))
+        if (++found == count && from < common) {
+            from += strcspn(first + from, ".") + 1;
+            found = 0;
+        }
+    for (size_t i = 0; i < count && found < count; i++) {
+        list[i].whole.module += from;
+        for (int k = 0; k < list[i].part_count; k++)
+            list[i].part[k].module += from;
+    }
+}
+
 double ebb_lora_file_alpha(const ebb_lora_file *file, const char *module)
 {
     const char *pattern;
