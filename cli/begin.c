@@ -12,11 +12,13 @@
 /* ---- memory ---- */
 
 /* A block as large as a chunk of an arena has pages of its own, which go when it is freed. glibc would
- * learn from the first that is freed to keep them, and where its heap cannot grow, tens of MB twice. */
+ * learn from the first that is freed to keep them, and where its heap cannot grow, tens of MB twice. What planning frees
+ * and takes again thousands of times, smaller blocks, is kept until cli_give_back. */
 static void return_blocks(void)
 {
 #if defined(__GLIBC__)
     (void)mallopt(M_MMAP_THRESHOLD, 4 * 1024 * 1024);
+    (void)mallopt(M_TRIM_THRESHOLD, 64 * 1024 * 1024);
 #endif
 }
 

@@ -143,11 +143,11 @@ static ebb_str node_name(ebb_build *b, ebb_node n, const char *op_name)
 {
     char name[512];
     const char *base = b->name != NULL ? b->name : "ebb";
-    (void)snprintf(name, sizeof name, "%.400s/%.80s", base, op_name);
+    const int length = snprintf(name, sizeof name, "%.400s/%.80s", base, op_name);
     const size_t known = b->g->model->names.count; // ids below are of texts in use
     ebb_str text = ebb_graph_intern(b->g, name);
     for (uint32_t i = 1; text.i != 0 && text.i < known; i++) {
-        (void)snprintf(name, sizeof name, "%.400s/%.80s_%u", base, op_name,
+        (void)snprintf(name + length, sizeof name - (size_t)length, "_%u",
                        (unsigned)(i < COUNTED_NAMES ? i : i + n.i)); // ids are not used twice
         text = ebb_graph_intern(b->g, name);
     }

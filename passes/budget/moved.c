@@ -400,6 +400,7 @@ ebb_status ebb_moved_begin(ebb_moved *o, ebb_edit *e, const ebb_moved_places *pl
     EBB_TRY(read_list(o));
     EBB_TRY(list_sites(o, least, names));
     EBB_TRY(weigh(o, estimate));
+    EBB_TRY(ebb_away_sort(&o->problem, e->scratch));
     EBB_TRY(ebb_away_rule_make(&o->problem.rule, &o->problem, false, e->scratch));
     for (uint32_t i = 0; i < o->problem.site_count; i++)
         if (o->problem.sites[i].ring != i)

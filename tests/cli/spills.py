@@ -131,6 +131,31 @@ def refuse_folder(trial, break_it, mend_it, part):
     return trial.check_end()
 
 
+def replace(make):
+    """In place of the folder stands another thing; and the folder again."""
+    def back(folder):
+        os.unlink(folder)
+        os.mkdir(folder)
+    return lambda folder: (os.rmdir(folder), make(folder)), back
+
+
+def beside_another(trial):
+    """Two trainings keep values in one folder, which is gone before they end: neither sees the other, or that."""
+    folders = [trial.folder, os.path.join(trial.folder, "other")]
+    os.mkdir(folders[1])
+    both = [subprocess.Popen(trial.words(), cwd=f, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for f in folders]
+    while any(child.poll() is None for child in both) and not all(os.path.exists(os.path.join(f, "c.st")) for f in folders):
+        time.sleep(0.01)
+    shutil.rmtree(trial.spill)
+    if [child.wait() for child in both] != [0, 0]:
+        raise Broken("of two trainings with one folder, one has failed")
+    for name in RESULTS:
+        for folder in folders:
+            if read(folder, name) != trial.wanted[name]:
+                raise Broken(f"{name} differs from that of a run that was left alone")
+    return "as if alone"
+
+
 def mount(size, *options):
     def at(folder):
         subprocess.run(["mount", "-t", "tmpfs", "-o", ",".join([f"size={size}", *options]), "tmpfs", folder], check=True)
@@ -163,7 +188,9 @@ def main():
             if read(trial.folder, "m.onnx") != wanted["m.onnx"]:
                 raise Broken("with values on disk other weights are learned than without")
         print(f"seed {options.seed}; a run takes {duration:.2f} s")
-        folders = [("the folder is gone", os.rmdir, os.mkdir, "No such file")]
+        folders = [("the folder is gone", os.rmdir, os.mkdir, "No such file"),
+                   ("it is a file", *replace(lambda f: open(f, "x").close()), "Not a directory"),
+                   ("it is a link to nothing", *replace(lambda f: os.symlink("nothing", f)), "No such file")]
         if os.geteuid() != 0:
             folders.append(("a folder for reading alone", lambda f: os.chmod(f, 0o500), lambda f: os.chmod(f, 0o700), "ermission"))
         if can_mount(scratch):
@@ -171,6 +198,7 @@ def main():
                         ("a disk for reading alone", mount("64m", "ro"), unmount, "Read-only")]
         jobs = [("kill -9", lambda t: kill(t, duration))] * options.kills
         jobs += [(name, lambda t, b=b, m=m, p=p: refuse_folder(t, b, m, p)) for name, b, m, p in folders]
+        jobs.append(("two in one folder, which is removed", beside_another))
         kinds = [("pwrite", errno.EIO), ("pread", errno.EIO), ("pwrite", errno.ENOSPC)]
         for i in range(options.fails):
             kind, code = kinds[i % len(kinds)]

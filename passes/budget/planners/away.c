@@ -19,11 +19,10 @@ typedef struct search {
     uint64_t *live, *rest; /* by position: with what is placed; with all that is not decided away */
     uint64_t *gone;        /* by position, one more: scratch of live_now */
     uint64_t room[EBB_AWAY_PLACES];
-    uint32_t *by_made; /* sites */
     event *events;
+    uint32_t *first; /* by position, one more: its events; scratch of list_events */
     double *over;    /* by site and way: when its move is over */
     uint32_t *best;  /* by site: its place */
-    uint32_t *order; /* sites by what they free, for branch and bound */
     double best_ns;
     uint64_t best_peak;
     size_t leaves;
@@ -103,8 +102,8 @@ static void place_waits(search *w, uint64_t most)
     const ebb_away_problem *p = w->p;
     double idle = 0;
     for (size_t i = 0; i < p->site_count; i++) {
-        ebb_away_site *s = &p->sites[w->by_made[i]];
-        if (!ebb_away_writes(p->sites, w->by_made[i]))
+        ebb_away_site *s = &p->sites[p->by_made[i]];
+        if (!ebb_away_writes(p->sites, p->by_made[i]))
             continue;
         const double begins = p->starts[s->made + 1];
         idle = (idle > begins ? idle : begins) + way_of(p, s, false)->beside * (double)s->bytes;
@@ -133,31 +132,46 @@ static void place_fetches(search *w, uint64_t most)
     }
 }
 
-static int in_order(const void *a, const void *b)
+static uint32_t position_of(const ebb_away_site *s, uint32_t k)
 {
-    const event *x = a, *y = b;
-    if (x->position != y->position)
-        return x->position < y->position ? -1 : 1;
-    if (x->stage != y->stage)
-        return x->stage < y->stage ? -1 : 1;
-    return (x->site > y->site) - (x->site < y->site);
+    const uint32_t at[STAGES] = {s->made + 1, s->gone, s->back, s->next};
+    return at[k];
+}
+
+static bool has_stage(const search *w, uint32_t site, uint32_t k)
+{
+    const ebb_away_site *sites = w->p->sites;
+    return sites[site].place != 0 && (k >= FETCH || ebb_away_writes(sites, site));
+}
+
+/* In the order of positions; at one of them by stage, then by site. */
+static size_t list_events(search *w)
+{
+    const ebb_away_problem *p = w->p;
+    size_t count = 0;
+    memset(w->first, 0, (p->count + (size_t)2) * sizeof *w->first);
+    for (uint32_t k = STORE; k < STAGES; k++)
+        for (uint32_t i = 0; i < p->site_count; i++)
+            if (has_stage(w, i, k))
+                w->first[position_of(&p->sites[i], k) + 1]++;
+    for (uint32_t q = 0; q <= p->count; q++)
+        w->first[q + 1] += w->first[q];
+    for (uint32_t k = STORE; k < STAGES; k++)
+        for (uint32_t i = 0; i < p->site_count; i++)
+            if (has_stage(w, i, k)) {
+                const uint32_t at = position_of(&p->sites[i], k);
+                w->events[w->first[at]++] = (event){at, k, i};
+                count++;
+            }
+    return count;
 }
 
 static double clock_moves(search *w)
 {
     const ebb_away_problem *p = w->p;
     ebb_move_clock clock = {0};
-    size_t count = 0;
     double computed = 0, added = 0;
-    for (uint32_t i = 0; i < p->site_count; i++) {
-        const ebb_away_site *s = &p->sites[i];
-        const uint32_t at[STAGES] = {s->made + 1, s->gone, s->back, s->next};
-        for (uint32_t k = ebb_away_writes(p->sites, i) ? STORE : FETCH; s->place != 0 && k < STAGES;
-             k++)
-            w->events[count++] = (event){at[k], k, i};
-    }
-    if (count > 1)
-        qsort(w->events, count, sizeof *w->events, in_order);
+    const size_t count = list_events(w);
     for (size_t i = 0; i < count; i++) {
         const event *e = &w->events[i];
         const ebb_away_site *s = &p->sites[e->site];
@@ -282,7 +296,7 @@ static void follow_rule(search *w)
 static void leave_needless(search *w)
 {
     for (size_t i = 0; i < w->p->site_count; i++) {
-        ebb_away_site *s = &w->p->sites[w->order[i]];
+        ebb_away_site *s = &w->p->sites[w->p->by_bytes[i]];
         bool stays = s->place != 0;
         for (uint32_t q = s->last + 1; q < s->next && stays; q++)
             stays = w->live[q] + s->bytes <= w->most;
@@ -316,7 +330,7 @@ static void branch(search *w, size_t depth, double ns)
         consider(w);
         return;
     }
-    ebb_away_site *s = &p->sites[w->order[depth]];
+    ebb_away_site *s = &p->sites[p->by_bytes[depth]];
     if (reaches(w, s)) {
         hold_bytes(w->rest, s);
         branch(w, depth + 1, ns);
@@ -366,35 +380,43 @@ static int ascending(const void *a, const void *b)
     return (x->site > y->site) - (x->site < y->site);
 }
 
-static void sort_sites(uint32_t *list, key *keys, size_t count)
+static uint32_t *sites_of(key *keys, size_t count, ebb_arena *arena)
 {
+    uint32_t *list = EBB_NEW(arena, uint32_t, count + 1);
     if (count > 1)
         qsort(keys, count, sizeof *keys, ascending);
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; list != NULL && i < count; i++)
         list[i] = keys[i].site;
+    return list;
+}
+
+ebb_status ebb_away_sort(ebb_away_problem *p, ebb_arena *arena)
+{
+    const size_t n = p->site_count;
+    key *keys = EBB_NEW(arena, key, n + 1);
+    EBB_GOT(keys);
+    for (uint32_t i = 0; i < n; i++)
+        keys[i] = (key){p->sites[i].made, i, i};
+    p->by_made = sites_of(keys, n, arena);
+    for (uint32_t i = 0; i < n; i++)
+        keys[i] = (key){UINT64_MAX - p->sites[i].bytes, p->sites[i].next, i};
+    p->by_bytes = sites_of(keys, n, arena);
+    EBB_GOT(p->by_made && p->by_bytes);
+    return NULL;
 }
 
 static ebb_status begin(search *w, const ebb_away_problem *p, uint64_t most, ebb_arena *scratch)
 {
-    const size_t n = p->site_count;
+    const size_t n = p->site_count, positions = p->count + (size_t)2;
     *w = (search){.p = p, .most = most, .best_ns = INFINITY, .best_peak = UINT64_MAX};
-    key *keys = EBB_NEW(scratch, key, n + 1);
-    w->live = EBB_NEW(scratch, uint64_t, p->count + (size_t)1);
-    w->rest = EBB_NEW(scratch, uint64_t, p->count + (size_t)1);
-    w->gone = EBB_NEW(scratch, uint64_t, p->count + (size_t)1);
-    w->by_made = EBB_NEW(scratch, uint32_t, n + 1);
-    w->order = EBB_NEW(scratch, uint32_t, n + 1);
+    w->live = EBB_NEW(scratch, uint64_t, positions);
+    w->rest = EBB_NEW(scratch, uint64_t, positions);
+    w->gone = EBB_NEW(scratch, uint64_t, positions);
+    w->first = EBB_NEW(scratch, uint32_t, positions);
     w->best = EBB_NEW(scratch, uint32_t, n + 1);
     w->events = EBB_NEW(scratch, event, STAGES * n + 1);
     w->over = EBB_NEW(scratch, double, 2 * n + 1);
-    EBB_GOT(keys && w->live && w->rest && w->gone && w->by_made && w->order && w->best &&
-            w->events && w->over);
-    for (uint32_t i = 0; i < n; i++)
-        keys[i] = (key){p->sites[i].made, i, i};
-    sort_sites(w->by_made, keys, n);
-    for (uint32_t i = 0; i < n; i++)
-        keys[i] = (key){UINT64_MAX - p->sites[i].bytes, p->sites[i].next, i};
-    sort_sites(w->order, keys, n);
+    EBB_GOT(w->live && w->rest && w->gone && w->first && w->best && w->events && w->over);
     for (size_t k = 0; k < p->place_count; k++)
         w->room[k] = p->places[k].room;
     return NULL;
@@ -434,7 +456,10 @@ ebb_status ebb_away_weigh(ebb_away_weight *weight, const ebb_away_problem *p, ui
                           ebb_arena *scratch)
 {
     search w;
-    EBB_TRY(begin(&w, p, most, scratch));
+    ebb_away_problem sorted = *p;
+    if (sorted.by_made == NULL)
+        EBB_TRY(ebb_away_sort(&sorted, scratch));
+    EBB_TRY(begin(&w, &sorted, most, scratch));
     *weight = (ebb_away_weight){0};
     weigh(&w, weight);
     return NULL;
@@ -445,6 +470,8 @@ ebb_status ebb_away_find(ebb_away_weight *weight, const ebb_away_problem *p, uin
 {
     search w;
     ebb_away_problem ruled = *p;
+    if (ruled.by_made == NULL)
+        EBB_TRY(ebb_away_sort(&ruled, scratch));
     EBB_TRY(begin(&w, &ruled, most, scratch));
     for (size_t i = 0; i < p->site_count; i++)
         p->sites[i].place = 0;

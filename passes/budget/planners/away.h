@@ -61,6 +61,8 @@ typedef struct ebb_away_problem {
     ebb_away_place places[EBB_AWAY_PLACES]; /* the nearest first */
     size_t place_count;
     ebb_away_rule rule; /* peak NULL: whoever needs it makes it */
+    uint32_t *by_made;  /* sites; NULL: whoever needs it makes it, and the next */
+    uint32_t *by_bytes; /* the largest first */
 } ebb_away_problem;
 
 typedef struct ebb_away_weight {
@@ -75,7 +77,9 @@ uint32_t ebb_away_elsewhere(const ebb_away_site *sites, uint32_t site);
 bool ebb_away_writes(const ebb_away_site *sites, uint32_t site);
 /* What the tensor takes there. */
 uint64_t ebb_away_bytes(const ebb_away_place *place, const ebb_away_site *site);
-/* For who looks for many placements of p. All sites must stay. `once`: of each tensor the longest time alone goes. */
+/* For who looks for many placements of p: its sites in order, */
+ebb_status ebb_away_sort(ebb_away_problem *p, ebb_arena *arena);
+/* and a rule. All sites must stay. `once`: of each tensor the longest time alone goes. */
 ebb_status ebb_away_rule_make(ebb_away_rule *rule, const ebb_away_problem *p, bool once,
                               ebb_arena *arena);
 /* The moments of the sites by their places, and what they cost. The peak may rise to `most`, where it is below
