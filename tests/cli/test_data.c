@@ -284,7 +284,7 @@ static void pictures_that_say_no_class_are_told(void **state)
 #define PICTURES "train " MLP " --scale 1/255 --batch 4 --save-model never.onnx --data "
     says(PICTURES "alone --map label=target --loss cross-entropy", 2, "alone has no array 'label'");
     assert_non_null(strstr(output, "alone has one sub-folder of pictures alone, so no labels"));
-    says(PICTURES "none --map label=target --loss cross-entropy", 2, "this folder is none");
+    says(PICTURES "none --map label=target --loss cross-entropy", 2, "stand in one sub-folder");
     says(PICTURES "mixed --map label=target --loss cross-entropy --image-size 16x16", 2,
          "an image size of 16x16, where input 'image' takes 8x8");
     says(PICTURES "mixed --map images=image --map label=target --loss cross-entropy", 2,

@@ -150,7 +150,9 @@ static ebb_status unknown_format(const char *path, bool folder)
     return ebb_hint(
         ebb_error(EBB_USAGE, "%s: data is read from %s%s", path, list,
                   folder ? "; this folder is none" : ""),
-        "numpy.savez('data.npz', x=x, y=y) writes one of arrays or of tensors on the CPU");
+        folder ? "train/ and val/ are given one by one; pictures without classes stand in one "
+                 "sub-folder"
+               : "numpy.savez('data.npz', x=x, y=y) writes one of arrays or of tensors on the CPU");
 }
 
 static ebb_status open_path(ebb_data *data, const char *path, const ebb_model *model)
