@@ -177,6 +177,8 @@ ebb_status cli_open_unbound(const cli *c, ebb_model **model, int file); /* witho
 ebb_status cli_bind(const cli *c, ebb_model *model); /* --dim, --shape, --trust alone */
 /* Each of the sizes is one that `model` or `other` has open; other: may be NULL. */
 ebb_status cli_bind_both(const cli *c, ebb_model *model, ebb_model *other);
+/* Says what this pass noted, of ebb_rewrite's report; NULL is fine. */
+void cli_note_pass(const json_t *report, const char *name);
 /* --head, right after opening, before anything reads the model's shapes. */
 ebb_status cli_head(const cli *c, ebb_model *model, bool quiet);
 /* --threads and --deterministic, before anything is planned for them. */

@@ -85,14 +85,21 @@ ebb_status cli_set_threads(const cli *c, ebb_model *model)
     return ebb_set_threads(model, cli_threads(c));
 }
 
-/* What the pass did is said: which layer it took is worth a look. */
+void cli_note_pass(const json_t *report, const char *name)
+{
+    json_t *pass, *note;
+    size_t i, k;
+    json_array_foreach(json_object_get(report, "passes"), i, pass)
+        json_array_foreach(json_object_get(pass, "notes"), k, note)
+            if (strcmp(cli_text(pass, "name"), name) == 0)
+                cli_note("note: %s", json_string_value(note));
+}
+
+/* Which layer it took is worth a look. */
 static void note_head(const char *json)
 {
-    json_t *o = json != NULL ? json_loads(json, 0, NULL) : NULL, *pass, *note;
-    size_t i, k;
-    json_array_foreach(json_object_get(o, "passes"), i, pass)
-        json_array_foreach(json_object_get(pass, "notes"), k, note)
-            cli_note("note: %s", json_string_value(note));
+    json_t *o = json != NULL ? json_loads(json, 0, NULL) : NULL;
+    cli_note_pass(o, "head");
     json_decref(o);
 }
 

@@ -381,6 +381,8 @@ static int prepare(job *j)
                       : cli_make_step(c, j->model, steps, &made);
     j->made = made != NULL ? json_loads(made, 0, NULL) : NULL;
     ebb_release(made);
+    if (cli_has(c, "--group"))
+        cli_note_pass(j->made, "optimizer");
     if (status == NULL)
         status = cli_find_feeds(j->model, j->data, &j->map);
     cli_notes(j->data, NULL);

@@ -58,6 +58,8 @@ static void words_about_rates_are_checked(void **state)
     says(TRAIN("--ema 1"), EBB_USAGE, "--ema takes a number above 0 and below 1");
     says(TRAIN("--group 'nothing*:lr=1'"), EBB_USAGE,
          "the group 'nothing*' has no trained parameter");
+    says(TRAIN("--steps 1 --group 'bias,*norm*:lr=0'"), EBB_OK,
+         "no trained parameter's name matches '*norm*'");
     says(TRAIN("--optimizer sgd:momentum=0.9"), EBB_USAGE, "sgd has no option 'momentum'");
     says(TRAIN("--batch 2147483647 --accumulate 2"), EBB_USAGE, "are too many");
     does("grad " DIGITS "mlp.onnx --dim batch=8 --loss cross-entropy -o s.onnx");
