@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "exec/data/checkpoint.h"
+#include "exec/data/weights.h"
 #include "onnx/words/clock.h"
 
 /* ---- there ---- */
@@ -296,7 +297,7 @@ static ebb_status save_model(ebb_trainer *t)
     ebb_model *copy = NULL; // only its initializers change
     ebb_status status = ebb_model_copy(&copy, t->o.exported);
     if (status == NULL)
-        status = ebb_program_store(t->program, copy);
+        status = ebb_program_lend(t->program, copy);
     if (status == NULL && t->o.save_model != NULL) // else another process does
         status = ebb_save(copy, t->o.save_model);
     ebb_close(copy);

@@ -261,10 +261,12 @@ static ebb_status store_adapters(ebb_program *program, ebb_graph *to, size_t *st
     return NULL;
 }
 
+typedef enum storing { CHECKED, COPIED, LENT } storing;
+
 /* State `from` of the program into v; or only whether it goes there. What is there in parts all processes put
  * together for this. */
 static ebb_status store_state(ebb_program *program, ebb_value from, ebb_graph *to, ebb_value v,
-                              bool changes, ebb_arena *scratch)
+                              storing how, ebb_arena *scratch)
 {
     const ebb_graph *g = program->plan.g;
     const ebb_type *into = ebb_value_of(to, v)->type;
@@ -279,8 +281,10 @@ static ebb_status store_state(ebb_program *program, ebb_value from, ebb_graph *t
                        ebb_props_get(to, &ebb_value_of(to, v)->props, "ebb.turned") == NULL;
     if (!turns && !ebb_weights_fit(into, &there))
         return ebb_weights_differ(wanted.name, into, &there);
-    if (!changes || !ebb_type_bytes(into, &bytes))
+    if (how == CHECKED || !ebb_type_bytes(into, &bytes))
         return NULL;
+    if (how == LENT && !turns && !ebb_is_shard(program, from))
+        return ebb_value_point(to, v, named.data);
     EBB_TRY(ebb_shards_gather(&named, program, from, true, scratch));
     void *copy = turns ? turned(&whole, named.data, true) : NULL;
     EBB_GOT(!turns || copy);
@@ -290,7 +294,7 @@ static ebb_status store_state(ebb_program *program, ebb_value from, ebb_graph *t
 }
 
 /* All states that the target has a place for. */
-static ebb_status store_states(ebb_program *program, ebb_graph *to, bool changes, size_t *stored)
+static ebb_status store_states(ebb_program *program, ebb_graph *to, storing how, size_t *stored)
 {
     const ebb_graph *g = program->plan.g;
     for (size_t i = 0; i < g->initializer_count; i++) {
@@ -298,9 +302,20 @@ static ebb_status store_states(ebb_program *program, ebb_graph *to, bool changes
         if (!ebb_program_is_state(program, g->initializers[i]) || !is_initializer(to, v))
             continue;
         EBB_LOCAL_ARENA(scratch);
-        EBB_TRY(store_state(program, g->initializers[i], to, v, changes, scratch));
+        EBB_TRY(store_state(program, g->initializers[i], to, v, how, scratch));
         ++*stored;
     }
+    return NULL;
+}
+
+static ebb_status store(ebb_program *program, ebb_model *target, storing how)
+{
+    size_t stored = 0, checked = 0;
+    EBB_TRY(store_states(program, target->graph, CHECKED, &checked)); // before the first is changed
+    EBB_TRY(store_states(program, target->graph, how, &stored));
+    EBB_TRY(store_adapters(program, target->graph, &stored));
+    if (stored == 0)
+        return ebb_error(EBB_USAGE, "the model has no initializer with the name of a state");
     return NULL;
 }
 
@@ -308,11 +323,10 @@ EBB_API ebb_status ebb_program_store(ebb_program *program, ebb_model *target)
 {
     EBB_NEED(program);
     EBB_NEED(target);
-    size_t stored = 0, checked = 0;
-    EBB_TRY(store_states(program, target->graph, false, &checked)); // before the first is changed
-    EBB_TRY(store_states(program, target->graph, true, &stored));
-    EBB_TRY(store_adapters(program, target->graph, &stored));
-    if (stored == 0)
-        return ebb_error(EBB_USAGE, "the model has no initializer with the name of a state");
-    return NULL;
+    return store(program, target, COPIED);
+}
+
+ebb_status ebb_program_lend(ebb_program *program, ebb_model *target)
+{
+    return store(program, target, LENT);
 }

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "exec/data/weights.h"
 #include "exec/run/eval.h"
 #include "exec/run/program.h"
 #include "tests/text.h"
@@ -276,6 +277,12 @@ static void trained_weights_go_back_into_a_model(void **state)
     good(ebb_program_step(p, &x_batch));
     good(ebb_program_store(p, target));
     good(ebb_program_store(p, m));
+    ebb_named own;
+    good(ebb_program_get(p, "w", &own));
+    const ebb_tensor *const *now = &ebb_value_of(target->graph, value_of(target, "w"))->tensor;
+    assert_ptr_not_equal((*now)->data, own.data);
+    good(ebb_program_lend(p, target)); // no second copy of all weights for who only saves them
+    assert_ptr_equal((*now)->data, own.data);
     const float w[] = {0.5f, -1, 1, 1};
     assert_memory_equal(ebb_value_of(target->graph, value_of(target, "w"))->tensor->data, w, 16);
     assert_memory_equal(ebb_value_of(m->graph, value_of(m, "w"))->tensor->data, w, 16);
