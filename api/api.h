@@ -16,8 +16,6 @@ json_t *ebb_dims_json(const ebb_graph *g, const ebb_type *type);
  * one for each initializer: what a training without further options makes of it. */
 ebb_status ebb_weights_json(json_t **list, const ebb_model *model);
 
-json_t *ebb_report_to_json(const ebb_report *report);
-
 /* The array of this name, or NULL. */
 const ebb_named *ebb_batch_find(const ebb_batch *batch, const char *name);
 

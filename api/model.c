@@ -109,7 +109,7 @@ static const char *primal_name(const ebb_pass *pass)
     return names[ebb_pass_moves(pass) ? 1 + (ebb_pass_phase_of(pass) == EBB_PHASE_COMPUTATION) : 0];
 }
 
-json_t *ebb_report_to_json(const ebb_report *r)
+static json_t *report_to_json(const ebb_report *r)
 {
     const ebb_pass *pass = ebb_pass_find(r->pass);
     json_t *skipped = json_array(), *notes = json_array();
@@ -206,7 +206,7 @@ static ebb_status tell(const ebb_report *reports, size_t count, ebb_rewrite_fact
         return NULL;
     json_t *list = json_array(), *training = NULL;
     for (size_t i = 0; i < count; i++) {
-        json_t *o = ebb_report_to_json(&reports[i]);
+        json_t *o = report_to_json(&reports[i]);
         if (reports[i].training != NULL && training == NULL)
             training = training_to_json(reports[i].training);
         (void)json_object_set_new(o, "technique", json_boolean(techniques[i]));

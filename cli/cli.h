@@ -119,7 +119,6 @@ void cli_note(const char *format, ...) __attribute__((format(printf, 1, 2))); /*
 const char *cli_bytes(char text[32], double bytes);                           /* "1.25 GiB" */
 const char *cli_time(char text[32], double ns);                               /* "12.3 ms" */
 const char *cli_rate(char text[32], double number, const char *of);           /* "498.1 rows/s" */
-bool cli_color(FILE *stream);
 
 /* The one JSON object of a verb, on stdout; main gives one that names the error where a verb that
  * failed has printed none. */
@@ -151,8 +150,6 @@ void cli_show_diff(const json_t *o);
 void cli_show_curve(const json_t *plan);
 void cli_show_neighbourhood(const json_t *plan);
 void cli_show_pack(const json_t *o);
-/* reduce.c */
-void cli_show_reduce(const json_t *o);
 /* look/: --html, --svg and --perfetto of a plan or a diff with `lives`; whether one is asked for. An
  * exit code. */
 bool cli_wants_lives(const cli *c);

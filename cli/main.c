@@ -70,7 +70,7 @@ int cli_threads(const cli *c)
 
 /* ---- saying ---- */
 
-bool cli_color(FILE *stream)
+static bool has_color(FILE *stream)
 {
     const char *no_color = getenv("NO_COLOR");
     return (no_color == NULL || no_color[0] == '\0') && isatty(fileno(stream));
@@ -86,7 +86,7 @@ const char *cli_last_said(void)
 
 static void say(const char *label, const char *text)
 {
-    bool color = cli_color(stderr);
+    bool color = has_color(stderr);
     (void)snprintf(last_said, sizeof last_said, "%.*s", (int)strcspn(text, "\n"), text);
     if (!cli_speaks())
         return;

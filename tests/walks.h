@@ -9,21 +9,21 @@
 
 #include <cmocka.h>
 
-#include "passes/budget/planners/walk/walk.h"
+#include "tests/walk_simulate.h"
 
 #define OK(call) assert_null(call)
 
 typedef ebb_status (*method)(ebb_walk *, const ebb_course *, double *);
 
 /* The walk is legal, keeps to its slots, and takes the time that its method says. */
-static inline ebb_walk_count walked(method plan, const ebb_course *c)
+static inline walk_count walked(method plan, const ebb_course *c)
 {
     ebb_arena arena = {0};
     ebb_walk walk = {.arena = &arena};
-    ebb_walk_count count;
+    walk_count count;
     double cost;
     OK(plan(&walk, c, &cost));
-    ebb_status status = ebb_walk_simulate(&count, c, &walk);
+    ebb_status status = simulated(&count, c, &walk);
     if (status != NULL)
         print_error("%s\n", ebb_status_text(status));
     OK(status);

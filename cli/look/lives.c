@@ -56,7 +56,8 @@ static bool read_side(cli_lives *side, const char *title, const json_t *plan)
     return side->list != NULL && side->positions > 0;
 }
 
-int cli_read_lives(cli_lives sides[2], const json_t *o)
+/* Of {"tensors", "order", ...}, or of {"before": that, "after": that}. How many; 0: they are not there. */
+static int read_lives(cli_lives sides[2], const json_t *o)
 {
     const json_t *before = json_object_get(o, "before");
     memset(sides, 0, 2 * sizeof *sides);
@@ -68,7 +69,7 @@ int cli_read_lives(cli_lives sides[2], const json_t *o)
                : 0;
 }
 
-void cli_free_lives(cli_lives sides[2])
+static void free_lives(cli_lives sides[2])
 {
     for (int i = 0; i < 2; i++)
         free(sides[i].list);
@@ -161,12 +162,12 @@ int cli_save_lives(const cli *c, const json_t *o)
     int code = EBB_OK;
     if (!cli_wants_lives(c))
         return EBB_OK;
-    const int count = cli_read_lives(sides, o);
+    const int count = read_lives(sides, o);
     if (count == 0)
         code = (cli_usage("it has too many nodes for a page"), EBB_UNSUPPORTED);
     for (int i = 0; i < FORMS && code == EBB_OK; i++)
         if (cli_has(c, forms[i]))
             code = save_form(c, forms[i], o, sides, count);
-    cli_free_lives(sides);
+    free_lives(sides);
     return code;
 }

@@ -31,10 +31,6 @@ typedef struct cli_lives {
     uint32_t turn;      /* where the backward begins; 0: there is none */
 } cli_lives;
 
-/* Of {"tensors", "order", ...}, or of {"before": that, "after": that}. How many; 0: they are not there. */
-int cli_read_lives(cli_lives sides[2], const json_t *o);
-void cli_free_lives(cli_lives sides[2]);
-
 /* Bytes alive in a place at each position. category: CLI_ANY for all. */
 void cli_live_bytes(double *live, const cli_lives *side, int place, int category);
 

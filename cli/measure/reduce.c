@@ -199,7 +199,7 @@ static void remove_folder(const trial *t)
     (void)rmdir(t->folder);
 }
 
-void cli_show_reduce(const json_t *o)
+static void show_reduce(const json_t *o)
 {
     static const char *const keys[] = {"nodes", "inputs", "outputs", "initializers", "functions"};
     const json_t *before = json_object_get(o, "before"), *after = json_object_get(o, "after");
@@ -248,7 +248,7 @@ static int run(const cli *c, trial *t)
     ebb_release(pipeline);
     ebb_close(model);
     if (status == NULL)
-        return cli_show(c, json, cli_show_reduce);
+        return cli_show(c, json, show_reduce);
     int code = cli_fail(status);
     if (fails == NULL && code == EBB_USAGE)
         cli_note("  the command ended with %s%d, and %s was looked for",

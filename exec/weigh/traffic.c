@@ -48,7 +48,8 @@ ebb_traffic ebb_traffic_of(const ebb_graph *g)
     return t;
 }
 
-ebb_traffic ebb_traffic_at(const ebb_graph *g, ebb_node n)
+/* Of one node; 0 of one that exchanges nothing. */
+static ebb_traffic traffic_at(const ebb_graph *g, ebb_node n)
 {
     ebb_traffic t = {.ranks = 1};
     if (ebb_op_has(ebb_node_of(g, n)->op, EBB_TOGETHER))
@@ -61,7 +62,7 @@ double ebb_exchange_ns(const ebb_graph *g, ebb_node n)
     ebb_link link;
     if (!ebb_op_has(ebb_node_of(g, n)->op, EBB_TOGETHER) || !ebb_link_of(&link, g))
         return 0;
-    const ebb_traffic t = ebb_traffic_at(g, n);
+    const ebb_traffic t = traffic_at(g, n);
     return (double)t.exchanges * (double)(t.ranks - 1) * link.message_ns +
            (double)t.sent_bytes * link.byte_ns;
 }

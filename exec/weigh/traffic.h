@@ -12,8 +12,5 @@ typedef struct ebb_traffic {
 /* Shapes are known. */
 ebb_traffic ebb_traffic_of(const ebb_graph *g);
 
-/* The same of one node; 0 of one that exchanges nothing. */
-ebb_traffic ebb_traffic_at(const ebb_graph *g, ebb_node n);
-
 /* What a node's exchanges take by the link that the model is planned for (link.h); 0: none is known. */
 double ebb_exchange_ns(const ebb_graph *g, ebb_node n);

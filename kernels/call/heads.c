@@ -73,7 +73,7 @@ static const char *declines_past(const ebb_call *c, const ebb_heads *a, uint32_t
     return fits ? NULL : "past keys and values do not fit the new ones";
 }
 
-const char *ebb_heads_misfit(const ebb_call *c)
+static const char *heads_misfit(const ebb_call *c)
 {
     for (int i = 0; i < 3; i++)
         if (c->in[i].type.rank != 3 && c->in[i].type.rank != 4)
@@ -94,7 +94,7 @@ const char *ebb_heads_misfit(const ebb_call *c)
 }
 
 /* FlexAttention, where nothing is done to scores and probabilities. */
-const char *ebb_flex_heads_misfit(const ebb_call *c)
+static const char *flex_misfit(const ebb_call *c)
 {
     if (ebb_attr_find(&c->attrs, "score_mod") != NULL ||
         ebb_attr_find(&c->attrs, "prob_mod") != NULL)
@@ -102,7 +102,7 @@ const char *ebb_flex_heads_misfit(const ebb_call *c)
     for (int i = 0; i < 3; i++)
         if (c->in[i].type.rank != 4)
             return "Q, K and V have not rank 4";
-    return ebb_heads_misfit(c);
+    return heads_misfit(c);
 }
 
 /* ---- LinearAttention ---- */
@@ -134,7 +134,7 @@ static bool is_shaped(const ebb_call *c, uint32_t i, int64_t a, int64_t b, int64
     return t->rank == 3 && t->dims[0] == a && t->dims[1] == b && t->dims[2] == d;
 }
 
-const char *ebb_linear_misfit(const ebb_call *c)
+static const char *linear_misfit(const ebb_call *c)
 {
     if (c->in[0].type.rank != 3 || c->in[2].type.rank != 3)
         return "query, key and value have not rank 3";
@@ -240,7 +240,7 @@ ebb_causal ebb_causal_read(const ebb_call *c)
     };
 }
 
-const char *ebb_causal_misfit(const ebb_call *c)
+static const char *causal_misfit(const ebb_call *c)
 {
     const ebb_type *x = &c->in[0].type, *w = &c->in[1].type;
     if (x->rank != 3 || w->rank != 3 || w->dims[0] != x->dims[1] || w->dims[1] != 1 ||
@@ -274,7 +274,7 @@ ebb_rotation ebb_rotation_read(const ebb_call *c)
     return r;
 }
 
-const char *ebb_rotation_misfit(const ebb_call *c)
+static const char *rotation_misfit(const ebb_call *c)
 {
     if (c->in[0].type.rank != 3 && c->in[0].type.rank != 4)
         return "the input has not rank 3 or 4";
@@ -301,16 +301,16 @@ const char *ebb_any_heads_misfit(const ebb_call *c)
 {
     switch (c->op) {
     case EBB_OP_ATTENTION:
-        return ebb_heads_misfit(c);
+        return heads_misfit(c);
     case EBB_OP_FLEX_ATTENTION:
-        return ebb_flex_heads_misfit(c);
+        return flex_misfit(c);
     case EBB_OP_LINEAR_ATTENTION:
-        return ebb_linear_misfit(c);
+        return linear_misfit(c);
     case EBB_OP_LINEAR_ATTENTION_GRAD:
         return ebb_linear_back_misfit(c);
     case EBB_OP_CAUSAL_CONV_WITH_STATE:
-        return ebb_causal_misfit(c);
+        return causal_misfit(c);
     default:
-        return ebb_rotation_misfit(c);
+        return rotation_misfit(c);
     }
 }

@@ -42,8 +42,6 @@ EBB_BOTH int64_t ebb_token_row(const ebb_tokens *s, int64_t b, int64_t h, int64_
 }
 
 ebb_heads ebb_heads_read(const ebb_call *c);
-const char *ebb_heads_misfit(const ebb_call *c);
-const char *ebb_flex_heads_misfit(const ebb_call *c); /* also where it has graphs to apply */
 
 /* ---- LinearAttention ---- */
 
@@ -56,7 +54,6 @@ typedef struct ebb_linear_attention {
 } ebb_linear_attention;
 
 ebb_linear_attention ebb_linear_read(const ebb_call *c);
-const char *ebb_linear_misfit(const ebb_call *c);
 
 /* Its gradient, in spans of tokens: kernels/math/linear_attention.inc. */
 enum {
@@ -104,7 +101,6 @@ typedef struct ebb_causal {
 } ebb_causal;
 
 ebb_causal ebb_causal_read(const ebb_call *c);
-const char *ebb_causal_misfit(const ebb_call *c);
 
 /* ---- RotaryEmbedding ---- */
 
@@ -116,7 +112,6 @@ typedef struct ebb_rotation {
 } ebb_rotation;
 
 ebb_rotation ebb_rotation_read(const ebb_call *c);
-const char *ebb_rotation_misfit(const ebb_call *c);
 
 /* The misfit of any operator of this file, by the call's. */
 const char *ebb_any_heads_misfit(const ebb_call *c);

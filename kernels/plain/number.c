@@ -30,7 +30,8 @@ uint64_t ebb_plain_word(const ebb_operand *o, int64_t i)
     return word;
 }
 
-void ebb_plain_range(ebb_dtype dtype, double *least, double *most)
+/* The ends of an integer dtype of up to 32 bits. */
+static void range_of(ebb_dtype dtype, double *least, double *most)
 {
     unsigned bits = ebb_dtype_bits(dtype);
     bool is_signed = dtype == EBB_I2 || dtype == EBB_I4 || dtype == EBB_I8 || dtype == EBB_I16 ||
@@ -67,7 +68,7 @@ static void put_bits(const ebb_operand *o, int64_t i, uint64_t value)
 static void put_whole(const ebb_operand *o, int64_t i, double value)
 {
     double least, most;
-    ebb_plain_range((ebb_dtype)o->type.dtype, &least, &most);
+    range_of((ebb_dtype)o->type.dtype, &least, &most);
     double near = value != value ? 0.0 : nearbyint(value);
     if (near >= most && o->type.dtype == EBB_U64)
         put_bits(o, i, UINT64_MAX);

@@ -14,6 +14,3 @@ uint64_t ebb_plain_word(const ebb_operand *o, int64_t i);
 /* Element i = value, rounded to the float dtype; the nearest integer, ties to even, within the
  * range of an integer dtype. Neighbours that share a byte must be set by one thread. */
 void ebb_plain_put(const ebb_operand *o, int64_t i, double value);
-
-/* The ends of an integer dtype of up to 32 bits. */
-void ebb_plain_range(ebb_dtype dtype, double *least, double *most);

@@ -4,11 +4,6 @@
 
 #include "onnx/graph/graph.h"
 
-/* ---- graph.c ---- */
-
-/* Room for one more in a short list, whose numbers take 32 bits in each record. */
-bool ebb_grow_list(ebb_graph *g, void *array, uint32_t count, uint32_t *capacity, size_t size);
-
 /* ---- names.c ---- */
 
 bool ebb_name_make_room(ebb_graph *g); /* for one more; false: no memory */

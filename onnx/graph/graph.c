@@ -6,7 +6,8 @@
 
 #include "onnx/graph/scan.h"
 
-bool ebb_grow_list(ebb_graph *g, void *array, uint32_t count, uint32_t *capacity, size_t size)
+/* Room for one more in a short list, whose numbers take 32 bits in each record. */
+static bool grow_list(ebb_graph *g, void *array, uint32_t count, uint32_t *capacity, size_t size)
 {
     size_t room = *capacity;
     if (count == UINT32_MAX || !ebb_arena_grow(&g->model->arena, array, count, &room, size))
@@ -186,8 +187,7 @@ static ebb_status add_use(ebb_graph *g, ebb_value v, ebb_node n, uint32_t slot)
     if (v.i == 0)
         return NULL;
     ebb_value_info *info = ebb_value_of(g, v);
-    EBB_GOT(
-        ebb_grow_list(g, &info->uses, info->use_count, &info->use_capacity, sizeof *info->uses));
+    EBB_GOT(grow_list(g, &info->uses, info->use_count, &info->use_capacity, sizeof *info->uses));
     info->uses[info->use_count++] = (ebb_use){n, slot};
     return NULL;
 }

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "passes/budget/planners/search.h"
-#include "passes/budget/planners/walk/walk.h"
+#include "tests/walk_simulate.h"
 #include "tests/passes/chain_steps.h"
 #include "tests/share.h"
 
@@ -166,7 +166,7 @@ static ebb_remat_schedule played(joined *t, const join *how, uint32_t slots, uin
 {
     ebb_course c = {.forward = 1, .level = {{slots, 0, 0}}, .level_count = 1};
     ebb_walk walk = {.arena = &t->s.arena};
-    ebb_walk_count count;
+    walk_count count;
     uint32_t first[MOST_CHAINS + 1] = {0}, n = 0;
     double cost;
     c.branch_count = how->chains;
@@ -176,7 +176,7 @@ static ebb_remat_schedule played(joined *t, const join *how, uint32_t slots, uin
     }
     c.steps = first[how->chains];
     OK(ebb_walk_join(&walk, &c, &cost));
-    OK(ebb_walk_simulate(&count, &c, &walk));
+    OK(simulated(&count, &c, &walk));
     *forwards = (uint32_t)count.forwards;
     uint32_t *ops = EBB_NEW(&t->s.arena, uint32_t, count.forwards + 3 * t->s.problem.op_count);
     for (size_t k = 0; k < walk.count; k++) {

@@ -24,14 +24,14 @@ static void revolve_runs_as_many_steps_as_algorithm_799(void **state)
                                         {1000, 30, 2472}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         ebb_course c = course_of(known[i][0] - 1, known[i][1], 0, 0, 0);
-        ebb_walk_count count = walked(ebb_walk_revolve, &c);
+        walk_count count = walked(ebb_walk_revolve, &c);
         assert_int_equal(count.forwards, known[i][2]);
         assert_in_range(count.most[0], 1, known[i][1]);
     }
     for (uint32_t slots = 1; slots <= 8; slots++) {
         for (uint32_t steps = 1; steps < 120; steps++) {
             ebb_course c = course_of(steps - 1, slots, 0, 0, 0);
-            ebb_walk_count count = walked(ebb_walk_revolve, &c);
+            walk_count count = walked(ebb_walk_revolve, &c);
             assert_int_equal(count.forwards, ebb_revolve_forwards(steps, slots));
         }
     }
@@ -48,7 +48,7 @@ static void two_memories_take_the_published_time(void **state)
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         ebb_course c =
             course_of(known[i].steps, known[i].fast, known[i].slow, known[i].move, known[i].move);
-        ebb_walk_count count = walked(ebb_walk_hrevolve, &c);
+        walk_count count = walked(ebb_walk_hrevolve, &c);
         assert_true(count.time == known[i].cost);
     }
 }
@@ -61,7 +61,7 @@ static void the_recurrence_in_memory_is_the_closed_form(void **state)
         for (uint32_t steps = 1; steps < 90; steps += 13) {
             ebb_course c = course_of(steps, slots, 0, 0, 0);
             c.level[0].read = 1e-9;
-            ebb_walk_count count = walked(ebb_walk_hrevolve, &c);
+            walk_count count = walked(ebb_walk_hrevolve, &c);
             assert_int_equal(count.forwards, ebb_revolve_forwards(steps + 1, slots));
         }
     }
@@ -110,7 +110,7 @@ static void disk_revolve_takes_what_its_recurrence_says(void **state)
             ebb_course c = course_of(i % 2 ? 340 : 53, slots, EBB_WALK_NO_LIMIT, moves[i % MOVES],
                                      moves[i / MOVES]);
             double period, cost = published_disk_revolve(&c, &period);
-            ebb_walk_count count = walked(ebb_walk_disk_revolve, &c);
+            walk_count count = walked(ebb_walk_disk_revolve, &c);
             assert_true(fabs(count.time - cost) < 1e-9 * cost);
             count = walked(ebb_walk_periodic_disk_revolve, &c);
             assert_true(count.time >= cost * (1 - 1e-9));
@@ -145,7 +145,7 @@ static void multistage_takes_the_same_time_per_step_at_any_length(void **state)
         for (uint32_t n = 1000; n <= 100000; n *= 10) {
             ebb_course c = course_of(n - 1, 4, EBB_WALK_NO_LIMIT, transfer, transfer);
             c.backward = 3;
-            ebb_walk_count count = walked(ebb_walk_multistage, &c);
+            walk_count count = walked(ebb_walk_multistage, &c);
             uint32_t interval = transfer, intervals = n / interval;
             assert_true(count.stalls == 0);
             assert_int_equal(count.writes[1], intervals - 1);
@@ -182,7 +182,7 @@ static void double_checkpointing_runs_each_step_at_most_twice_more(void **state)
         for (uint32_t n = 1; n < 2000; n = n * 3 + 1) {
             ebb_course c = course_of(n - 1, 2 * root, EBB_WALK_NO_LIMIT, interval, interval);
             c.backward = 3;
-            ebb_walk_count count = walked(ebb_walk_double_checkpoint, &c);
+            walk_count count = walked(ebb_walk_double_checkpoint, &c);
             assert_in_range(count.forwards, n, 3 * (uint64_t)n);
             assert_in_range(count.most[0], 1, 2 * root);
             assert_true(count.stalls <= interval); // before the first interval back, if it is short
@@ -198,7 +198,7 @@ static void a_started_transfer_that_is_waited_for_at_once_takes_its_time(void **
     ebb_arena arena = {0};
     ebb_walk w = {.arena = &arena};
     ebb_course c = course_of(1, 1, 2, 7, 5);
-    ebb_walk_count count;
+    walk_count count;
     OK(ebb_walk_add(&w, EBB_ACT_START_WRITE, 1, 0, 0));
     OK(ebb_walk_add(&w, EBB_ACT_WAIT, 1, 0, 0));
     OK(ebb_walk_add(&w, EBB_ACT_FORWARD, 0, 0, 1));
@@ -206,7 +206,7 @@ static void a_started_transfer_that_is_waited_for_at_once_takes_its_time(void **
     OK(ebb_walk_add(&w, EBB_ACT_REVERSE, 0, 1, 0));
     OK(ebb_walk_add(&w, EBB_ACT_WAIT, 1, 0, 0));
     OK(ebb_walk_add(&w, EBB_ACT_REVERSE, 0, 0, 0));
-    OK(ebb_walk_simulate(&count, &c, &w));
+    OK(simulated(&count, &c, &w));
     assert_true(count.time == 7 + 1 + 5 + 1 && count.stalls == 7 + 4);
     ebb_arena_fini(&arena);
 }
@@ -238,13 +238,13 @@ static void the_referee_sees_what_is_not_legal(void **state)
         ebb_arena arena = {0};
         ebb_walk w = {.arena = &arena};
         ebb_course c = course_of(2, 1, 1, 1, 1);
-        ebb_walk_count count;
+        walk_count count;
         for (int k = 0; k < 4; k++) {
             const ebb_act *a = &wrong[i].act[k];
             if (a->kind != EBB_ACT_FORWARD || a->to > 0)
                 OK(ebb_walk_add(&w, (ebb_act_kind)a->kind, a->level, a->at, a->to));
         }
-        ebb_status status = ebb_walk_simulate(&count, &c, &w);
+        ebb_status status = simulated(&count, &c, &w);
         assert_non_null(status);
         if (strstr(ebb_status_text(status), wrong[i].why) == NULL)
             fail_msg("case %zu: %s", i, ebb_status_text(status));
@@ -262,7 +262,7 @@ static void three_levels_are_no_slower_than_two(void **state)
         double two = walked(ebb_walk_hrevolve, &c).time;
         c.level[2] = (ebb_walk_level){10, 12, 12};
         c.level_count = 3;
-        ebb_walk_count three = walked(ebb_walk_hrevolve, &c);
+        walk_count three = walked(ebb_walk_hrevolve, &c);
         assert_true(three.time <= two);
         for (int k = 0; k < 3; k++)
             assert_in_range(three.most[k], 0, c.level[k].slots);
@@ -291,10 +291,10 @@ static void a_hundred_thousand_steps_are_planned_in_seconds(void **state)
                 ebb_arena arena = {0};
                 ebb_walk w = {.arena = &arena};
                 double cost;
-                ebb_walk_count count;
+                walk_count count;
                 OK(methods[i].plan(&w, &c, &cost));
                 double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
-                OK(ebb_walk_simulate(&count, &c, &w));
+                OK(simulated(&count, &c, &w));
                 print_message("%-22s slots %3u move %7.0f: %6.2f s, %9zu acts, %.3f a step\n",
                               methods[i].name, slots, move, seconds, w.count, count.time / 1e5);
                 assert_true(count.time <= cost * (1 + 1e-9));

@@ -134,7 +134,7 @@ static void no_walk_over_two_memories_is_faster(void **state)
         ebb_course c = course_of(n - 1, 1 + draw(3), 1 + draw(3), draw(5), draw(5));
         c.forward = 1 + draw(3);
         c.backward = c.forward + draw(3);
-        ebb_walk_count count = walked(ebb_walk_hrevolve, &c);
+        walk_count count = walked(ebb_walk_hrevolve, &c);
         uint32_t best = least_of_all_walks(&c);
         if ((uint32_t)count.time != best)
             print_error("%u steps, slots %u %u, write %g read %g forward %g: %g, search %u\n", n,
@@ -152,7 +152,7 @@ static void no_walk_with_a_disk_is_faster(void **state)
     for (uint32_t round = 0; round < rounds; round++) {
         uint32_t n = round % 20 == 0 ? 9 : 2 + draw(6);
         ebb_course c = course_of(n - 1, 1 + draw(3), EBB_WALK_NO_LIMIT, draw(6), draw(6));
-        ebb_walk_count count = walked(ebb_walk_disk_revolve, &c);
+        walk_count count = walked(ebb_walk_disk_revolve, &c);
         uint32_t best = least_of_all_walks(&c);
         if ((uint32_t)count.time != best)
             print_error("%u steps, %u slots, write %g read %g: %g, search %u\n", n,
@@ -261,7 +261,7 @@ static void no_walk_over_chains_that_meet_is_faster(void **state)
                 ebb_arena_fini(&arena);
                 continue;
             }
-            ebb_walk_count count = walked(ebb_walk_join, &c);
+            walk_count count = walked(ebb_walk_join, &c);
             if (count.forwards != best)
                 print_error("case %zu, %u slots: %u forwards, search %u\n", i, slots,
                             (unsigned)count.forwards, best);
@@ -290,7 +290,7 @@ static void longer_chains_that_meet_keep_to_their_slots(void **state)
     uint64_t before = UINT64_MAX;
     for (uint32_t slots = 6; slots <= 30; slots += 4) {
         ebb_course c = join_of(3, length, slots);
-        ebb_walk_count count = walked(ebb_walk_join, &c);
+        walk_count count = walked(ebb_walk_join, &c);
         assert_true(count.forwards <= before);
         assert_in_range(count.most[0], 6, slots);
         before = count.forwards;

@@ -125,11 +125,6 @@ ebb_status ebb_remat_weigh(ebb_remat_weight *weight, uint64_t *live,
                            const ebb_remat_problem *problem, const ebb_remat_schedule *schedule,
                            ebb_arena *scratch);
 
-/* The values of which a copy is there while execution `at` runs, workspace and base aside: by value,
- * in scratch memory. NULL: no memory. */
-bool *ebb_remat_alive(const ebb_remat_problem *problem, const ebb_remat_schedule *schedule,
-                      size_t at, ebb_arena *scratch);
-
 /* Every operator once, in list order. */
 ebb_status ebb_remat_keep_all(ebb_remat_schedule *schedule, const ebb_remat_problem *problem,
                               ebb_arena *arena);

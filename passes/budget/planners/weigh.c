@@ -249,23 +249,6 @@ ebb_status ebb_remat_weigh(ebb_remat_weight *weight, uint64_t *live,
     return NULL;
 }
 
-/* Backwards: a copy is there from where it is made to where it is last read. */
-bool *ebb_remat_alive(const ebb_remat_problem *problem, const ebb_remat_schedule *schedule,
-                      size_t at, ebb_arena *scratch)
-{
-    bool *alive = EBB_NEW(scratch, bool, (size_t)problem->value_count + 1);
-    for (uint32_t v = 0; alive != NULL && v < problem->value_count; v++)
-        alive[v] = problem->values[v].stays;
-    for (size_t i = schedule->count; alive != NULL && i-- > at;) {
-        const ebb_remat_op *op = &problem->ops[schedule->ops[i]];
-        for (uint32_t k = 0; k < op->out_count; k++)
-            alive[op->out[k]] = i == at;
-        for (uint32_t k = 0; k < op->in_count; k++)
-            alive[op->in[k]] = true;
-    }
-    return alive;
-}
-
 ebb_status ebb_remat_keep_all(ebb_remat_schedule *schedule, const ebb_remat_problem *problem,
                               ebb_arena *arena)
 {

@@ -93,8 +93,6 @@ void ebb_lora_file_close(ebb_lora_file *file);
 /* "lora_A.weight" of a module; NULL: it is not in the file. */
 const ebb_named *ebb_lora_file_find(const ebb_lora_file *file, const char *module,
                                     const char *tensor, ebb_arena *scratch);
-/* The name without what PEFT puts before it. */
-const char *ebb_lora_file_plain(const char *name);
 /* That of the module that a tensor of the file belongs to; NULL: it is of none. */
 const char *ebb_lora_file_module(const char *name, ebb_arena *scratch);
 /* A module put around the model, to be exported, is in the names of all layers and in none of the file: there

@@ -119,14 +119,15 @@ const ebb_named *ebb_lora_file_find(const ebb_lora_file *file, const char *modul
     return t != NULL || name == NULL ? t : ebb_data_find(file->data, name + sizeof prefix - 1);
 }
 
-const char *ebb_lora_file_plain(const char *name)
+/* The name without what PEFT puts before it. */
+static const char *plain_name(const char *name)
 {
     return strncmp(name, prefix, sizeof prefix - 1) == 0 ? name + sizeof prefix - 1 : name;
 }
 
 const char *ebb_lora_file_module(const char *name, ebb_arena *scratch)
 {
-    const char *from = ebb_lora_file_plain(name);
+    const char *from = plain_name(name);
     const char *end = strstr(from, ".lora_");
     return end != NULL ? ebb_arena_printf(scratch, "%.*s", (int)(end - from), from) : NULL;
 }
@@ -190,7 +191,7 @@ ebb_status ebb_lora_file_take_wholes(const ebb_lora_file *file, ebb_graph *g)
 {
     for (size_t i = 0; file->data != NULL && i < ebb_data_count(file->data); i++) {
         const ebb_named *t = ebb_data_at(file->data, i);
-        const ebb_value v = ebb_value_find(g, ebb_lora_file_plain(t->name));
+        const ebb_value v = ebb_value_find(g, plain_name(t->name));
         const ebb_type type = ebb_type_tensor((ebb_dtype)t->dtype, t->rank, t->dims);
         size_t bytes;
         if (strstr(t->name, ".lora_") != NULL)

@@ -11,7 +11,6 @@
  * needs a buffer until the wait, and what is being read from its start on.
  *
  *   walk.c           the list
- *   simulate.c       the referee: is a walk legal, what does it count, how long does it take
  *   binomial.c       revolve
  *   disk_revolve.c   disk-revolve and its periodic form: a second level without limit
  *   hrevolve.c       any number of levels
@@ -79,25 +78,9 @@ typedef struct ebb_walk {
 ebb_status ebb_walk_add(ebb_walk *walk, ebb_act_kind kind, uint32_t level, uint32_t at,
                         uint32_t to);
 
-/* ---- simulate.c ---- */
-
-typedef struct ebb_walk_count {
-    uint64_t forwards; /* steps run forward, those inside a reversed step aside */
-    uint64_t writes[EBB_WALK_LEVELS], reads[EBB_WALK_LEVELS];
-    uint32_t most[EBB_WALK_LEVELS]; /* slots taken at a time */
-    uint32_t buffers;               /* transfers under way at a time */
-    double time;
-    double stalls; /* part of it: waiting for transfers that were started and not over */
-} ebb_walk_count;
-
-/* EBB_VERIFY where the walk is not legal: a planner's mistake. A started transfer runs beside the
- * steps; each level has one line for writes and one for reads, which take them in order. */
-ebb_status ebb_walk_simulate(ebb_walk_count *count, const ebb_course *course, const ebb_walk *walk);
-
 /* ---- the methods ---- */
 
-/* Each adds its walk and, where it has one, the cost by its own formula (the simulator must come to
- * the same). */
+/* Each adds its walk and, where it has one, the cost by its own formula. */
 ebb_status ebb_walk_revolve(ebb_walk *walk, const ebb_course *course, double *cost);
 ebb_status ebb_walk_disk_revolve(ebb_walk *walk, const ebb_course *course, double *cost);
 ebb_status ebb_walk_periodic_disk_revolve(ebb_walk *walk, const ebb_course *course, double *cost);

@@ -1,21 +1,32 @@
-/* simulate.c: the referee of walks: legality, counts, time. It knows nothing of how they are made. */
+/* walk_simulate.h: the referee of walks: legality, counts, time. It knows nothing of how they are made. */
+#pragma once
+
 #include "passes/budget/planners/walk/walk.h"
 
 enum { NOWHERE = UINT32_MAX };
 
-typedef struct transfer {
+typedef struct walk_count {
+    uint64_t forwards; /* steps run forward, those inside a reversed step aside */
+    uint64_t writes[EBB_WALK_LEVELS], reads[EBB_WALK_LEVELS];
+    uint32_t most[EBB_WALK_LEVELS]; /* slots taken at a time */
+    uint32_t buffers;               /* transfers under way at a time */
+    double time;
+    double stalls; /* part of it: waiting for transfers that were started and not over */
+} walk_count;
+
+typedef struct under_way {
     uint32_t at, level;
     bool read;
     double over; /* when */
-} transfer;
+} under_way;
 
 typedef struct referee {
     const ebb_course *c;
-    ebb_walk_count *count;
+    walk_count *count;
     bool *there[EBB_WALK_LEVELS]; /* by state */
     bool *saved;                  /* by step */
     uint32_t taken[EBB_WALK_LEVELS];
-    transfer *started;
+    under_way *started;
     uint32_t started_count;
     double line[2][EBB_WALK_LEVELS];       /* writes, reads: when the last one is over */
     uint32_t working;                      /* the state at hand, or NOWHERE */
@@ -30,7 +41,7 @@ static ebb_status illegal(size_t act, const ebb_act *a, const char *why)
                      (unsigned)a->at, (unsigned)a->level, why);
 }
 
-static transfer *find(referee *r, const ebb_act *a)
+static under_way *find(referee *r, const ebb_act *a)
 {
     for (uint32_t i = 0; i < r->started_count; i++)
         if (r->started[i].at == a->at && r->started[i].level == a->level)
@@ -59,7 +70,7 @@ static const char *start(referee *r, const ebb_act *a, bool read)
     if (r->started_count >= r->c->buffers)
         return "all buffers are taken";
     *line = (*line > *now ? *line : *now) + (read ? level->read : level->write);
-    r->started[r->started_count++] = (transfer){a->at, a->level, read, *line};
+    r->started[r->started_count++] = (under_way){a->at, a->level, read, *line};
     if (r->started_count > r->count->buffers)
         r->count->buffers = r->started_count;
     return NULL;
@@ -67,7 +78,7 @@ static const char *start(referee *r, const ebb_act *a, bool read)
 
 static const char *wait(referee *r, const ebb_act *a)
 {
-    transfer *t = find(r, a);
+    under_way *t = find(r, a);
     if (t == NULL)
         return "nothing was started that could be waited for";
     if (t->over > r->count->time) {
@@ -202,13 +213,15 @@ static const char *begin(referee *r)
     return NULL;
 }
 
-ebb_status ebb_walk_simulate(ebb_walk_count *count, const ebb_course *course, const ebb_walk *walk)
+/* EBB_VERIFY where the walk is not legal: a planner's mistake. A started transfer runs beside the
+ * steps; each level has one line for writes and one for reads, which take them in order. */
+static ebb_status simulated(walk_count *count, const ebb_course *course, const ebb_walk *walk)
 {
     EBB_LOCAL_ARENA(scratch);
-    *count = (ebb_walk_count){0};
+    *count = (walk_count){0};
     referee r = {.c = course, .count = count};
     r.saved = EBB_NEW(scratch, bool, (size_t)course->steps + 1);
-    r.started = EBB_NEW(scratch, transfer, (size_t)course->buffers + 1);
+    r.started = EBB_NEW(scratch, under_way, (size_t)course->buffers + 1);
     EBB_GOT(r.saved && r.started);
     for (uint32_t k = 0; k < course->level_count; k++) {
         r.there[k] = EBB_NEW(scratch, bool, (size_t)course->steps + 1);
