@@ -155,8 +155,8 @@ static ebb_status look_for_chains(ebb_doctor *d)
 static ebb_status tell_losses_of(ebb_doctor *d, const ebb_graph *g)
 {
     static const char *const kinds[EBB_LOST_KIND_COUNT] = {
-        "folded-batch-norm", "merged-parameters", "folded-weight", "parted-weight",
-        "lost-detach",       "lost-weight",       "lost-mark",     "lost-update"};
+        "folded-batch-norm", "merged-parameters", "folded-weight", "parted-weight", "lost-detach",
+        "lost-weight",       "lost-mark",         "lost-update",   "lost-sum"};
     ebb_lost *lost;
     size_t count;
     EBB_TRY(ebb_lost_list(&lost, &count, g, &d->arena));

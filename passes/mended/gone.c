@@ -1,4 +1,4 @@
-/* gone.c: parameters that went with their node because they did nothing yet.
+/* gone.c: what went with its node because it did nothing, or next to nothing.
  *
  *   before   y = Mul(x, exp(-log_sigma))     log_sigma = 0
  *   after    y = x
@@ -7,6 +7,8 @@
  * tied ones and those that the model does not use, too. Two more signs tell: it is one that its module computes
  * with by itself, unlike the weight of a layer, and who reads the product, or the list of outputs, names a
  * call, "mul_2", that no node stands for.
+ *
+ * So goes the 1e-8 of sqrt(x + 1e-8), and the root has no gradient at 0: it reads "add_1", which no node gives.
  */
 #include "passes/mended/gone.h"
 
@@ -49,6 +51,43 @@ static bool reads_dropped(const ebb_graph *g, const ebb_noted_calls *calls, ebb_
                 return true;
     }
     return false;
+}
+
+/* Of which nothing may be 0, or no gradient is a number there. */
+static ebb_value what_may_not_be_zero(const ebb_graph *g, ebb_node n)
+{
+    const ebb_op op = ebb_node_of(g, n)->op;
+    return op == EBB_OP_DIV                                                   ? ebb_in(g, n, 1)
+           : op == EBB_OP_SQRT || op == EBB_OP_LOG || op == EBB_OP_RECIPROCAL ? ebb_in(g, n, 0)
+                                                                              : EBB_NO_VALUE;
+}
+
+ebb_status ebb_gone_sums(char **text, ebb_node *first, const ebb_graph *g, ebb_arena *arena)
+{
+    ebb_noted_calls calls;
+    ebb_noted *noted = EBB_NEW(arena, ebb_noted, 1);
+    size_t count = 0;
+    EBB_GOT(noted);
+    EBB_TRY(ebb_noted_calls_find(&calls, g, arena));
+    EBB_EACH_NODE(g, n) {
+        const ebb_value v = what_may_not_be_zero(g, n);
+        const ebb_node by = v.i != 0 ? ebb_value_of(g, v)->producer : EBB_NO_NODE;
+        if (by.i == 0 || ebb_node_of(g, by)->op == EBB_OP_ADD)
+            continue; // an equal sum that was made one with it
+        ebb_noted_sources(noted, g, n, "");
+        const char *sum = noted->count > 0 ? noted->name[noted->count - 1] : "sub";
+        if (ebb_name_is_after(sum, "add") && !ebb_noted_has(&calls, sum))
+            *first = count++ == 0 ? n : *first;
+    }
+    *text = NULL;
+    if (count == 0)
+        return NULL;
+    *text = ebb_arena_printf(arena,
+                             "roots, logarithms or quotients, %zu, of sums with a number of at "
+                             "most 1e-8, which the exporter dropped: at 0 they have no gradient",
+                             count);
+    EBB_GOT(*text);
+    return NULL;
 }
 
 ebb_status ebb_gone_mark(ebb_graph *g, ebb_arena *scratch)

@@ -6,6 +6,7 @@
 #include "passes/common.h"
 #include "passes/mended/copied.h"
 #include "passes/mended/detached.h"
+#include "passes/mended/gone.h"
 #include "passes/mended/merged.h"
 #include "passes/parameters/noted.h"
 #include "passes/parameters/trainable.h"
@@ -34,6 +35,7 @@ const char *ebb_lost_help(ebb_lost_kind kind)
         "parameters, or export with dynamo=True, optimize=False, which marks both",
         "read what is kept by detach() in place of no_grad(), export with optimize=False, and give "
         "it as an output where the next forward is to have it",
+        "export with optimize=False, or add a number above 1e-8",
     };
     return helps[kind];
 }
@@ -470,6 +472,14 @@ static ebb_status find_updated(findings *f)
                                 read[0] != '\0' ? ", where no_grad() may have stopped them" : ""));
 }
 
+static ebb_status find_lost_sums(findings *f)
+{
+    char *text;
+    ebb_node first;
+    EBB_TRY(ebb_gone_sums(&text, &first, f->g, f->arena));
+    return text != NULL ? add(f, EBB_LOST_SUM, first, EBB_NO_VALUE, text) : NULL;
+}
+
 ebb_status ebb_lost_list(ebb_lost **list, size_t *count, const ebb_graph *g, ebb_arena *arena)
 {
     findings f = {.g = g, .arena = arena};
@@ -481,6 +491,7 @@ ebb_status ebb_lost_list(ebb_lost **list, size_t *count, const ebb_graph *g, ebb
     EBB_TRY(find_ties(&f));
     EBB_TRY(find_lost_detach(&f));
     EBB_TRY(find_updated(&f));
+    EBB_TRY(find_lost_sums(&f));
     *list = f.list;
     *count = f.count;
     return NULL;

@@ -12,6 +12,7 @@ typedef enum ebb_lost_kind {
     EBB_LOST_WEIGHT,     /* weights that only something computed of them is left of */
     EBB_LOST_MARK,       /* parameters or buffers: the file does not tell */
     EBB_LOST_UPDATE,     /* what each forward puts into a buffer, and a no_grad() around it */
+    EBB_LOST_SUM,        /* of a small number that keeps a root from 0 */
     EBB_LOST_KIND_COUNT
 } ebb_lost_kind;
 

@@ -493,6 +493,18 @@ class Globals(nn.Module):
         return self.last(self.norm(self.table(torch.arange(3).expand(x.shape[0], -1)))) @ x.transpose(1, 2)
 
 
+class Roots(nn.Module):
+    """Distances, whose root a small number keeps from 0."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 8), nn.Linear(4, 2)
+
+    def forward(self, x):
+        h = self.first(x).view(x.shape[0], 4, 2)
+        return self.last((h * h).sum(2).add(1e-8).sqrt())
+
+
 class Flipped(nn.Module):
     """A filter over, and back by itself, turned round."""
 
@@ -600,13 +612,14 @@ models = {
     "spread": (Spread, {"x": ("float", 6)}, ["trained-default"]),
     "latents": (Latents, {"x": ("float", 5, 8)}, ["trained-default"]),
     "globals": (Globals, {"x": ("float", 5, 8)}, ["trained-default"]),
+    "roots": (Roots, {"x": ("float", 6)}, ["trained-default", "trained-dynamo-plain"]),
     "flipped": (Flipped, {"x": ("float", 3, 7)}, ["trained-default"]),
     "positive": (Positive, {"x": ("float", 6)}, ["trained-default"]),
     "distances": (Distances, {"x": ("float", 8)}, ["trained-default", "trained-ts-unfolded"]),
     "halves": (Halves, {"x": ("float", 4)}, ["trained-ts"]),
     "film": (Film, {"x": ("float", 2, 4, 5, 5)}, ["trained-dynamo-plain"]),
 }
-said = ("cell", "offset", "scalars", "queries", "keys", "branches", "heads", "memory", "centers", "sinks", "prototypes", "triangle", "token", "places", "shares", "snake", "passed", "spread", "latents", "globals",
+said = ("cell", "offset", "scalars", "queries", "keys", "branches", "heads", "memory", "centers", "sinks", "prototypes", "triangle", "token", "places", "shares", "snake", "passed", "spread", "latents", "globals", "roots",
         "flipped", "positive", "distances", "halves")  # of which nothing is recorded
 # and of a codebook whose file has lost a detach(), and of norms that only training iterates
 untold = [("codebook", "trained-default"), ("codebook", "trained-ts"), ("spectral", "trained-ts")]

@@ -160,6 +160,13 @@ static bool warns(const char *name, const char *kind)
     return finds(name, kind, &code);
 }
 
+static void a_small_number_that_kept_a_root_from_zero_is_told(void **state)
+{
+    (void)state;
+    assert_true(warns("roots-trained-default", "lost-sum"));
+    assert_false(warns("roots-trained-dynamo-plain", "lost-sum"));
+}
+
 static void what_no_run_trains_is_a_problem(void **state)
 {
     (void)state;
@@ -421,6 +428,7 @@ int main(void)
         cmocka_unit_test(a_sum_that_is_equal_to_the_parameter_in_it_is_refused),
         cmocka_unit_test(the_bias_of_a_layer_that_runs_twice_is_one),
         cmocka_unit_test(what_no_run_trains_is_a_problem),
+        cmocka_unit_test(a_small_number_that_kept_a_root_from_zero_is_told),
         cmocka_unit_test(a_few_numbers_that_were_repeated_are_few),
         cmocka_unit_test(what_was_moved_of_a_weight_that_is_trained_as_well_is_refused),
         cmocka_unit_test(what_any_call_computed_of_a_scale_is_refused),

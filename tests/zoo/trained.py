@@ -406,6 +406,8 @@ export call that helps. It ties parameters of {count['tied']}, parts one paramet
   `x + (q - x)`, and the second `x` of `q + x - x`, is taken to have been detached, with a warning, and gradients pass everywhere else.
 - `no_grad()` leaves nothing in any file, nor does the backward of a `torch.autograd.Function` of its author's own (YOSO). Spectral norm exported in training mode iterates under it: its vectors are known by
   their names, and no gradient passes them. In eval mode they stay as they are.
+- A number of at most 1e-8 that is added, as in `sqrt(x + 1e-8)`: the default call of the dynamo exporter drops the sum, and
+  at 0 the root has no gradient. `ebb check` and `train` name the node; `optimize=False` keeps it.
 - A drawn tensor of a file of the TorchScript exporter that neither name nor place tells a parameter from a buffer: as a matrix that
   something is multiplied by (the frequencies of `waves_of_place`, a buffer; the vectors of attention in `graph_dense`, parameters) it is
   refused, with what to say; so is a codebook that the nearest is looked up in. Otherwise it is a token, a table of places, a scale: trained, and named.
