@@ -68,12 +68,6 @@ static strip strip_of(const strips *g, int64_t job)
                    .sums = part * g->c + k};
 }
 
-/* From the last: what a first pass has read at its end is in the cache when a second begins there. */
-static strip last_strip_of(const strips *g, int64_t job)
-{
-    return strip_of(g, g->jobs - 1 - job);
-}
-
 /* The next rows at some channels come to the cache while these are summed: in the order of rows of a strip no
  * processor asks for them by itself. */
 static inline void ask_rows(const ebb_operand *x, int64_t n, int64_t c, int64_t k)
