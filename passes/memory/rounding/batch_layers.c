@@ -2,6 +2,8 @@
  * losses, RNN, GRU and LSTM. */
 #include "passes/memory/rounding/batch_node.h"
 
+#include <ctype.h>
+
 typedef ebb_batch_node node;
 typedef ebb_batch_form form;
 
@@ -70,6 +72,28 @@ const char *ebb_parts_frozen(node *b)
     return ebb_batch_beside(b, in_type(b, 0)->rank - 1);
 }
 
+/* ---- operands told by letters ---- */
+
+/* What each operand is: a digit, in parts along that one of `axes`; w whole, o each part's own, s a sum, - whatever it
+ * is. The last letter is that of all behind it. */
+static const char *layer(node *b, const int *axes, const char *in, const char *out)
+{
+    for (uint32_t i = 0; i < in_count(b); i++) {
+        const bool own = b->in[i].where == EBB_BATCH_OWN, parts = isdigit((unsigned char)*in) != 0;
+        if (parts ? !ask(b, i, axes[*in - '0']) : *in == 'o' ? !own : *in == 'w' && !is_whole(b, i))
+            return ebb_batch_crossed;
+        in += in[1] != '\0';
+    }
+    for (uint32_t k = 0; k < out_count(b); k++) {
+        if (*out == 's')
+            b->out[k] = (form){.where = EBB_BATCH_SUM};
+        else
+            give(b, k, axes[*out - '0']);
+        out += out[1] != '\0';
+    }
+    return NULL;
+}
+
 /* ---- convolution and pooling: the batch is axis 0 ---- */
 
 const char *ebb_parts_images(node *b)
@@ -79,10 +103,7 @@ const char *ebb_parts_images(node *b)
 
 const char *ebb_parts_weight_grad(node *b)
 {
-    if (!ask(b, 0, 0) || !ask(b, 1, 0))
-        return ebb_batch_crossed;
-    b->out[0] = (form){.where = EBB_BATCH_SUM};
-    return NULL;
+    return layer(b, (const int[]){0}, "0", "s");
 }
 
 /* Images and channels are pooled one by one; with two inputs, both are so split. */
@@ -91,94 +112,64 @@ const char *ebb_parts_pool(node *b)
     int axis = is_parts(b, 0) ? b->in[0].axis : b->in[1].axis;
     if (axis != 0)
         return ebb_batch_mixes;
-    if (has_out(b, 1))
-        return "its indices count over the whole batch";
-    for (uint32_t i = 0; i < in_count(b); i++)
-        if (!ask(b, i, axis))
-            return ebb_batch_crossed;
-    give(b, 0, axis);
-    return NULL;
+    return has_out(b, 1) ? "its indices count over the whole batch"
+                         : layer(b, (const int[]){0}, "0", "0");
 }
 
 /* ---- norms ---- */
 
-/* Rows from axis `axis` on are normalised; the inputs of `rows` (a bit each) have the rows' shape
- * or one number a row. */
-static const char *row_norm(node *b, uint32_t data, uint32_t rows, bool gradient)
+/* Rows from axis `axis` of input `data` on are normalised. */
+static const char *row_norm(node *b, uint32_t data, const char *in, const char *out)
 {
-    int rank = in_type(b, data)->rank, axis = -1;
+    int axis = -1;
     for (uint32_t i = 0; i < in_count(b); i++)
         if (is_parts(b, i))
             axis = b->in[i].axis;
-    if (axis < 0 || axis >= normal(int_attr(b, "axis", -1), rank))
-        return ebb_batch_mixes;
-    for (uint32_t i = 0; i < in_count(b); i++)
-        if ((rows >> i & 1u) != 0 ? !ask(b, i, axis) : !is_whole(b, i))
-            return ebb_batch_crossed;
-    for (uint32_t k = 0; k < out_count(b); k++)
-        b->out[k] = gradient && k > 0 ? (form){.where = EBB_BATCH_SUM}
-                                      : (form){EBB_BATCH_PARTS, axis, b->outer};
-    return NULL;
+    return axis < 0 || axis >= normal(int_attr(b, "axis", -1), in_type(b, data)->rank)
+               ? ebb_batch_mixes
+               : layer(b, (const int[]){axis}, in, out);
 }
 
 const char *ebb_parts_row_norm(node *b)
 {
-    return row_norm(b, 0, 1u, false);
+    return row_norm(b, 0, "0w", "0");
 }
 
 const char *ebb_parts_layer_norm_grad(node *b)
 {
-    return row_norm(b, 1, 1u | 1u << 1 | 1u << 3 | 1u << 4, true);
+    return row_norm(b, 1, "00w00w", "0s");
 }
 
 const char *ebb_parts_layer_norm_from(node *b)
 {
-    return row_norm(b, 1, 1u | 1u << 1 | 1u << 4, true);
+    return row_norm(b, 1, "00ww0w", "0s");
 }
 
 const char *ebb_parts_rms_norm_grad(node *b)
 {
-    return row_norm(b, 1, 1u | 1u << 1 | 1u << 3, true);
-}
-
-/* Images are normalised one by one; the inputs of `images` (a bit each) have something of each. */
-static const char *group_norm(node *b, uint32_t images, bool gradient)
-{
-    for (uint32_t i = 0; i < in_count(b); i++)
-        if ((images >> i & 1u) != 0 ? !ask(b, i, 0) : !is_whole(b, i))
-            return ebb_batch_crossed;
-    for (uint32_t k = 0; k < out_count(b); k++)
-        b->out[k] = gradient && k > 0 ? (form){.where = EBB_BATCH_SUM}
-                                      : (form){EBB_BATCH_PARTS, 0, b->outer};
-    return NULL;
+    return row_norm(b, 1, "00w0w", "0s");
 }
 
 const char *ebb_parts_group_norm(node *b)
 {
-    return group_norm(b, 1u, false);
+    return layer(b, (const int[]){0}, "0w", "0");
 }
 
 const char *ebb_parts_group_norm_grad(node *b)
 {
-    return group_norm(b, 1u | 1u << 1 | 1u << 3 | 1u << 4, true);
+    return layer(b, (const int[]){0}, "00w00w", "0s");
 }
 
 const char *ebb_parts_group_norm_from(node *b)
 {
-    return group_norm(b, 1u | 1u << 1 | 1u << 4, true);
+    return layer(b, (const int[]){0}, "00ww0w", "0s");
 }
 
 const char *ebb_parts_softmax(node *b)
 {
     int along = normal(int_attr(b, "axis", -1), in_type(b, 0)->rank);
     int axis = is_parts(b, 0) ? b->in[0].axis : b->in[1].axis;
-    if (axis == along)
-        return ebb_batch_mixes;
-    for (uint32_t i = 0; i < in_count(b); i++)
-        if (!ask(b, i, axis))
-            return ebb_batch_crossed;
-    give(b, 0, axis);
-    return NULL;
+    return axis == along ? ebb_batch_mixes : layer(b, (const int[]){axis}, "0", "0");
 }
 
 /* (x, scale, bias, mean, variance) -> y, running mean and variance, the part's own statistics. */
@@ -198,29 +189,15 @@ const char *ebb_parts_batch_norm(node *b)
     return why;
 }
 
-/* (dY, X, scale, mean or bias, inverse deviation) -> dX, dscale, dbias. The inputs of `own` (a bit
- * each) are statistics of the part. */
-static const char *batch_norm_grad(node *b, uint32_t own)
-{
-    if (!ask(b, 0, 0) || !ask(b, 1, 0))
-        return ebb_batch_crossed;
-    for (uint32_t i = 2; i < in_count(b); i++)
-        if ((own >> i & 1u) != 0 ? b->in[i].where != EBB_BATCH_OWN : !is_whole(b, i))
-            return ebb_batch_crossed;
-    give(b, 0, 0);
-    for (uint32_t k = 1; k < out_count(b); k++)
-        b->out[k] = (form){.where = EBB_BATCH_SUM};
-    return NULL;
-}
-
+/* (dY, X, scale, mean or bias, inverse deviation) -> dX, dscale, dbias. */
 const char *ebb_parts_batch_norm_grad(node *b)
 {
-    return batch_norm_grad(b, 3u << 3);
+    return layer(b, (const int[]){0}, "00woow", "0s");
 }
 
 const char *ebb_parts_batch_norm_from(node *b)
 {
-    return batch_norm_grad(b, 1u << 4);
+    return layer(b, (const int[]){0}, "00wwow", "0s");
 }
 
 /* ---- losses ---- */
@@ -231,20 +208,13 @@ static const char *loss(node *b, uint32_t scores, bool gradient)
     ebb_attrs attrs = ebb_node_attrs(b->g, b->n);
     const char *reduction = ebb_attr_string(&attrs, "reduction", "mean");
     int axis = is_parts(b, scores) ? b->in[scores].axis : 0;
-    int label_axis = axis == 0 ? 0 : axis - 1;
+    const int axes[] = {axis, axis == 0 ? 0 : axis - 1};
     bool each = strcmp(reduction, "none") == 0;
     if (axis == 1)
         return ebb_batch_mixes;
-    if (!ask(b, scores, axis) || !ask(b, scores + 1, label_axis) || !is_whole(b, scores + 2) ||
-        (gradient && (each ? !ask(b, 0, label_axis) : !is_whole(b, 0))))
-        return ebb_batch_crossed;
     b->weighs = strcmp(reduction, "mean") == 0;
-    for (uint32_t k = 0; k < out_count(b); k++)
-        give(b, k, axis);
-    if (!gradient)
-        b->out[0] =
-            each ? (form){EBB_BATCH_PARTS, label_axis, b->outer} : (form){.where = EBB_BATCH_SUM};
-    return NULL;
+    return gradient ? layer(b, axes, each ? "101w" : "w01w", "0")
+                    : layer(b, axes, "01w", each ? "10" : "s0");
 }
 
 const char *ebb_parts_loss(node *b)
@@ -274,58 +244,38 @@ const char *ebb_parts_linear_loss(node *b)
         labels = ebb_batch_axis_through(in_type(b, 3), &b->outer, in_type(b, 0), axis, b->parts);
     if (labels < 0 || b->outer != 1 || axis == in_type(b, 0)->rank - 1)
         return ebb_batch_mixes;
-    if (!is_whole(b, 1) || !is_whole(b, 2) || !ask(b, 3, labels) || !is_whole(b, 4))
-        return ebb_batch_crossed;
     b->weighs = strcmp(ebb_attr_string(&attrs, "reduction", "mean"), "mean") == 0;
-    for (uint32_t k = 0; k < out_count(b); k++)
-        b->out[k] =
-            k == 1 ? (form){EBB_BATCH_PARTS, axis, b->outer} : (form){.where = EBB_BATCH_SUM};
-    return NULL;
+    return layer(b, (const int[]){axis, labels}, "0ww1w", "s0s");
 }
 
 /* ---- recurrent ---- */
 
+/* Axes of what is there once for each row, of states, and of what has a row for each step. */
+static const char *recurrent(node *b, const char *in, const char *out)
+{
+    bool first = int_attr(b, "layout", 0) != 0;
+    return layer(b, (const int[]){0, first ? 0 : 1, first ? 0 : 2}, in, out);
+}
+
 /* RNN, GRU, LSTM and LSTMTraining: (X, W, R, B, lengths, h0, c0, P) -> Y, Y_h, Y_c, CAll, iofc. */
 const char *ebb_parts_recurrent(node *b)
 {
-    bool first = int_attr(b, "layout", 0) != 0;
-    int x = first ? 0 : 1, y = first ? 0 : 2;
-    if (!ask(b, 0, x) || !is_whole(b, 1) || !is_whole(b, 2) || !is_whole(b, 3) || !ask(b, 4, 0) ||
-        !ask(b, 5, x) || !ask(b, 6, x) || !is_whole(b, 7))
-        return ebb_batch_crossed;
-    for (uint32_t k = 0; k < out_count(b); k++)
-        give(b, k, k == 1 || k == 2 ? x : y);
-    return NULL;
+    return recurrent(b, "1www011w", "2112");
 }
 
-/* What each input of a gradient is: w whole, l lengths, s state, y one row a step. */
-static const char *recurrent_grad(node *b, const char *inputs)
-{
-    bool first = int_attr(b, "layout", 0) != 0, fits = ask(b, 0, first ? 0 : 1);
-    int state = first ? 0 : 1, all = first ? 0 : 2;
-    for (uint32_t i = 1; inputs[i] != '\0'; i++)
-        fits = fits && (inputs[i] == 'w'   ? is_whole(b, i)
-                        : inputs[i] == 'l' ? ask(b, i, 0)
-                                           : ask(b, i, inputs[i] == 's' ? state : all));
-    if (!fits)
-        return ebb_batch_crossed;
-    for (uint32_t k = 0; k < out_count(b); k++) // dX dW dR dB dh0 dc0 dP
-        b->out[k] = (k >= 1 && k <= 3) || k == 6 ? (form){.where = EBB_BATCH_SUM}
-                                                 : (form){EBB_BATCH_PARTS, state, b->outer};
-    return NULL;
-}
+static const char recurrent_grads[] = "1sss11s1"; // dX dW dR dB dh0 dc0 dP
 
 const char *ebb_parts_rnn_grad(node *b)
 {
-    return recurrent_grad(b, "xwwwlsyys");
+    return recurrent(b, "1www01221-", recurrent_grads);
 }
 
 const char *ebb_parts_lstm_grad(node *b)
 {
-    return recurrent_grad(b, "xwwlssyyyyss");
+    return recurrent(b, "1ww011222211-", recurrent_grads);
 }
 
 const char *ebb_parts_ebb_lstm_grad(node *b)
 {
-    return recurrent_grad(b, "xwwwlsswyyss");
+    return recurrent(b, "1www011w2211-", recurrent_grads);
 }
