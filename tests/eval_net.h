@@ -8,16 +8,11 @@
  */
 #pragma once
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "onnx/file/file.h"
+#include "tests/test.h"
 
 enum { EVAL_NET_WEIGHTS = 8, EVAL_NET_RELUS = 4 };
 

@@ -1,15 +1,11 @@
 /* folder.h: a folder for the files of a test, which goes with all that is in it when the test ends. */
 #pragma once
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "tests/test.h"
 
 static char folder[] = "/tmp/ebb-test-XXXXXX";
 

@@ -12,18 +12,14 @@
  */
 #pragma once
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <dirent.h>
 
-#include <cmocka.h>
+#include "tests/test.h"
 
 enum { GOLDEN_MOST = 512, GOLDEN_BYTES = 1 << 20 };
 
@@ -87,9 +83,8 @@ static inline int golden_by_name(const void *a, const void *b)
     return strcmp(((const golden *)a)->path, ((const golden *)b)->path);
 }
 
-/* One test for each .txt of the folder, by name, into tests[]; how many. */
-static inline size_t golden_list(struct CMUnitTest tests[GOLDEN_MOST], const char *folder,
-                                 CMUnitTestFunction test)
+/* One test for each .txt of the folder, by name. */
+static inline void golden_list(const char *folder, CMUnitTestFunction test)
 {
     static golden all[GOLDEN_MOST];
     size_t count = 0;
@@ -101,8 +96,11 @@ static inline size_t golden_list(struct CMUnitTest tests[GOLDEN_MOST], const cha
     }
     if (dir != NULL)
         closedir(dir);
+    if (count == 0) {
+        fprintf(stderr, "%s has no .txt\n", folder);
+        exit(1);
+    }
     qsort(all, count, sizeof all[0], golden_by_name);
     for (size_t i = 0; i < count; i++)
-        tests[i] = (struct CMUnitTest){strrchr(all[i].path, '/') + 1, test, NULL, NULL, &all[i]};
-    return count;
+        list_test(strrchr(all[i].path, '/') + 1, test, &all[i]);
 }

@@ -3,19 +3,14 @@
  */
 #pragma once
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "kernels/away/group_shared.h"
+#include "tests/test.h"
 
 typedef int each_process(ebb_group *group);
 

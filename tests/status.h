@@ -1,15 +1,10 @@
 /* status.h: calls that must succeed, and calls that must be refused in these words. */
 #pragma once
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "ebb.h"
+#include "tests/test.h"
 
 static inline void good(ebb_status status)
 {

@@ -2,13 +2,8 @@
 #pragma once
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
-
+#include "tests/test.h"
 #include "tests/walk_simulate.h"
 
 #define OK(call) assert_null(call)

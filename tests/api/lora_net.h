@@ -1,22 +1,18 @@
 /* lora_net.h: two layers, their steps with adapters, and what comes of them: for the tests of pass lora. */
 #pragma once
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
 #include <jansson.h>
 
 #include "ebb.h"
 #include "onnx/file/file.h"
 #include "tests/status.h"
+#include "tests/test.h"
 
 enum { ROWS = 6, IN = 5, MID = 7, OUT = 3, RANK = 2 };
 

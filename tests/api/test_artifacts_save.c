@@ -2,17 +2,12 @@
  * That other programs take them is held by tests/models/ort_artifacts.py, and that ONNX Runtime
  * trains them to the same numbers by tests/dialect/train.py, which is run by hand.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
 #include <jansson.h>
 
 #include "exec/data/sample.h"
@@ -107,9 +102,8 @@ static void a_sample_trains_as_its_step_does(const struct sample *s, const char 
     ebb_close(step);
 }
 
-static void opened_again_they_train_as_the_step_does(void **state)
+TEST(opened_again_they_train_as_the_step_does)
 {
-    (void)state;
     static const char *const optimizers[] = {
         "gradient,optimizer:adamw,lr=0.003",
         "gradient,optimizer:adamw,order=transformers,lr=0.003,weight-decay=0.1",
@@ -121,9 +115,8 @@ static void opened_again_they_train_as_the_step_does(void **state)
         a_sample_trains_as_its_step_does(&samples[0], optimizers[i]);
 }
 
-static void memory_passes_stay_in_them(void **state)
+TEST(memory_passes_stay_in_them)
 {
-    (void)state;
     a_sample_trains_as_its_step_does(
         &samples[CNN], "gradient,optimizer:adamw,sign-mask,pool-index,drop-saves,stream,alias");
     ebb_model *m;
@@ -136,9 +129,8 @@ static void memory_passes_stay_in_them(void **state)
     ebb_close(m);
 }
 
-static void they_go_on_where_the_step_was(void **state)
+TEST(they_go_on_where_the_step_was)
 {
-    (void)state;
     double first[2], got[2], want[STEPS];
     ebb_model *whole = make(&samples[CNN], "gradient,optimizer:adamw,lr=0.003");
     ebb_model *part = make(&samples[CNN], "gradient,optimizer:adamw,lr=0.003"), *again;
@@ -152,9 +144,8 @@ static void they_go_on_where_the_step_was(void **state)
     ebb_close(again);
 }
 
-static void the_checkpoint_alone_brings_states_into_others(void **state)
+TEST(the_checkpoint_alone_brings_states_into_others)
 {
-    (void)state;
     double want[STEPS], got[2];
     ebb_model *part = make(&samples[CNN], "gradient,optimizer:adamw,lr=0.003"), *again;
     save_and_open(part, &again);
@@ -169,9 +160,8 @@ static void the_checkpoint_alone_brings_states_into_others(void **state)
     ebb_close(again);
 }
 
-static void an_eval_model_has_everything_at_rest(void **state)
+TEST(an_eval_model_has_everything_at_rest)
 {
-    (void)state;
     static const char with_dropout[] =
         "differentiate,inline,fold,unroll,train-mode:statistics=onnx,ratio=0.3,fold,fuse,";
     for (int k = 0; k < SAMPLE_COUNT; k++) {
@@ -227,9 +217,8 @@ static size_t count_of(const ebb_graph *g, const char *domain, const char *op)
     return count;
 }
 
-static void operators_bear_the_names_that_onnx_runtime_knows(void **state)
+TEST(operators_bear_the_names_that_onnx_runtime_knows)
 {
-    (void)state;
     ebb_model *step = make(&samples[CNN], "gradient,optimizer:adamw"), *m;
     const size_t convolutions = count_of(step->graph, "", "Conv");
     const size_t norms = count_of(step->graph, "ai.ebb", "BatchNormTraining");
@@ -265,9 +254,8 @@ static void operators_bear_the_names_that_onnx_runtime_knows(void **state)
 }
 
 /* Runs in ONNX Runtime, too, whose generator draws; ours must read it back. */
-static void dropout_stands_with_its_mask(void **state)
+TEST(dropout_stands_with_its_mask)
 {
-    (void)state;
     double losses[STEPS];
     ebb_model *step, *again, *m;
     good(ebb_open(&step, SAMPLES "digits/transformer.onnx"));
@@ -290,9 +278,8 @@ static void dropout_stands_with_its_mask(void **state)
     ebb_close(step);
 }
 
-static void frozen_weights_are_inputs_without_gradients(void **state)
+TEST(frozen_weights_are_inputs_without_gradients)
 {
-    (void)state;
     double losses[STEPS], got[STEPS];
     char *json = NULL;
     ebb_model *step = make(&samples[0], "gradient:freeze=*bias*,optimizer:adamw,lr=0.003"), *again;
@@ -312,9 +299,8 @@ static void frozen_weights_are_inputs_without_gradients(void **state)
     ebb_close(step);
 }
 
-static void gradients_alone_need_no_optimizer(void **state)
+TEST(gradients_alone_need_no_optimizer)
 {
-    (void)state;
     ebb_model *step = make(&samples[0], "gradient"), *again;
     save_and_open(step, &again);
     assert_int_equal(access(path_of("optimizer_model.onnx"), F_OK), -1);
@@ -323,9 +309,8 @@ static void gradients_alone_need_no_optimizer(void **state)
     ebb_close(step);
 }
 
-static void an_unbiased_variance_is_said_to_be_narrowed(void **state)
+TEST(an_unbiased_variance_is_said_to_be_narrowed)
 {
-    (void)state;
     char *json = NULL;
     ebb_model *step;
     good(ebb_open(&step, SAMPLES "digits/cnn.onnx"));
@@ -341,9 +326,8 @@ static void an_unbiased_variance_is_said_to_be_narrowed(void **state)
     ebb_close(step);
 }
 
-static void what_has_no_place_in_them_is_refused(void **state)
+TEST(what_has_no_place_in_them_is_refused)
 {
-    (void)state;
     static const struct {
         const char *passes, *words;
     } cases[] = {
@@ -371,9 +355,8 @@ static void what_has_no_place_in_them_is_refused(void **state)
     ebb_close(forward);
 }
 
-static void weights_without_bytes_are_refused(void **state)
+TEST(weights_without_bytes_are_refused)
 {
-    (void)state;
     ebb_model *step = make(&samples[0], "gradient,optimizer:adamw");
     ebb_graph *g = step->graph;
     for (size_t i = 0; i < g->initializer_count; i++)
@@ -384,21 +367,4 @@ static void weights_without_bytes_are_refused(void **state)
     ebb_close(step);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(opened_again_they_train_as_the_step_does),
-        cmocka_unit_test(memory_passes_stay_in_them),
-        cmocka_unit_test(they_go_on_where_the_step_was),
-        cmocka_unit_test(the_checkpoint_alone_brings_states_into_others),
-        cmocka_unit_test(an_eval_model_has_everything_at_rest),
-        cmocka_unit_test(operators_bear_the_names_that_onnx_runtime_knows),
-        cmocka_unit_test(dropout_stands_with_its_mask),
-        cmocka_unit_test(frozen_weights_are_inputs_without_gradients),
-        cmocka_unit_test(gradients_alone_need_no_optimizer),
-        cmocka_unit_test(an_unbiased_variance_is_said_to_be_narrowed),
-        cmocka_unit_test(what_has_no_place_in_them_is_refused),
-        cmocka_unit_test(weights_without_bytes_are_refused),
-    };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
-}
+const fixture around_all = {make_folder, remove_folder};

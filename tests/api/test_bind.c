@@ -1,11 +1,5 @@
 /* test_bind.c: what decides sizes may be an input: a run finds them from its values. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "ebb.h"
 #include "onnx/file/file.h"
@@ -57,9 +51,8 @@ static void check(ebb_program *p, const char *name, int64_t rows, int64_t column
     assert_memory_equal(t.data, expected, (size_t)(rows * columns) * sizeof *expected);
 }
 
-static void trip_counts_conditions_and_shapes_may_be_inputs(void **state)
+TEST(trip_counts_conditions_and_shapes_may_be_inputs)
 {
-    (void)state;
     ebb_model *model;
     size_t bound;
     ebb_program *p = run(&model, 1, false, (int64_t[]){-1, 4}, &bound);
@@ -79,9 +72,8 @@ static void trip_counts_conditions_and_shapes_may_be_inputs(void **state)
 
 /* A trip count that only a batch tells, of more steps than become copies; and then a loop whose inputs
  * decide nothing. */
-static void a_loop_of_many_steps_is_kept_when_its_trip_count_is_given(void **state)
+TEST(a_loop_of_many_steps_is_kept_when_its_trip_count_is_given)
 {
-    (void)state;
     static const char text[] =
         "<ir_version: 10, opset_import: [\"\" : 20]> "
         "g (float[3] x, int64 n, float[2000] t) => (float[3] y, float[] z) <float one = {1}> {"
@@ -122,9 +114,8 @@ static void a_loop_of_many_steps_is_kept_when_its_trip_count_is_given(void **sta
     ebb_close(model);
 }
 
-static void inputs_that_decide_nothing_stay(void **state)
+TEST(inputs_that_decide_nothing_stay)
 {
-    (void)state;
     ebb_model *model;
     size_t bound;
     const int64_t of_x[1] = {2}, index[2] = {1, 0};
@@ -139,9 +130,8 @@ static void inputs_that_decide_nothing_stay(void **state)
 }
 
 /* What a file has a value for is that value, unless the run gives another. */
-static void inputs_with_a_value_in_the_file_may_be_given(void **state)
+TEST(inputs_with_a_value_in_the_file_may_be_given)
 {
-    (void)state;
     static const int64_t of_x[2] = {2, 3}, two = 2, shape[2] = {6, 1};
     for (int given = 0; given < 2; given++) {
         ebb_model *model;
@@ -161,15 +151,4 @@ static void inputs_with_a_value_in_the_file_may_be_given(void **state)
         ebb_program_free(p);
         ebb_close(model);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(trip_counts_conditions_and_shapes_may_be_inputs),
-        cmocka_unit_test(a_loop_of_many_steps_is_kept_when_its_trip_count_is_given),
-        cmocka_unit_test(inputs_that_decide_nothing_stay),
-        cmocka_unit_test(inputs_with_a_value_in_the_file_may_be_given),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -89,9 +89,8 @@ static void says_what_is_written(void **state)
 
 /* ---- what no text can hold ---- */
 
-static void weights_in_a_file_above_two_gibibytes_are_no_problem_unless_it_is_missing(void **state)
+TEST(weights_in_a_file_above_two_gibibytes_are_no_problem_unless_it_is_missing)
 {
-    (void)state;
     ebb_model *model = NULL;
     assert_null(ebb_text_parse_model(&model, "<ir_version: 10, opset_import: [\"\" : 20]>\n"
                                              "g (float[1,40000] x) => (float[1,40000] y)\n"
@@ -110,9 +109,8 @@ static void weights_in_a_file_above_two_gibibytes_are_no_problem_unless_it_is_mi
     ebb_model_free(model);
 }
 
-static void a_model_that_is_looked_at_stays_as_it_is(void **state)
+TEST(a_model_that_is_looked_at_stays_as_it_is)
 {
-    (void)state;
     char *before, *after;
     ebb_model *model = NULL;
     assert_null(ebb_open(&model, EBB_SOURCE_DIR "/samples/digits/transformer.onnx"));
@@ -127,15 +125,6 @@ static void a_model_that_is_looked_at_stays_as_it_is(void **state)
 
 int main(void)
 {
-    static struct CMUnitTest tests[GOLDEN_MOST + 2];
-    size_t count = golden_list(tests, EBB_SOURCE_DIR "/tests/api/check", says_what_is_written);
-    const struct CMUnitTest others[] = {
-        cmocka_unit_test(weights_in_a_file_above_two_gibibytes_are_no_problem_unless_it_is_missing),
-        cmocka_unit_test(a_model_that_is_looked_at_stays_as_it_is),
-    };
-    if (count == 0)
-        return 1;
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-        tests[count++] = others[i];
-    return _cmocka_run_group_tests("check", tests, count, NULL, NULL);
+    golden_list(EBB_SOURCE_DIR "/tests/api/check", says_what_is_written);
+    return run_listed();
 }

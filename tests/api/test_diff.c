@@ -1,15 +1,10 @@
 /* test_diff.c: who saved what, held against running the passes by hand; how far gradients are
  * apart; the curve of live bytes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
 #include <jansson.h>
 
 #include "onnx/file/file.h"
@@ -96,9 +91,8 @@ static void check_by_pass(ebb_model *before, ebb_model *after)
     json_decref(o);
 }
 
-static void savings_are_those_of_running_the_passes_by_hand(void **state)
+TEST(savings_are_those_of_running_the_passes_by_hand)
 {
-    (void)state;
     ebb_model *before = make(""), *after;
     good(ebb_model_copy(&after, before));
     good(ebb_rewrite(after, "sign-mask,dropout-seed", NULL, NULL));
@@ -113,9 +107,8 @@ static void savings_are_those_of_running_the_passes_by_hand(void **state)
     ebb_close(before);
 }
 
-static void steps_made_with_and_without_passes_are_told_apart(void **state)
+TEST(steps_made_with_and_without_passes_are_told_apart)
 {
-    (void)state;
     ebb_model *before = make(""), *after = make("sign-mask,dropout-seed,");
     check_by_pass(before, after);
     ebb_close(after);
@@ -146,9 +139,8 @@ static void says(ebb_model *before, const char *passes, const char *words)
     ebb_close(after);
 }
 
-static void what_cannot_be_run_again_says_why(void **state)
+TEST(what_cannot_be_run_again_says_why)
 {
-    (void)state;
     ebb_model *before = make("");
     good(ebb_props_set(before->graph, &before->props, "ebb.passes", "[]"));
     says(before, "[{\"name\":\"no-such-pass\",\"options\":\"\"}]", "no pass of this name");
@@ -216,9 +208,8 @@ static double real(const json_t *o, const char *key)
 }
 
 /* The sum of the losses of 8 rows has 8 times the gradient of their mean: 7 lengths away. */
-static void gradients_are_compared_whatever_the_optimizer(void **state)
+TEST(gradients_are_compared_whatever_the_optimizer)
 {
-    (void)state;
     static const struct {
         const char *optimizer, *of;
     } cases[] = {{"none", "gradients"},
@@ -257,9 +248,8 @@ static ebb_model *two_outputs(const char *large, const char *small)
 }
 
 /* Half of an output is twice as large in the other: told, unless the output is noise beside the rest. */
-static void a_relative_error_is_not_that_of_what_is_next_to_zero(void **state)
+TEST(a_relative_error_is_not_that_of_what_is_next_to_zero)
 {
-    (void)state;
     static const struct {
         const char *large, *small, *large_after, *small_after;
         double relative;
@@ -287,9 +277,8 @@ static ebb_program *stepped(ebb_model *model, const ebb_batch *batch)
 }
 
 /* With and without dropout, on a batch of ours, against sums made here. */
-static void the_distance_of_a_gradient_is_what_one_computes_by_hand(void **state)
+TEST(the_distance_of_a_gradient_is_what_one_computes_by_hand)
 {
-    (void)state;
     float image[8 * 64];
     int64_t target[8], image_dims[4] = {8, 1, 8, 8}, target_dims[1] = {8};
     for (int i = 0; i < 8 * 64; i++)
@@ -379,9 +368,8 @@ static void check_neighbourhood(const json_t *plan)
     assert_true(met);
 }
 
-static void curve_and_neighbourhood_agree_with_the_peak(void **state)
+TEST(curve_and_neighbourhood_agree_with_the_peak)
 {
-    (void)state;
     ebb_model *m = make("sign-mask,");
     json_t *o = plan_of(m);
     check_curve(o);
@@ -401,9 +389,8 @@ static void curve_and_neighbourhood_agree_with_the_peak(void **state)
 }
 
 /* A chain with one wide place; the curve of so many nodes keeps it. */
-static void a_long_curve_is_thinned_and_keeps_the_peak(void **state)
+TEST(a_long_curve_is_thinned_and_keeps_the_peak)
 {
-    (void)state;
     enum { LONG = 1500 };
     char *text = malloc(200 * (size_t)LONG);
     assert_non_null(text);
@@ -424,19 +411,4 @@ static void a_long_curve_is_thinned_and_keeps_the_peak(void **state)
     json_decref(o);
     ebb_close(m);
     free(text);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(savings_are_those_of_running_the_passes_by_hand),
-        cmocka_unit_test(steps_made_with_and_without_passes_are_told_apart),
-        cmocka_unit_test(what_cannot_be_run_again_says_why),
-        cmocka_unit_test(a_relative_error_is_not_that_of_what_is_next_to_zero),
-        cmocka_unit_test(gradients_are_compared_whatever_the_optimizer),
-        cmocka_unit_test(the_distance_of_a_gradient_is_what_one_computes_by_hand),
-        cmocka_unit_test(curve_and_neighbourhood_agree_with_the_peak),
-        cmocka_unit_test(a_long_curve_is_thinned_and_keeps_the_peak),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,21 +1,15 @@
 /* test_events.c: the framing of TensorBoard's event files. That TensorBoard itself reads them is
  * recorded by tests/cli/read_events.py.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "api/trainer/log.h"
 #include "onnx/words/arena.h"
+#include "tests/test.h"
 
 /* RFC 3720, appendix B.4, and the usual check value. */
-static void checksums_are_those_of_known_bytes(void **state)
+TEST(checksums_are_those_of_known_bytes)
 {
-    (void)state;
     uint8_t zeros[32] = {0}, ones[32], up[32], down[32];
     memset(ones, 0xff, sizeof ones);
     for (int i = 0; i < 32; i++) {
@@ -31,9 +25,8 @@ static void checksums_are_those_of_known_bytes(void **state)
 }
 
 /* Recorded from TensorBoard's own writer of records. */
-static void a_record_is_framed_as_tensorboard_frames_it(void **state)
+TEST(a_record_is_framed_as_tensorboard_frames_it)
 {
-    (void)state;
     static const uint8_t recorded[] = {0x08, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
                                        0xff, 0x86, 0x24, 0x0f, 0x61, 0x20, 0x72, 0x65,
                                        0x63, 0x6f, 0x72, 0x64, 0xbe, 0x6e, 0x4e, 0x08};
@@ -43,9 +36,8 @@ static void a_record_is_framed_as_tensorboard_frames_it(void **state)
 }
 
 /* wall_time 1.5, step 7, and a summary of one value: fields 1, 2 and 5 of an Event. */
-static void an_event_is_the_documented_message(void **state)
+TEST(an_event_is_the_documented_message)
 {
-    (void)state;
     static const uint8_t message[] = {
         0x09, 0,  0,    0,  0,    0, 0,   0xf8, 0x3f,                        // 1: double 1.5
         0x10, 7,                                                             // 2: int64 7
@@ -62,14 +54,4 @@ static void an_event_is_the_documented_message(void **state)
     assert_null(ebb_event_make(&event, &bytes, 0, 0, NULL, 0));
     assert_memory_equal(event + bytes - 4 - strlen(version), version, strlen(version));
     ebb_free(event);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(checksums_are_those_of_known_bytes),
-        cmocka_unit_test(a_record_is_framed_as_tensorboard_frames_it),
-        cmocka_unit_test(an_event_is_the_documented_message),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,7 @@
 /* test_facts.c: the recipe of a step, what a program learns of models, losses and arrays, and that
  * what the recipe writes is one thing with what the pipeline reads. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "onnx/text/text.h"
 #include "tests/text.h"
@@ -22,9 +16,8 @@ static void is(char *text, const char *expected)
     ebb_release(text);
 }
 
-static void one_recipe_writes_every_step(void **state)
+TEST(one_recipe_writes_every_step)
 {
-    (void)state;
     char *text;
     assert_null(ebb_step_pipeline(&text, NULL));
     is(text, "flatten,train-mode:seed=0,batch-norm=train,dropout=on,fold,fuse,gradient,"
@@ -75,9 +68,8 @@ static void one_recipe_writes_every_step(void **state)
 }
 
 /* Where a schedule ends is filled in where one is asked for and does not say it. */
-static void rates_groups_and_averages_are_options_of_the_optimizer(void **state)
+TEST(rates_groups_and_averages_are_options_of_the_optimizer)
 {
-    (void)state;
     char *text;
     ebb_step_options o = {
         .optimizer = "lion:lr=0.003",
@@ -105,9 +97,8 @@ static void rates_groups_and_averages_are_options_of_the_optimizer(void **state)
     assert_null(text);
 }
 
-static void a_loss_or_optimizer_is_one_pass(void **state)
+TEST(a_loss_or_optimizer_is_one_pass)
 {
-    (void)state;
     char *text;
     static const ebb_step_options wrong[] = {{.loss = "mse,sign-mask"},
                                              {.loss = "mse:target=t,fold"},
@@ -125,9 +116,8 @@ static void a_loss_or_optimizer_is_one_pass(void **state)
     ebb_release(text);
 }
 
-static void facts_are_those_of_the_graph(void **state)
+TEST(facts_are_those_of_the_graph)
 {
-    (void)state;
     ebb_model_facts *f;
     char *text;
     ebb_model *model = model_of(linear);
@@ -162,9 +152,8 @@ static void facts_are_those_of_the_graph(void **state)
     ebb_close(model);
 }
 
-static void what_a_loss_says_has_defaults(void **state)
+TEST(what_a_loss_says_has_defaults)
 {
-    (void)state;
     ebb_loss_facts *f;
     assert_null(ebb_loss_facts_of(&f, "cross-entropy"));
     assert_string_equal(f->kind, "cross-entropy");
@@ -186,9 +175,8 @@ static void what_a_loss_says_has_defaults(void **state)
     assert_null(f);
 }
 
-static void an_element_is_read_as_its_type_says(void **state)
+TEST(an_element_is_read_as_its_type_says)
 {
-    (void)state;
     static const int64_t two[] = {2};
     static const uint16_t half[] = {0x3C00, 0xC100}, brain[] = {0x3F80, 0xC020};
     static const double wide[] = {1, -2.5};
@@ -206,17 +194,4 @@ static void an_element_is_read_as_its_type_says(void **state)
     }
     assert_string_equal(ebb_dtype_text(16), "bfloat16");
     assert_string_equal(ebb_dtype_text(99), "?");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_recipe_writes_every_step),
-        cmocka_unit_test(rates_groups_and_averages_are_options_of_the_optimizer),
-        cmocka_unit_test(a_loss_or_optimizer_is_one_pass),
-        cmocka_unit_test(facts_are_those_of_the_graph),
-        cmocka_unit_test(what_a_loss_says_has_defaults),
-        cmocka_unit_test(an_element_is_read_as_its_type_says),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

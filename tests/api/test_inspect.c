@@ -1,12 +1,7 @@
 /* test_inspect.c: what ebb_inspect_json says of weights is what a training does with them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
 #include <jansson.h>
 
 #include "tests/text.h"
@@ -80,18 +75,16 @@ static void check_sample(const char *sample)
     ebb_close(m);
 }
 
-static void what_it_calls_trained_is_trained(void **state)
+TEST(what_it_calls_trained_is_trained)
 {
-    (void)state;
     static const char *const samples[] = {"digits/cnn.onnx", "digits/mlp.onnx",
                                           "digits/transformer.onnx", "text/char.onnx"};
     for (size_t i = 0; i < sizeof samples / sizeof *samples; i++)
         check_sample(samples[i]);
 }
 
-static void each_role_says_why(void **state)
+TEST(each_role_says_why)
 {
-    (void)state;
     ebb_model *m = model_of(
         "<ir_version: 10, opset_import: [\"\" : 17]>\n"
         "g (float[2,3] x, float[2,4] t) => (float loss)\n"
@@ -116,13 +109,4 @@ static void each_role_says_why(void **state)
     }
     json_decref(o);
     ebb_close(m);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_it_calls_trained_is_trained),
-        cmocka_unit_test(each_role_says_why),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

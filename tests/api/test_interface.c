@@ -15,9 +15,8 @@ static const float ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
 static const int64_t dims[] = {2, 4};
 static const ebb_named x = {"x", EBB_F32, 2, dims, ones};
 
-static void the_version_is_one_number_and_one_text(void **state)
+TEST(the_version_is_one_number_and_one_text)
 {
-    (void)state;
     int a, b, c;
     assert_int_equal(sscanf(ebb_version(), "%d.%d.%d", &a, &b, &c), 3);
     assert_int_equal(ebb_version_number(), a * 10000 + b * 100 + c);
@@ -32,9 +31,8 @@ typedef struct newer { /* a header that has one field more */
     int64_t later;
 } newer;
 
-static void options_of_a_later_header_are_read_where_their_new_fields_are_zero(void **state)
+TEST(options_of_a_later_header_are_read_where_their_new_fields_are_zero)
 {
-    (void)state;
     char *text, *plain;
     newer n = {.o = {.size = sizeof n, .optimizer = "sgd:lr=0.1"}};
     good(ebb_step_pipeline(&text, &n.o));
@@ -47,9 +45,8 @@ static void options_of_a_later_header_are_read_where_their_new_fields_are_zero(v
 }
 
 /* What lies behind an older struct is not read: the block ends there. */
-static void options_of_an_earlier_header_are_read_as_far_as_they_go(void **state)
+TEST(options_of_an_earlier_header_are_read_as_far_as_they_go)
 {
-    (void)state;
     char *text;
     const size_t size = offsetof(ebb_step_options, train);
     ebb_step_options *older = malloc(size);
@@ -61,18 +58,16 @@ static void options_of_an_earlier_header_are_read_as_far_as_they_go(void **state
     free(older);
 }
 
-static void a_size_that_nobody_set_is_named(void **state)
+TEST(a_size_that_nobody_set_is_named)
 {
-    (void)state;
     char *text;
     const ebb_step_options wild = {.size = (size_t)1 << 40}, tiny = {.size = 3};
     refused(ebb_step_pipeline(&text, &wild), EBB_USAGE, "set it to sizeof(ebb_step_options)");
     refused(ebb_step_pipeline(&text, &tiny), EBB_USAGE, "set it to sizeof(ebb_step_options)");
 }
 
-static void facts_are_given_as_far_as_the_caller_has_room(void **state)
+TEST(facts_are_given_as_far_as_the_caller_has_room)
 {
-    (void)state;
     ebb_model *m = model_of(linear);
     ebb_program *p;
     struct {
@@ -94,9 +89,8 @@ static void facts_are_given_as_far_as_the_caller_has_room(void **state)
 
 /* ---- calls that are wrong ---- */
 
-static void a_null_or_a_count_below_zero_is_named(void **state)
+TEST(a_null_or_a_count_below_zero_is_named)
 {
-    (void)state;
     static const char *const nobody[] = {"true", NULL};
     ebb_model *m = model_of(linear), *none;
     ebb_program *p;
@@ -130,9 +124,8 @@ static void a_null_or_a_count_below_zero_is_named(void **state)
 
 /* ---- in memory ---- */
 
-static void a_model_in_memory_runs_as_the_file_does(void **state)
+TEST(a_model_in_memory_runs_as_the_file_does)
 {
-    (void)state;
     ebb_model *text = model_of(linear), *m;
     ebb_program *p;
     ebb_named y;
@@ -151,9 +144,8 @@ static void a_model_in_memory_runs_as_the_file_does(void **state)
     ebb_close(text);
 }
 
-static void external_data_of_a_model_in_memory_want_a_folder(void **state)
+TEST(external_data_of_a_model_in_memory_want_a_folder)
 {
-    (void)state;
     ebb_model *text = model_of(linear), *m;
     static char bytes[1 << 16];
     const ebb_write_options apart = {.external_above_bytes = 1};
@@ -173,9 +165,8 @@ static void external_data_of_a_model_in_memory_want_a_folder(void **state)
     ebb_close(text);
 }
 
-static void arrays_in_memory_are_data_and_are_not_copied(void **state)
+TEST(arrays_in_memory_are_data_and_are_not_copied)
 {
-    (void)state;
     ebb_data *data;
     ebb_batch batch;
     ebb_named wrong = x;
@@ -194,9 +185,8 @@ static void arrays_in_memory_are_data_and_are_not_copied(void **state)
 
 /* ---- facts as structs ---- */
 
-static void weights_and_plans_are_read_without_json(void **state)
+TEST(weights_and_plans_are_read_without_json)
 {
-    (void)state;
     ebb_model *m = model_of(linear);
     ebb_model_facts *f;
     ebb_plan_facts *plan;
@@ -233,19 +223,4 @@ static void weights_and_plans_are_read_without_json(void **state)
     ebb_close(m);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_version_is_one_number_and_one_text),
-        cmocka_unit_test(options_of_a_later_header_are_read_where_their_new_fields_are_zero),
-        cmocka_unit_test(options_of_an_earlier_header_are_read_as_far_as_they_go),
-        cmocka_unit_test(a_size_that_nobody_set_is_named),
-        cmocka_unit_test(facts_are_given_as_far_as_the_caller_has_room),
-        cmocka_unit_test(a_null_or_a_count_below_zero_is_named),
-        cmocka_unit_test(a_model_in_memory_runs_as_the_file_does),
-        cmocka_unit_test(external_data_of_a_model_in_memory_want_a_folder),
-        cmocka_unit_test(arrays_in_memory_are_data_and_are_not_copied),
-        cmocka_unit_test(weights_and_plans_are_read_without_json),
-    };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
-}
+const fixture around_all = {make_folder, remove_folder};

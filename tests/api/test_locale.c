@@ -78,9 +78,8 @@ static void bytes_of(const char *path, char bytes[1 << 20], size_t *count)
     assert_in_range(*count, 1, (1 << 20) - 1);
 }
 
-static void the_same_files_are_written(void **state)
+TEST(the_same_files_are_written)
 {
-    (void)state;
     static char bytes[2][1 << 20];
     size_t count[2];
     char *text[2], *plan[2];
@@ -112,9 +111,8 @@ static void the_same_files_are_written(void **state)
     assert_int_equal(lines, 4);
 }
 
-static void the_same_numbers_are_read(void **state)
+TEST(the_same_numbers_are_read)
 {
-    (void)state;
     const char *const paths[] = {path_of("t.csv"), NULL};
     FILE *f = fopen(paths[0], "w");
     double x, us, gb;
@@ -136,11 +134,4 @@ static void the_same_numbers_are_read(void **state)
     (void)setlocale(LC_NUMERIC, "C");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_same_files_are_written),
-        cmocka_unit_test(the_same_numbers_are_read),
-    };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
-}
+const fixture around_all = {make_folder, remove_folder};

@@ -55,24 +55,21 @@ static void gradients_follow(const char *first)
     ebb_close(plain);
 }
 
-static void gradients_follow_from_those_of_the_weight(void **state)
+TEST(gradients_follow_from_those_of_the_weight)
 {
-    (void)state;
     gradients_follow("");
 }
 
 /* An adapter is multiplied as its layer is. */
-static void gradients_of_a_scaled_layer_do_too(void **state)
+TEST(gradients_of_a_scaled_layer_do_too)
 {
-    (void)state;
     net_text = SCALED;
     gradients_follow("fuse,");
     net_text = SOURCE;
 }
 
-static void the_first_step_computes_what_the_model_did(void **state)
+TEST(the_first_step_computes_what_the_model_did)
 {
-    (void)state;
     ebb_model *adapted = step("lora:rank=2,", "none"), *plain = step("", "none");
     ebb_program *p = compile(adapted), *q = compile(plain);
     run(p);
@@ -85,9 +82,8 @@ static void the_first_step_computes_what_the_model_did(void **state)
     ebb_close(plain);
 }
 
-static void frozen_weights_have_no_gradient_and_what_is_named_is_trained_whole(void **state)
+TEST(frozen_weights_have_no_gradient_and_what_is_named_is_trained_whole)
 {
-    (void)state;
     ebb_model *m = step("lora:rank=2,target=up,also=*.bias,", "none");
     ebb_graph *g = m->graph;
     assert_int_equal(ebb_value_find(g, "up.weight_grad").i, 0);
@@ -119,9 +115,8 @@ static double loss_with(ebb_model *m, const char *first)
     return loss;
 }
 
-static void trained_adapters_are_saved_loaded_and_merged(void **state)
+TEST(trained_adapters_are_saved_loaded_and_merged)
 {
-    (void)state;
     char path[] = "/tmp/ebb_lora_XXXXXX.safetensors", passes[128];
     int fd = mkstemps(path, 12);
     assert_true(fd >= 0);
@@ -158,9 +153,8 @@ static void trained_adapters_are_saved_loaded_and_merged(void **state)
     (void)remove(path);
 }
 
-static void what_matches_nothing_or_fits_nowhere_is_said(void **state)
+TEST(what_matches_nothing_or_fits_nowhere_is_said)
 {
-    (void)state;
     static const struct {
         const char *passes, *says;
     } cases[] = {
@@ -195,9 +189,8 @@ static void what_matches_nothing_or_fits_nowhere_is_said(void **state)
 
 /* The path of a node is not the framework's where a module was called directly, and its bias kept the name, behind what is rounded to
  * codes, too; the dynamo exporter's note at a node names the module; without it somebody is told. */
-static void modules_are_named_by_what_the_file_still_tells(void **state)
+TEST(modules_are_named_by_what_the_file_still_tells)
 {
-    (void)state;
     static const char head[] =
         "<ir_version: 10, opset_import: [\"\" : 20]>"
         "g (float[2,4] x) => (float[2,3] y) <float[4,3] val_7_Q4 = {1,2,3,4,5,6,7,8,9,10,11,12}, "
@@ -248,9 +241,8 @@ static void modules_are_named_by_what_the_file_still_tells(void **state)
 }
 
 /* PEFT gives a layer of one output (a gate) the rank of all; what was saved so is read, though we would add none. */
-static void a_file_may_have_more_rank_than_a_weight_has_rows(void **state)
+TEST(a_file_may_have_more_rank_than_a_weight_has_rows)
 {
-    (void)state;
     enum { MORE = OUT + 1 };
     char path[] = "/tmp/ebb_lora_XXXXXX.safetensors", passes[128];
     float a[MORE * MID] = {0}, b[OUT * MORE] = {0}, few_b[OUT * RANK];
@@ -277,9 +269,8 @@ static void a_file_may_have_more_rank_than_a_weight_has_rows(void **state)
 }
 
 /* A folder as PEFT has it is written and read again; its alpha and its scaling come along. */
-static void a_folder_of_adapters_goes_out_and_in(void **state)
+TEST(a_folder_of_adapters_goes_out_and_in)
 {
-    (void)state;
     char folder[] = "/tmp/ebb_lora_XXXXXX", path[64], passes[128];
     assert_non_null(mkdtemp(folder));
     ebb_model *adapted = step("lora:rank=2,alpha=4,rslora=on,also=down.bias,", "adamw,lr=0.05");
@@ -371,9 +362,8 @@ static void try_packed(const char *passes)
 }
 
 /* Slices may end beyond the axis; and what the framework itself calls qkv_proj is one module. */
-static void parts_end_where_the_rows_do(void **state)
+TEST(parts_end_where_the_rows_do)
 {
-    (void)state;
     static const char *const names[2] = {"/attn/qkv_proj/MatMul",
                                          "/layers.0/self_attn/qkv_proj/MatMul"};
     for (int own = 0; own < 2; own++) {
@@ -398,18 +388,16 @@ static void parts_end_where_the_rows_do(void **state)
     }
 }
 
-static void packed_rows_have_adapters_of_their_own(void **state)
+TEST(packed_rows_have_adapters_of_their_own)
 {
-    (void)state;
 #define ADAMW ",target=*k_proj;*v_proj,gradient,optimizer:adamw,lr=0.1"
     try_packed("loss:mse,lora:rank=2,alpha=3" ADAMW);
     try_packed("loss:mse,lora:rank=2,alpha=3,form=dora" ADAMW);
 }
 
 /* LoRA-FA: the input of a layer is not kept where only B is trained. */
-static void a_frozen_a_keeps_a_narrow_product(void **state)
+TEST(a_frozen_a_keeps_a_narrow_product)
 {
-    (void)state;
     ebb_model *m = step("lora:rank=2,target=up,train=b,", "none");
     const ebb_graph *g = m->graph;
     assert_int_equal(ebb_value_find(g, "up.lora_A.weight_grad").i, 0);
@@ -421,9 +409,8 @@ static void a_frozen_a_keeps_a_narrow_product(void **state)
 }
 
 /* With nearly all of its input dropped an adapter says little; what the layer itself reads stays. */
-static void dropout_is_of_the_adapter_alone(void **state)
+TEST(dropout_is_of_the_adapter_alone)
 {
-    (void)state;
     ebb_model *m = step("lora:rank=2,target=up,dropout=0.5,", "none"), *plain = step("", "none");
     ebb_program *p = compile(m), *q = compile(plain);
     run(p);
@@ -440,20 +427,5 @@ static void dropout_is_of_the_adapter_alone(void **state)
 int main(void)
 {
     draw_net();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_follow_from_those_of_the_weight),
-        cmocka_unit_test(gradients_of_a_scaled_layer_do_too),
-        cmocka_unit_test(the_first_step_computes_what_the_model_did),
-        cmocka_unit_test(frozen_weights_have_no_gradient_and_what_is_named_is_trained_whole),
-        cmocka_unit_test(trained_adapters_are_saved_loaded_and_merged),
-        cmocka_unit_test(modules_are_named_by_what_the_file_still_tells),
-        cmocka_unit_test(a_file_may_have_more_rank_than_a_weight_has_rows),
-        cmocka_unit_test(a_folder_of_adapters_goes_out_and_in),
-        cmocka_unit_test(packed_rows_have_adapters_of_their_own),
-        cmocka_unit_test(parts_end_where_the_rows_do),
-        cmocka_unit_test(a_frozen_a_keeps_a_narrow_product),
-        cmocka_unit_test(dropout_is_of_the_adapter_alone),
-        cmocka_unit_test(what_matches_nothing_or_fits_nowhere_is_said),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_listed();
 }

@@ -50,9 +50,8 @@ static void give_recorded(ebb_program *p)
     }
 }
 
-static void dora_has_the_gradients_that_peft_gives_it(void **state)
+TEST(dora_has_the_gradients_that_peft_gives_it)
 {
-    (void)state;
     ebb_model *m = step("lora:rank=2,alpha=3,form=dora,", "none");
     ebb_program *p = compile(m);
     const char *name;
@@ -73,9 +72,8 @@ static void dora_has_the_gradients_that_peft_gives_it(void **state)
     ebb_close(m);
 }
 
-static void dora_is_merged_as_peft_merges_it(void **state)
+TEST(dora_is_merged_as_peft_merges_it)
 {
-    (void)state;
     ebb_model *m = step("lora:rank=2,alpha=3,form=dora,", "none"), *merged = source();
     ebb_program *p = compile(m);
     give_recorded(p);
@@ -91,9 +89,8 @@ static void dora_is_merged_as_peft_merges_it(void **state)
     ebb_close(merged);
 }
 
-static void the_first_step_computes_what_the_model_did(void **state)
+TEST(the_first_step_computes_what_the_model_did)
 {
-    (void)state;
     static const char *const forms[] = {"lora:rank=2,form=dora,", "lora:rank=2,form=paca,"};
     for (int k = 0; k < 2; k++) {
         ebb_model *adapted = step(forms[k], "none"), *plain = step("", "none");
@@ -156,9 +153,8 @@ static void goes_out_and_in(const char *passes, const char *other, bool dora)
     remove_folder(folder);
 }
 
-static void a_folder_keeps_the_form(void **state)
+TEST(a_folder_keeps_the_form)
 {
-    (void)state;
     goes_out_and_in("lora:rank=2,alpha=3,form=dora,", "lora", true);
     goes_out_and_in("lora:rank=2,form=paca,", "dora", false);
 }
@@ -179,9 +175,8 @@ static ebb_status save_as_adapter(const char *passes, const char *path, float *l
     return status;
 }
 
-static void a_file_of_onnx_runtime_goes_out_and_in(void **state)
+TEST(a_file_of_onnx_runtime_goes_out_and_in)
 {
-    (void)state;
     char path[] = "/tmp/ebb_forms_XXXXXX.onnx_adapter", again[128];
     float loss;
     const int fd = mkstemps(path, 13);
@@ -208,9 +203,8 @@ static void a_file_of_onnx_runtime_goes_out_and_in(void **state)
 }
 
 /* Every cut of the file, and every byte changed, is read or refused. */
-static void a_broken_file_of_onnx_runtime_is_refused(void **state)
+TEST(a_broken_file_of_onnx_runtime_is_refused)
 {
-    (void)state;
     char path[] = "/tmp/ebb_forms_XXXXXX.onnx_adapter";
     unsigned char bytes[4096];
     float loss;
@@ -257,9 +251,8 @@ static void columns_of(const float *a, int rank, int columns, int *picked)
 }
 
 /* B has the gradient of the weight's columns, and the step keeps these of the input alone. */
-static void paca_trains_columns_of_the_weight(void **state)
+TEST(paca_trains_columns_of_the_weight)
 {
-    (void)state;
     int picked[RANK] = {0};
     ebb_model *m = step("lora:rank=2,form=paca,target=up,", "none"), *plain = step("", "none");
     ebb_program *p = compile(m), *q = compile(plain);
@@ -291,9 +284,8 @@ static void paca_trains_columns_of_the_weight(void **state)
     ebb_close(plain);
 }
 
-static void merged_columns_are_the_weight(void **state)
+TEST(merged_columns_are_the_weight)
 {
-    (void)state;
     int picked[RANK] = {0};
     ebb_model *m = step("lora:rank=2,form=paca,target=up,seed=3,", "adamw,lr=0.05"), *to = source();
     ebb_program *p = compile(m);
@@ -311,9 +303,8 @@ static void merged_columns_are_the_weight(void **state)
     ebb_close(to);
 }
 
-static void what_does_not_go_together_is_said(void **state)
+TEST(what_does_not_go_together_is_said)
 {
-    (void)state;
     static const struct {
         const char *passes, *says;
     } cases[] = {
@@ -340,18 +331,7 @@ int main(void)
 {
     draw_net();
     recorded = json_load_file(EBB_SOURCE_DIR "/tests/api/dora.json", 0, NULL);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dora_has_the_gradients_that_peft_gives_it),
-        cmocka_unit_test(dora_is_merged_as_peft_merges_it),
-        cmocka_unit_test(the_first_step_computes_what_the_model_did),
-        cmocka_unit_test(a_folder_keeps_the_form),
-        cmocka_unit_test(a_file_of_onnx_runtime_goes_out_and_in),
-        cmocka_unit_test(a_broken_file_of_onnx_runtime_is_refused),
-        cmocka_unit_test(paca_trains_columns_of_the_weight),
-        cmocka_unit_test(merged_columns_are_the_weight),
-        cmocka_unit_test(what_does_not_go_together_is_said),
-    };
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    const int failed = run_listed();
     json_decref(recorded);
     return failed;
 }

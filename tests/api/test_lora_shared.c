@@ -96,21 +96,18 @@ static void one_adapter_is_saved_and_all_calls_find_it(const char *text)
     (void)remove(path);
 }
 
-static void a_weight_that_three_calls_read_has_one_adapter(void **state)
+TEST(a_weight_that_three_calls_read_has_one_adapter)
 {
-    (void)state;
     one_adapter_is_saved_and_all_calls_find_it(ONCE);
 }
 
-static void so_has_one_that_was_rounded_for_some_of_its_readers(void **state)
+TEST(so_has_one_that_was_rounded_for_some_of_its_readers)
 {
-    (void)state;
     one_adapter_is_saved_and_all_calls_find_it(ROUNDED);
 }
 
-static void other_codes_are_another_module(void **state)
+TEST(other_codes_are_another_module)
 {
-    (void)state;
     ebb_model *m = network(ROUNDED, others);
     ebb_program *p = program_of(m, "rank=2");
     assert_true(has(p, "l.up.lora_A.weight") && has(p, "l.up_1.lora_A.weight"));
@@ -119,9 +116,8 @@ static void other_codes_are_another_module(void **state)
     ebb_close(m);
 }
 
-static void equal_codes_of_other_layers_are_other_modules(void **state)
+TEST(equal_codes_of_other_layers_are_other_modules)
 {
-    (void)state;
     char text[sizeof ROUNDED] = ROUNDED;
     memcpy(strstr(text, "/l/up_1/"), "/m/up_1/", 8);
     ebb_model *m = network(text, codes);
@@ -145,11 +141,5 @@ int main(void)
         scales[i] *= 0.05f;
     for (size_t i = 0; i < WIDE * WIDE; i++)
         w[i] *= 0.3f;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_weight_that_three_calls_read_has_one_adapter),
-        cmocka_unit_test(so_has_one_that_was_rounded_for_some_of_its_readers),
-        cmocka_unit_test(other_codes_are_another_module),
-        cmocka_unit_test(equal_codes_of_other_layers_are_other_modules),
-    };
-    return cmocka_run_group_tests_name("lora_shared", tests, NULL, NULL);
+    return run_listed();
 }

@@ -1,18 +1,13 @@
 /* test_metrics.c: metrics beside what scikit-learn 1.9 and torchmetrics 1.9 say of the same numbers,
  * over batches of different sizes. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "api/tally.h"
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
 #include "onnx/text/text.h"
+#include "tests/test.h"
 
 /* Numbers in [-1, 1), the same as those that the libraries got. */
 static void draw(float *x, int count, uint32_t seed)
@@ -109,9 +104,8 @@ static double value_of(const ebb_metrics *m, const char *name)
     "<ir_version: 10, opset_import: [\"\" : 20]> g (float" in " x) => (float" out \
     " y) { y = Identity (x) }"
 
-static void lists_are_decoded_greedily_and_compared_as_torchmetrics_does(void **state)
+TEST(lists_are_decoded_greedily_and_compared_as_torchmetrics_does)
 {
-    (void)state;
     float x[9 * 6 * 4];
     int64_t t[9 * 3];
     draw(x, 9 * 6 * 4, 5);
@@ -141,9 +135,8 @@ static void lists_are_decoded_greedily_and_compared_as_torchmetrics_does(void **
 }
 
 /* Both orders of the axes, and rows that end before the others. */
-static void lists_end_where_their_lengths_say(void **state)
+TEST(lists_end_where_their_lengths_say)
 {
-    (void)state;
     static const int64_t way[2][6] = {{0, 2, 2, 0, 2, 1}, {1, 1, 2, 2, 3, 3}};
     static const int64_t said[2][3] = {{2, 1, -100}, {1, 2, 3}}, steps[2] = {6, 4};
     float first[6][2][4] = {{{0}}}, second[2][6][4] = {{{0}}};
@@ -167,9 +160,8 @@ static void lists_end_where_their_lengths_say(void **state)
         }
 }
 
-static void classes_are_counted_as_scikit_learn_does(void **state)
+TEST(classes_are_counted_as_scikit_learn_does)
 {
-    (void)state;
     float x[12 * 7];
     int64_t t[12];
     draw(x, 12 * 7, 1);
@@ -207,9 +199,8 @@ static void classes_are_counted_as_scikit_learn_does(void **state)
 }
 
 /* Batches are weighed by the weights of their labels, as one batch of all is. */
-static void the_mean_of_a_weighted_loss_is_that_of_all_rows(void **state)
+TEST(the_mean_of_a_weighted_loss_is_that_of_all_rows)
 {
-    (void)state;
     static const struct {
         const char *loss;
         double value;
@@ -239,9 +230,8 @@ static void the_mean_of_a_weighted_loss_is_that_of_all_rows(void **state)
 }
 
 /* Class numbers or yes and no: the target tells. */
-static void masks_are_of_classes_or_of_labels(void **state)
+TEST(masks_are_of_classes_or_of_labels)
 {
-    (void)state;
     float x[24], yes[24];
     int64_t image[8] = {0, 1, 2, 1, 2, 2, 0, 255};
     draw(x, 24, 7);
@@ -270,9 +260,8 @@ static void masks_are_of_classes_or_of_labels(void **state)
     ebb_metrics_free(m);
 }
 
-static void f1_of_two_classes_is_that_of_the_second(void **state)
+TEST(f1_of_two_classes_is_that_of_the_second)
 {
-    (void)state;
     float x[24];
     int64_t t[12];
     draw(x, 24, 2);
@@ -291,9 +280,8 @@ static void f1_of_two_classes_is_that_of_the_second(void **state)
     ebb_metrics_free(m);
 }
 
-static void labels_are_counted_by_column(void **state)
+TEST(labels_are_counted_by_column)
 {
-    (void)state;
     float x[36], t[36], first[12], wanted[12];
     draw(x, 36, 3);
     draw(t, 36, 4);
@@ -327,9 +315,8 @@ static void labels_are_counted_by_column(void **state)
     ebb_metrics_free(m);
 }
 
-static void numbers_far_from_zero_keep_their_r2(void **state)
+TEST(numbers_far_from_zero_keep_their_r2)
 {
-    (void)state;
     float x[36], y[36], off[36];
     draw(y, 36, 5);
     draw(off, 36, 6);
@@ -353,9 +340,8 @@ static void numbers_far_from_zero_keep_their_r2(void **state)
     ebb_metrics_free(m);
 }
 
-static void images_have_an_iou_and_texts_a_perplexity(void **state)
+TEST(images_have_an_iou_and_texts_a_perplexity)
 {
-    (void)state;
     float x[40];
     int64_t image[8] = {0, 1, 2, 1, 2, 2, 0, 255}, text[8] = {0, 1, 2, 3, 4, -100, 1, 2};
     draw(x, 24, 7);
@@ -395,9 +381,8 @@ static void is_usage(ebb_status status, const char *says)
         fail_msg("%s\ndoes not say: %s", ebb_status_text(status), says);
 }
 
-static void what_does_not_fit_is_refused(void **state)
+TEST(what_does_not_fit_is_refused)
 {
-    (void)state;
     ebb_metrics *m;
     const char *const *losses = LIST("cross-entropy");
     is_usage(ebb_metrics_new(&m, losses, LIST("acuracy")), "did you mean 'accuracy'?");
@@ -420,31 +405,12 @@ static void what_does_not_fit_is_refused(void **state)
     ebb_metrics_free(NULL);
 }
 
-static void the_table_has_an_end(void **state)
+TEST(the_table_has_an_end)
 {
-    (void)state;
     assert_string_equal(ebb_metric_name(0), "accuracy");
     size_t count = 0;
     while (ebb_metric_name(count) != NULL)
         count++;
     assert_true(count >= 9 && count < 32);
     assert_null(ebb_metric_name(count + 5));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lists_are_decoded_greedily_and_compared_as_torchmetrics_does),
-        cmocka_unit_test(lists_end_where_their_lengths_say),
-        cmocka_unit_test(classes_are_counted_as_scikit_learn_does),
-        cmocka_unit_test(the_mean_of_a_weighted_loss_is_that_of_all_rows),
-        cmocka_unit_test(masks_are_of_classes_or_of_labels),
-        cmocka_unit_test(f1_of_two_classes_is_that_of_the_second),
-        cmocka_unit_test(labels_are_counted_by_column),
-        cmocka_unit_test(numbers_far_from_zero_keep_their_r2),
-        cmocka_unit_test(images_have_an_iou_and_texts_a_perplexity),
-        cmocka_unit_test(what_does_not_fit_is_refused),
-        cmocka_unit_test(the_table_has_an_end),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

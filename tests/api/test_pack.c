@@ -1,10 +1,6 @@
 /* test_pack.c: CSV files of intervals in, offsets out: what is kept, what is refused, and the
  * public instances that are known to be hard. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,9 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "ebb.h"
+#include "tests/test.h"
 
 #define INSTANCES EBB_SOURCE_DIR "/../shared/bench/packing/minimalloc"
 
@@ -44,9 +39,8 @@ static void gives(const char *text, const ebb_pack_csv_options *options, const c
     assert_int_equal(unlink(out), 0);
 }
 
-static void offsets_are_added_and_all_else_is_kept(void **state)
+TEST(offsets_are_added_and_all_else_is_kept)
 {
-    (void)state;
     gives("id,lower,upper,size\na,0,4,100\nb,2,6,50\nc,4,6,100\n", NULL,
           "id,lower,upper,size,offset\na,0,4,100,0\nb,2,6,50,100\nc,4,6,100,0\n");
     /* columns in any order, some of them not ours, blanks, quotes, CR LF, no end of line, a mark */
@@ -63,9 +57,8 @@ static void offsets_are_added_and_all_else_is_kept(void **state)
           "9000000000000000000,8,8\nd,5,5,7,0\ne,1,2,0,0\n");
 }
 
-static void given_offsets_stay_and_alignment_holds(void **state)
+TEST(given_offsets_stay_and_alignment_holds)
 {
-    (void)state;
     gives("offset,id,lower,upper,size\n,a,0,4,10\n64,b,0,4,10\n,c,2,6,70\n  ,d,5,7,1\n",
           &(ebb_pack_csv_options){.alignment = 64},
           "offset,id,lower,upper,size\n0,a,0,4,10\n64,b,0,4,10\n128,c,2,6,70\n0,d,5,7,1\n");
@@ -89,9 +82,8 @@ static void refuses(const char *text, const char *words)
 #define HEADER "id,lower,upper,size\na,0,4,10\n"
 #define FIXED "id,lower,upper,size,offset\na,0,4,10,0\n"
 
-static void mistakes_are_said_with_their_line(void **state)
+TEST(mistakes_are_said_with_their_line)
 {
-    (void)state;
     refuses("", "the file is empty");
     refuses(" \n\r\n", "the file is empty");
     refuses("id,lower,upper,size\n", "no intervals");
@@ -121,9 +113,8 @@ static void mistakes_are_said_with_their_line(void **state)
     refuses(FIXED "b,1,4,10,9000000000000000000\n", "line 3: its fixed offset is too large");
 }
 
-static void damaged_files_are_refused_or_packed(void **state)
+TEST(damaged_files_are_refused_or_packed)
 {
-    (void)state;
     static const char whole[] =
         "id,lower,upper,size,offset\r\n\"a,\"\"1\",0,4,10,0\r\nb,2,6,5,\r\n";
     uint64_t random = 1;
@@ -141,9 +132,8 @@ static void damaged_files_are_refused_or_packed(void **state)
     (void)unlink(out);
 }
 
-static void a_capacity_that_cannot_be_met_writes_nothing(void **state)
+TEST(a_capacity_that_cannot_be_met_writes_nothing)
 {
-    (void)state;
     static const char text[] = "id,lower,upper,size\na,0,4,10\nb,2,6,5\n";
     write_in(text, strlen(text));
     ebb_status status = ebb_pack_csv(in, out, &(ebb_pack_csv_options){.capacity = 14}, NULL);
@@ -187,9 +177,8 @@ static void check_instance(const char *path, long long capacity)
     fclose(file);
 }
 
-static void the_public_instances_fit_their_capacity(void **state)
+TEST(the_public_instances_fit_their_capacity)
 {
-    (void)state;
     struct stat s;
     if (stat(INSTANCES, &s) != 0) {
         print_message("SKIP: the public instances are not here\n");
@@ -224,15 +213,4 @@ static int remove_folder(void **state)
     return rmdir(folder); /* fails where a temporary file was left */
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(offsets_are_added_and_all_else_is_kept),
-        cmocka_unit_test(given_offsets_stay_and_alignment_holds),
-        cmocka_unit_test(mistakes_are_said_with_their_line),
-        cmocka_unit_test(damaged_files_are_refused_or_packed),
-        cmocka_unit_test(a_capacity_that_cannot_be_met_writes_nothing),
-        cmocka_unit_test(the_public_instances_fit_their_capacity),
-    };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
-}
+const fixture around_all = {make_folder, remove_folder};

@@ -1,20 +1,16 @@
 /* test_reduce.c: models with a planted failure become the few nodes that it takes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <unistd.h>
 
-#include <cmocka.h>
 #include <jansson.h>
 
 #include "onnx/graph/build.h"
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
+#include "tests/test.h"
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20, \"my.ops\" : 1]>\n"
 
@@ -63,9 +59,8 @@ static void becomes(const char *model_text, const ebb_reduce_options *options, c
 
 /* ---- nodes ---- */
 
-static void the_operator_that_cannot_run_stays_alone(void **state)
+TEST(the_operator_that_cannot_run_stays_alone)
 {
-    (void)state;
     becomes(HEAD "g (float[16,32] x) => (float[16,32] y, complex64[16] q)\n"
                  "<float[32,32] w, float[32,32] v, complex64[16] i>\n"
                  "{\n"
@@ -82,9 +77,8 @@ static void the_operator_that_cannot_run_stays_alone(void **state)
             "}\n");
 }
 
-static void what_contradicts_itself_keeps_the_two_sizes_that_do(void **state)
+TEST(what_contradicts_itself_keeps_the_two_sizes_that_do)
 {
-    (void)state;
     becomes(HEAD "g (float[16,32] x) => (float[16,32] y)\n"
                  "<float[32,32] w, float[48,32] v>\n"
                  "{\n"
@@ -101,9 +95,8 @@ static void what_contradicts_itself_keeps_the_two_sizes_that_do(void **state)
 
 /* A weight, and the way from it to the loss: the type of what a Loop makes is known only by what
  * reads it. */
-static void a_missing_gradient_keeps_a_weight_before_it(void **state)
+TEST(a_missing_gradient_keeps_a_weight_before_it)
 {
-    (void)state;
     becomes(HEAD "g (float[16,32] x, int64 trips) => (float[16,32] y)\n"
                  "<float[32,32] w, float[32,32] v, bool go = {1}>\n"
                  "{\n"
@@ -133,9 +126,8 @@ static void a_missing_gradient_keeps_a_weight_before_it(void **state)
             "}\n");
 }
 
-static void an_output_that_is_not_finite_keeps_what_makes_it_so(void **state)
+TEST(an_output_that_is_not_finite_keeps_what_makes_it_so)
 {
-    (void)state;
     becomes(HEAD "g (float[16,32] x, float[32,32] w) => (float[16,32] y)\n"
                  "<float zero = {0}>\n"
                  "{\n"
@@ -176,9 +168,8 @@ static ebb_status has_one(void *context, ebb_model *model, bool *still)
     return NULL;
 }
 
-static void a_size_shrinks_as_far_as_the_test_lets_it(void **state)
+TEST(a_size_shrinks_as_far_as_the_test_lets_it)
 {
-    (void)state;
     wish w = {.op = "Softmax", .least_dim = 5};
     becomes(HEAD "g (float[48,32] x) => (float[48,32] y)\n"
                  "<float[32,32] w>\n"
@@ -194,9 +185,8 @@ static void a_size_shrinks_as_far_as_the_test_lets_it(void **state)
     assert_true(w.asked > 10);
 }
 
-static void a_function_is_inlined_and_its_call_reduced(void **state)
+TEST(a_function_is_inlined_and_its_call_reduced)
 {
-    (void)state;
     becomes("<ir_version: 10, opset_import: [\"\" : 20, \"local\" : 1]>\n"
             "g (complex64[4] x) => (complex64[4] y) { a = local.f (x) y = local.f (a) }\n"
             "<domain: \"local\", opset_import: [\"\" : 20]>\n"
@@ -215,9 +205,8 @@ static ebb_status always(void *context, ebb_model *model, bool *still)
     return NULL;
 }
 
-static void a_model_that_always_fails_becomes_one_node(void **state)
+TEST(a_model_that_always_fails_becomes_one_node)
 {
-    (void)state;
     ebb_model *model = NULL;
     ok(ebb_open(&model, EBB_SOURCE_DIR "/samples/digits/transformer.onnx"));
     char *text = left_of(model, &(ebb_reduce_options){.test = always});
@@ -253,9 +242,8 @@ static ebb_model *with_an_operator_within(void)
     return model;
 }
 
-static void an_operator_in_a_transformer_is_found_by_the_failing_step(void **state)
+TEST(an_operator_in_a_transformer_is_found_by_the_failing_step)
 {
-    (void)state;
     ebb_model *model = with_an_operator_within();
     ebb_reduce_options options = {.fails = "rewrite",
                                   .pipeline =
@@ -290,9 +278,8 @@ static ebb_status only_once(void *context, ebb_model *model, bool *still)
     return NULL;
 }
 
-static void what_does_not_fail_is_refused(void **state)
+TEST(what_does_not_fail_is_refused)
 {
-    (void)state;
     ebb_model *model = parsed(HEAD "g (float[4] x) => (float[4] y) { y = Relu (x) }");
     int times = 0;
     refused(model, &(ebb_reduce_options){.fails = "run"}, EBB_USAGE, "does not fail at run");
@@ -306,9 +293,8 @@ static void what_does_not_fail_is_refused(void **state)
     ebb_model_free(model);
 }
 
-static void the_number_of_tests_is_kept_to(void **state)
+TEST(the_number_of_tests_is_kept_to)
 {
-    (void)state;
     wish w = {.op = "Relu", .least_dim = 1};
     ebb_model *model =
         parsed(HEAD "g (float[4] x) => (float[4] y) { a = Tanh (x) b = Relu (a) y = Neg (b) }");
@@ -332,19 +318,4 @@ static int remove_folder(void **state)
     return rmdir(folder);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_operator_that_cannot_run_stays_alone),
-        cmocka_unit_test(what_contradicts_itself_keeps_the_two_sizes_that_do),
-        cmocka_unit_test(a_missing_gradient_keeps_a_weight_before_it),
-        cmocka_unit_test(an_output_that_is_not_finite_keeps_what_makes_it_so),
-        cmocka_unit_test(a_size_shrinks_as_far_as_the_test_lets_it),
-        cmocka_unit_test(a_function_is_inlined_and_its_call_reduced),
-        cmocka_unit_test(a_model_that_always_fails_becomes_one_node),
-        cmocka_unit_test(an_operator_in_a_transformer_is_found_by_the_failing_step),
-        cmocka_unit_test(what_does_not_fail_is_refused),
-        cmocka_unit_test(the_number_of_tests_is_kept_to),
-    };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
-}
+const fixture around_all = {make_folder, remove_folder};

@@ -1,14 +1,9 @@
 /* test_sensitivity.c: what is measured of saved tensors, against numbers found by hand. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
 #include <jansson.h>
 #include <unistd.h>
 
@@ -129,9 +124,8 @@ static void near(double got, double want, double share)
  * One bit rounds the element at share f of a range D up or down with the variance f (1 - f) D^2; of
  * a group's 256 elements these add up to 42.4993 D^2. Each is in OUTPUTS elements of the gradient,
  * times dy; and the distance between two draws has twice the variance. */
-static void ranges_gradients_and_distances_are_those_found_by_hand(void **state)
+TEST(ranges_gradients_and_distances_are_those_found_by_hand)
 {
-    (void)state;
     double per_group = 0;
     for (int j = 0; j < 256; j++)
         per_group += j / 255.0 * (1 - j / 255.0);
@@ -153,9 +147,8 @@ static void ranges_gradients_and_distances_are_those_found_by_hand(void **state)
     json_decref(o);
 }
 
-static void the_optimizer_and_shared_memory_are_of_no_account(void **state)
+TEST(the_optimizer_and_shared_memory_are_of_no_account)
 {
-    (void)state;
     static const char *const ends_of[] = {"sgd,lr=3,alias", "momentum,drop-saves,alias", "adamw"};
     json_t *bare = measure(two_products, STEP "none", NULL);
     for (size_t i = 0; i < sizeof ends_of / sizeof *ends_of; i++) {
@@ -170,9 +163,8 @@ static void the_optimizer_and_shared_memory_are_of_no_account(void **state)
 
 /* xa is 5 everywhere: its codes are exact at any number of bits, so that gradients differ by
  * nothing but dropout, which is the same in all runs. */
-static void dropout_is_the_same_in_all_runs(void **state)
+TEST(dropout_is_the_same_in_all_runs)
 {
-    (void)state;
     ebb_model *m = make(with_dropout, "train-mode:seed=7," STEP "none");
     char *json = NULL;
     const ebb_sensitivity_options options = {.batch = &without_xb, .threads = 1};
@@ -215,9 +207,8 @@ static void check_bits(const char *passes, int64_t of_h, int64_t of_xb)
 
 /* As many elements each. By shapes both get the average of 4 bits. With costs of 1 and 100, 2 bits
  * for the first are worth more than the second's last 4; GACT starts from 32 bits. */
-static void what_is_measured_decides_on_the_bits(void **state)
+TEST(what_is_measured_decides_on_the_bits)
 {
-    (void)state;
     char path[] = "/tmp/ebb-sensitivity-XXXXXX", passes[512];
     int file = mkstemp(path);
     assert_true(file >= 0);
@@ -374,9 +365,8 @@ static void check_after(int64_t steps, ebb_data *data)
 /* A transformer's tensors differ by orders of magnitude in what they bear, which shapes do not
  * tell. Found: 0.20 to 0.57 of the error by shapes, with random weights and up to 200 steps on. It
  * is not so of every network: see docs/architecture.md. */
-static void measured_bits_bring_a_transformers_gradients_nearer_than_shapes_do(void **state)
+TEST(measured_bits_bring_a_transformers_gradients_nearer_than_shapes_do)
 {
-    (void)state;
     ebb_data *data;
     good(ebb_data_open(&data, SAMPLES "digits.npz", NULL));
     check_after(0, data);
@@ -441,9 +431,8 @@ static const char *read_by_attention(const ebb_model *m, uint32_t i)
     return ebb_value_name(g, ebb_in(g, n, i));
 }
 
-static void what_bears_no_fewer_than_8_bits_is_measured_at_8(void **state)
+TEST(what_bears_no_fewer_than_8_bits_is_measured_at_8)
 {
-    (void)state;
     static const char text[] = HEADER
         "(float[4,520] xa, float[4,520] xb) => (float[4,3] y) <float[520,512] wq, "
         "float[520,512] wk, float[520,512] wv, float[512,3] wo, int64[4] split = {1,4,8,64}, "
@@ -491,17 +480,15 @@ static void refuses(const char *text, const char *passes, const ebb_batch *on, c
     ebb_close(m);
 }
 
-static void what_is_no_step_is_refused(void **state)
+TEST(what_is_no_step_is_refused)
 {
-    (void)state;
     refuses(two_products, "fold", &both, "no training step");
     refuses(two_products, STEP "none", NULL, "give one");
 }
 
 /* Before the first run: nothing that was measured is lost. */
-static void a_place_that_cannot_be_written_is_known_at_once(void **state)
+TEST(a_place_that_cannot_be_written_is_known_at_once)
 {
-    (void)state;
     ebb_model *m = make(two_products, STEP "none");
     const ebb_sensitivity_options options = {
         .batch = &both, .threads = 1, .progress = count_calls, .context = &calls};
@@ -514,9 +501,8 @@ static void a_place_that_cannot_be_written_is_known_at_once(void **state)
     ebb_close(m);
 }
 
-static void gradients_that_are_no_numbers_are_an_error(void **state)
+TEST(gradients_that_are_no_numbers_are_an_error)
 {
-    (void)state;
     ebb_model *m = make(two_products, STEP "none");
     const ebb_sensitivity_options options = {.batch = &both, .threads = 1};
     fill();
@@ -525,20 +511,4 @@ static void gradients_that_are_no_numbers_are_an_error(void **state)
     assert_int_equal(ebb_status_code(status), EBB_RUNTIME);
     assert_non_null(strstr(ebb_status_text(status), "not finite on this batch"));
     ebb_close(m);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranges_gradients_and_distances_are_those_found_by_hand),
-        cmocka_unit_test(the_optimizer_and_shared_memory_are_of_no_account),
-        cmocka_unit_test(dropout_is_the_same_in_all_runs),
-        cmocka_unit_test(what_is_measured_decides_on_the_bits),
-        cmocka_unit_test(measured_bits_bring_a_transformers_gradients_nearer_than_shapes_do),
-        cmocka_unit_test(what_bears_no_fewer_than_8_bits_is_measured_at_8),
-        cmocka_unit_test(what_is_no_step_is_refused),
-        cmocka_unit_test(a_place_that_cannot_be_written_is_known_at_once),
-        cmocka_unit_test(gradients_that_are_no_numbers_are_an_error),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

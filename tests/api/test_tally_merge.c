@@ -76,19 +76,10 @@ static int numbers_are_counted(ebb_group *group)
     return counts_what_one_does(group, EBB_TASK_NUMBERS);
 }
 
-static void all_count_what_one_does(void **state)
+TEST(all_count_what_one_does)
 {
-    (void)state;
     fill();
     all_are_right(3, classes_are_counted);
     all_are_right(4, numbers_are_counted);
     all_are_right(3, numbers_are_counted);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_count_what_one_does),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

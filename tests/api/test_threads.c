@@ -1,15 +1,9 @@
 /* test_threads.c: a program computes with its own number of threads, whichever thread steps it and
  * whatever that has set; several programs run in several threads at once.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include <pthread.h>
 
@@ -17,6 +11,7 @@
 #include "exec/run/program.h"
 #include "kernels/parallel.h"
 #include "onnx/file/file.h"
+#include "tests/test.h"
 
 enum { SOME_STEPS = 3 };
 
@@ -133,9 +128,8 @@ static void run_in_a_thread(void *(*work)(void *), void *of)
     assert_int_equal(pthread_join(thread, NULL), 0);
 }
 
-static void any_thread_may_step_a_program(void **state)
+TEST(any_thread_may_step_a_program)
 {
-    (void)state;
     for (size_t i = 0; i < STEPS; i++) {
         ebb_model *m = step_of(i);
         const uint64_t expected = alone(m, 1);
@@ -148,9 +142,8 @@ static void any_thread_may_step_a_program(void **state)
     }
 }
 
-static void a_program_compiled_in_between_changes_nothing(void **state)
+TEST(a_program_compiled_in_between_changes_nothing)
 {
-    (void)state;
     for (size_t i = 0; i < STEPS; i++) {
         ebb_model *m = step_of(i);
         const uint64_t expected = alone(m, 1);
@@ -165,9 +158,8 @@ static void a_program_compiled_in_between_changes_nothing(void **state)
     }
 }
 
-static void the_callers_own_number_of_threads_stays(void **state)
+TEST(the_callers_own_number_of_threads_stays)
 {
-    (void)state;
     ebb_model *m = step_of(1);
     const ebb_threads_before before = ebb_threads_enter(5);
     (void)alone(m, 2);
@@ -200,9 +192,8 @@ static void *from_the_file(void *of)
 }
 
 /* From the file to the numbers: passes, plans and steps. */
-static void programs_in_two_threads_give_what_each_gives_alone(void **state)
+TEST(programs_in_two_threads_give_what_each_gives_alone)
 {
-    (void)state;
     job one[STEPS], two[STEPS], expected[STEPS];
     pthread_t first, second;
     (void)from_the_file(expected);
@@ -225,9 +216,8 @@ static void *makes_many_errors(void *of)
     return NULL;
 }
 
-static void errors_of_a_thread_are_its_own(void **state)
+TEST(errors_of_a_thread_are_its_own)
 {
-    (void)state;
     ebb_status mine = ebb_error(EBB_USAGE, "mine"), theirs;
     run_in_a_thread(makes_many_errors, &theirs);
     assert_string_equal(ebb_status_text(mine), "mine");
@@ -237,16 +227,4 @@ static void errors_of_a_thread_are_its_own(void **state)
     for (int i = 0; i < 63; i++)
         (void)ebb_error(EBB_USAGE, "later");
     assert_string_equal(ebb_status_text(mine), "mine");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_thread_may_step_a_program),
-        cmocka_unit_test(a_program_compiled_in_between_changes_nothing),
-        cmocka_unit_test(the_callers_own_number_of_threads_stays),
-        cmocka_unit_test(programs_in_two_threads_give_what_each_gives_alone),
-        cmocka_unit_test(errors_of_a_thread_are_its_own),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

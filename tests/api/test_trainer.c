@@ -2,17 +2,11 @@
  * left where memory ends.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "ebb.h"
 #include "onnx/file/file.h"
@@ -86,9 +80,8 @@ static void close_scene(scene *s)
     ebb_close(s->step);
 }
 
-static void a_training_tells_what_it_does(void **state)
+TEST(a_training_tells_what_it_does)
 {
-    (void)state;
     scene s;
     ebb_trainer *t;
     open_scene(&s);
@@ -112,9 +105,8 @@ static void a_training_tells_what_it_does(void **state)
 }
 
 /* Rows of one archive, a part of them held out: as who has read the data once gives them to both. */
-static void data_may_be_trained_and_evaluated_on(void **state)
+TEST(data_may_be_trained_and_evaluated_on)
 {
-    (void)state;
     double best[2];
     for (int shared = 0; shared < 2; shared++) {
         scene s;
@@ -140,9 +132,8 @@ static void data_may_be_trained_and_evaluated_on(void **state)
     assert_true(best[0] == best[1] && best[0] < 1);
 }
 
-static void a_training_is_stopped_after_a_step(void **state)
+TEST(a_training_is_stopped_after_a_step)
 {
-    (void)state;
     scene s;
     ebb_trainer *t;
     open_scene(&s);
@@ -159,9 +150,8 @@ static void a_training_is_stopped_after_a_step(void **state)
     close_scene(&s);
 }
 
-static void rows_are_held_out_once_and_for_all(void **state)
+TEST(rows_are_held_out_once_and_for_all)
 {
-    (void)state;
     int64_t order[100], again[100], held = 0;
     bool seen[100] = {false};
     good(ebb_rows_split(order, 100, 0.2, &held));
@@ -192,9 +182,8 @@ static void trained_of(const char *model, const char *saved)
 }
 
 /* As PyTorch's dynamo exporter writes them: the trained model goes beside it, or over it. */
-static void a_model_with_its_weights_beside_it_is_trained_as_any_other(void **state)
+TEST(a_model_with_its_weights_beside_it_is_trained_as_any_other)
 {
-    (void)state;
     const char *path[] = {path_of("inside.onnx"), path_of("beside.onnx"), path_of("trained.onnx")};
     ebb_model *inside, *outside;
     good(ebb_open(&inside, DIGITS "mlp.onnx"));
@@ -277,9 +266,8 @@ static bool same_bytes(const char *a, const char *b)
     return same;
 }
 
-static void a_last_evaluation_that_was_stopped_is_made_up_and_saved(void **state)
+TEST(a_last_evaluation_that_was_stopped_is_made_up_and_saved)
 {
-    (void)state;
     const char *whole = path_of("whole.safetensors"), *stopped = path_of("stopped.safetensors");
     ebb_trainer_facts f = train_and_save(whole, NULL, false);
     assert_int_equal(f.evaluated_at, 88);
@@ -293,9 +281,8 @@ static void a_last_evaluation_that_was_stopped_is_made_up_and_saved(void **state
     assert_true(same_bytes(whole, stopped));
 }
 
-static void where_memory_ends_nothing_is_lost_or_leaks(void **state)
+TEST(where_memory_ends_nothing_is_lost_or_leaks)
 {
-    (void)state;
     const char *checkpoint = path_of("c.st");
     const char *const logs[] = {path_of("l.csv"), NULL};
     scene s;
@@ -332,16 +319,4 @@ static void where_memory_ends_nothing_is_lost_or_leaks(void **state)
     close_scene(&s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_training_tells_what_it_does),
-        cmocka_unit_test(data_may_be_trained_and_evaluated_on),
-        cmocka_unit_test(a_training_is_stopped_after_a_step),
-        cmocka_unit_test(rows_are_held_out_once_and_for_all),
-        cmocka_unit_test(a_model_with_its_weights_beside_it_is_trained_as_any_other),
-        cmocka_unit_test(a_last_evaluation_that_was_stopped_is_made_up_and_saved),
-        cmocka_unit_test(where_memory_ends_nothing_is_lost_or_leaks),
-    };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
-}
+const fixture around_all = {make_folder, remove_folder};

@@ -3,11 +3,7 @@
  */
 #pragma once
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,9 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "tests/folder.h"
+#include "tests/test.h"
 
 #define EBB EBB_BINARY_DIR "/ebb"
 #define DIGITS EBB_SOURCE_DIR "/samples/digits/"

@@ -8,9 +8,8 @@
     "train " MODEL " --data " DATA " --map label=target --batch 32 --loss cross-entropy " \
     "--optimizer adamw:lr=0.003 --seed 3 --threads 1 "
 
-static void mistakes_get_one_sentence_and_the_right_exit_code(void **state)
+TEST(mistakes_get_one_sentence_and_the_right_exit_code)
 {
-    (void)state;
     says("trian x", 2, "did you mean 'train'");
     says("inspect", 2, "usage: ebb inspect");
     says("inspect nowhere.onnx", 8, "nowhere.onnx");
@@ -32,9 +31,8 @@ static void mistakes_get_one_sentence_and_the_right_exit_code(void **state)
 }
 
 /* Each would change nothing where it stands. */
-static void an_option_without_effect_is_a_usage_error(void **state)
+TEST(an_option_without_effect_is_a_usage_error)
 {
-    (void)state;
     static const struct {
         const char *words, *says;
     } wrong[] = {
@@ -61,9 +59,8 @@ static void an_option_without_effect_is_a_usage_error(void **state)
         says(wrong[i].words, 2, wrong[i].says);
 }
 
-static void what_makes_a_step_is_refused_where_there_is_one(void **state)
+TEST(what_makes_a_step_is_refused_where_there_is_one)
 {
-    (void)state;
     static const char *const verbs[] = {"plan made.onnx", "train made.onnx --data " DATA,
                                         "bench made.onnx --calibrate -o c.json",
                                         "bench made.onnx --sensitivity -o c.json --data " DATA};
@@ -85,9 +82,8 @@ static void write_text(const char *name, const char *text, size_t size);
 
 #define STEP MODEL " --dim batch=8 --loss cross-entropy "
 
-static void a_budget_is_read_before_anything_is_done(void **state)
+TEST(a_budget_is_read_before_anything_is_done)
 {
-    (void)state;
     static const char *const wrong[] = {"0",   "0%",    "-6GiB", "-1",  "6XB", "abc",
                                         "1e9", "6GiB,", "inf",   "0x8", "",    "80%%"};
     static const char *const verbs[] = {"grad " STEP "-o budget.onnx", "plan " STEP,
@@ -120,9 +116,8 @@ static long long number_after(const char *key)
     return n;
 }
 
-static void a_step_is_made_to_fit(void **state)
+TEST(a_step_is_made_to_fit)
 {
-    (void)state;
     says("plan " STEP "--json", 0, "arena_bytes");
     long long whole = number_after("\"arena_bytes\""), ns = number_after("\"planned_ns\"");
     says("plan " STEP "--budget 80% --plan-time 1 --json", 0, "\"fit\"");
@@ -145,9 +140,8 @@ static void a_step_is_made_to_fit(void **state)
     assert_true(number_after("\"arena_bytes\"") <= whole * 8 / 10);
 }
 
-static void the_least_that_a_hopeless_budget_names_is_a_budget_that_fits(void **state)
+TEST(the_least_that_a_hopeless_budget_names_is_a_budget_that_fits)
 {
-    (void)state;
     static const char *const optimizers[] = {"sgd", "momentum", "adamw"};
     for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++) {
         char words[1024];
@@ -166,9 +160,8 @@ static void the_least_that_a_hopeless_budget_names_is_a_budget_that_fits(void **
     }
 }
 
-static void a_pass_with_a_budget_says_what_is_wrong_and_writes_nothing(void **state)
+TEST(a_pass_with_a_budget_says_what_is_wrong_and_writes_nothing)
 {
-    (void)state;
     static const struct {
         const char *pass;
         int code;
@@ -206,9 +199,8 @@ static void a_pass_with_a_budget_says_what_is_wrong_and_writes_nothing(void **st
          "nothing to do");
 }
 
-static void a_plan_shows_the_curve_and_where_the_peak_is(void **state)
+TEST(a_plan_shows_the_curve_and_where_the_peak_is)
 {
-    (void)state;
     says("plan " STEP, 0, "live bytes over the step");
     assert_non_null(strstr(output, "forward"));
     assert_non_null(strstr(output, "around the peak"));
@@ -221,9 +213,8 @@ static void a_plan_shows_the_curve_and_where_the_peak_is(void **state)
     says("plan " STEP "--json", 0, "\"neighbourhood\"");
 }
 
-static void operators_are_measured_and_planned_by(void **state)
+TEST(operators_are_measured_and_planned_by)
 {
-    (void)state;
     says("bench", 2, "--calibrate");
     says("bench --calibrate", 2, "-o FILE");
     says("bench --calibrate -o costs.json --threads many", 2, "--threads");
@@ -243,9 +234,8 @@ static void operators_are_measured_and_planned_by(void **state)
     assert_false(exists("wrong.onnx"));
 }
 
-static void a_plan_of_a_finished_step_runs_the_passes_asked_for(void **state)
+TEST(a_plan_of_a_finished_step_runs_the_passes_asked_for)
 {
-    (void)state;
     says("grad " STEP "-o plain.onnx", 0, "");
     says("plan plain.onnx --pass sign-msak", 2, "sign-mask");
     says("plan plain.onnx --json", 0, "\"peak_bytes\"");
@@ -256,9 +246,8 @@ static void a_plan_of_a_finished_step_runs_the_passes_asked_for(void **state)
     assert_string_not_equal(before, after);
 }
 
-static void a_difference_says_who_saved_what(void **state)
+TEST(a_difference_says_who_saved_what)
 {
-    (void)state;
     says("grad " STEP "-o one.onnx", 0, "");
     says("grad " STEP "-o two.onnx --pass sign-mask --pass dropout-seed", 0, "");
     says("diff one.onnx two.onnx", 0, "alone      last in");
@@ -275,18 +264,16 @@ static void write_text(const char *name, const char *text, size_t size)
     fclose(file);
 }
 
-static void a_file_that_is_no_model_is_rejected_at_a_byte(void **state)
+TEST(a_file_that_is_no_model_is_rejected_at_a_byte)
 {
-    (void)state;
     write_text("text.onnx", "this is not a model", 19);
     says("inspect text.onnx", 6, "byte");
     says("rewrite text.onnx -o out.onnx --pass fold", 6, "text.onnx");
     assert_false(exists("out.onnx"));
 }
 
-static void what_a_run_gives_is_one_object(void **state)
+TEST(what_a_run_gives_is_one_object)
 {
-    (void)state;
     static const char header[] = "{\"image\":{\"dtype\":\"F32\",\"shape\":[2,1,8,8],"
                                  "\"data_offsets\":[0,512]}}   ";
     static char bytes[8 + sizeof header - 1 + 512];
@@ -299,9 +286,8 @@ static void what_a_run_gives_is_one_object(void **state)
 }
 
 /* 32 black images in a safetensors file; image 5 is labelled 17. */
-static void a_label_out_of_range_is_named(void **state)
+TEST(a_label_out_of_range_is_named)
 {
-    (void)state;
     static const char header[] = "{\"image\":{\"dtype\":\"F32\",\"shape\":[32,1,8,8],"
                                  "\"data_offsets\":[0,8192]},\"label\":{\"dtype\":\"I64\","
                                  "\"shape\":[32],\"data_offsets\":[8192,8448]}} ";
@@ -319,9 +305,8 @@ static void a_label_out_of_range_is_named(void **state)
 }
 
 /* A file system of 64 KiB, where the test may mount one. */
-static void nothing_is_left_on_a_full_disk(void **state)
+TEST(nothing_is_left_on_a_full_disk)
 {
-    (void)state;
     char command[1024];
     says("grad " MODEL " --dim batch=4 --loss cross-entropy -o /nonexistent/x.onnx", 8,
          "/nonexistent/x.onnx");
@@ -341,9 +326,8 @@ static void nothing_is_left_on_a_full_disk(void **state)
     assert_int_equal(pclose(pipe), 0);
 }
 
-static void loss_that_is_not_a_number_stops_the_run(void **state)
+TEST(loss_that_is_not_a_number_stops_the_run)
 {
-    (void)state;
     says("train " MODEL " --data " DATA " --map label=target --batch 32 --loss cross-entropy "
          "--optimizer sgd:lr=1e30 --steps 20 --checkpoint nan.safetensors",
          1, "the loss");
@@ -357,9 +341,8 @@ static void same_file(const char *a, const char *b)
     assert_int_equal(system(command), 0);
 }
 
-static void training_resumes_byte_for_byte(void **state)
+TEST(training_resumes_byte_for_byte)
 {
-    (void)state;
     says(TRAIN "--steps 60 --checkpoint whole.st --save-model whole.onnx", 0, "");
     says(TRAIN "--steps 25 --checkpoint part.st", 0, "");
     says(TRAIN "--steps 60 --resume part.st --checkpoint joined.st --save-model joined.onnx", 0,
@@ -368,9 +351,8 @@ static void training_resumes_byte_for_byte(void **state)
     same_file("whole.onnx", "joined.onnx");
 }
 
-static void training_with_states_in_codes_resumes_byte_for_byte(void **state)
+TEST(training_with_states_in_codes_resumes_byte_for_byte)
 {
-    (void)state;
     static const char *const passes[] = {"low-bit-state:least=128",
                                          "low-bit-state:least=128,bits=4,rounding=stochastic"};
     for (int i = 0; i < 2; i++) {
@@ -398,9 +380,8 @@ static void training_with_states_in_codes_resumes_byte_for_byte(void **state)
 
 /* Each sample learns more than how often each class comes, which is a loss of ln 10 = 2.303 for the
  * digits and of 3.11 for the letters of the text. */
-static void the_samples_learn(void **state)
+TEST(the_samples_learn)
 {
-    (void)state;
     static const struct {
         const char *arguments;
         double below; /* nats */
@@ -434,9 +415,8 @@ static void the_samples_learn(void **state)
     }
 }
 
-static void a_checkpoint_of_another_run_is_refused(void **state)
+TEST(a_checkpoint_of_another_run_is_refused)
 {
-    (void)state;
     says(TRAIN "--steps 3 --checkpoint three.st", 0, "");
     says("train " MODEL " --data " DATA " --map label=target --batch 16 --loss cross-entropy "
          "--optimizer adamw --resume three.st",
@@ -446,16 +426,14 @@ static void a_checkpoint_of_another_run_is_refused(void **state)
          6, "three.st");
 }
 
-static void trained_weights_go_back_into_the_export(void **state)
+TEST(trained_weights_go_back_into_the_export)
 {
-    (void)state;
     says(TRAIN "--steps 5 --save-model trained.onnx", 0, "");
     says("inspect trained.onnx", 0, "IR 8, opset 17, 22 nodes");
 }
 
-static void steps_go_to_onnx_runtimes_training_and_come_back(void **state)
+TEST(steps_go_to_onnx_runtimes_training_and_come_back)
 {
-    (void)state;
     says("grad " MODEL " --dim batch=32 --loss cross-entropy --dialect ork -o set", 2,
          "--dialect takes onnx or ort, not 'ork'");
     says("rewrite " MODEL " -o x.onnx", 2, "--pass NAME");
@@ -483,9 +461,8 @@ static void steps_go_to_onnx_runtimes_training_and_come_back(void **state)
     assert_false(exists("none"));
 }
 
-static void dropout_takes_a_ratio(void **state)
+TEST(dropout_takes_a_ratio)
 {
-    (void)state;
     static const char transformer[] = "grad " EBB_SOURCE_DIR "/samples/digits/transformer.onnx "
                                       "--dim batch=4 --loss cross-entropy --dry-run --dropout ";
     char words[256];
@@ -495,9 +472,8 @@ static void dropout_takes_a_ratio(void **state)
     says(words, 2, "ratio takes a number of at least 0 and below 1");
 }
 
-static void tables_of_few_bits_are_made(void **state)
+TEST(tables_of_few_bits_are_made)
 {
-    (void)state;
     says("few-bit --function gelu --bits 3", 0, "up to     2.416946");
     says("few-bit --function silu --bits 1 --weight normal --json", 0, "\"weight\": \"normal\"");
     says("few-bit", 2, "--function gelu");
@@ -508,9 +484,8 @@ static void tables_of_few_bits_are_made(void **state)
     says("few-bit --function silu --alpha -1", 2, "--alpha takes a number above 0");
 }
 
-static void intervals_are_packed(void **state)
+TEST(intervals_are_packed)
 {
-    (void)state;
     static const char intervals[] = "id,lower,upper,size\na,0,4,100\nb,2,6,50\n";
     static const char reversed[] = "id,lower,upper,size\na,0,4,100\nb,6,2,50\n";
     write_text("in.csv", intervals, sizeof intervals - 1);
@@ -544,9 +519,8 @@ static double loss_after(const char *words)
 
 /* 360 rows are five batches of 64 and one of 40; a step that changes nothing, over all of them with
  * dropout off and running statistics, has the same loss. */
-static void a_trained_model_is_held_against_a_test_set(void **state)
+TEST(a_trained_model_is_held_against_a_test_set)
 {
-    (void)state;
     says("train " MODEL " --data " DATA " --map label=target --batch 64 --loss cross-entropy "
          "--optimizer adamw:lr=0.003 --epochs 3 --seed 3 --save-model tested.onnx " EVAL,
          0, "of 360");
@@ -575,9 +549,8 @@ static void a_trained_model_is_held_against_a_test_set(void **state)
     "bench " MODEL " --run --data " DATA " --map label=target --batch 8 --steps 1 --loss " \
     "cross-entropy -o lines.jsonl "
 
-static void a_sweep_goes_on_where_it_stopped(void **state)
+TEST(a_sweep_goes_on_where_it_stopped)
 {
-    (void)state;
     says("bench --passes sign-mask", 2, "-o FILE");
     says("bench --passes sign-mask -o lines.jsonl", 2, "a list of \"models\"");
     says("bench " MODEL " --sweep x.json -o lines.jsonl", 2, "names models and passes itself");
@@ -608,9 +581,8 @@ static void a_sweep_goes_on_where_it_stopped(void **state)
     assert_non_null(strstr(output, "\"measured_arena_bytes\""));
 }
 
-static void a_sweep_file_lists_models_and_passes(void **state)
+TEST(a_sweep_file_lists_models_and_passes)
 {
-    (void)state;
     static const char right[] =
         "{\"models\": [{\"name\": \"one\", \"model\": \"" MODEL
         "\", \"loss\": \"cross-entropy\", \"dim\": [\"batch=8\"]}],"
@@ -630,9 +602,8 @@ static void a_sweep_file_lists_models_and_passes(void **state)
 
 #define MEASURE "bench " MODEL " --sensitivity --loss cross-entropy "
 
-static void saved_tensors_are_measured_for_their_bits(void **state)
+TEST(saved_tensors_are_measured_for_their_bits)
 {
-    (void)state;
     says("bench --sensitivity", 2, "takes one model, not 0");
     says("bench " MODEL " " MODEL " --sensitivity", 2, "takes one model, not 2");
     says(MEASURE "-o s.json", 2, "--data FILE");
@@ -654,38 +625,4 @@ static void saved_tensors_are_measured_for_their_bits(void **state)
     assert_true(exists("t.json"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mistakes_get_one_sentence_and_the_right_exit_code),
-        cmocka_unit_test(an_option_without_effect_is_a_usage_error),
-        cmocka_unit_test(what_makes_a_step_is_refused_where_there_is_one),
-        cmocka_unit_test(a_budget_is_read_before_anything_is_done),
-        cmocka_unit_test(a_step_is_made_to_fit),
-        cmocka_unit_test(the_least_that_a_hopeless_budget_names_is_a_budget_that_fits),
-        cmocka_unit_test(a_pass_with_a_budget_says_what_is_wrong_and_writes_nothing),
-        cmocka_unit_test(a_plan_shows_the_curve_and_where_the_peak_is),
-        cmocka_unit_test(operators_are_measured_and_planned_by),
-        cmocka_unit_test(a_plan_of_a_finished_step_runs_the_passes_asked_for),
-        cmocka_unit_test(a_difference_says_who_saved_what),
-        cmocka_unit_test(a_file_that_is_no_model_is_rejected_at_a_byte),
-        cmocka_unit_test(what_a_run_gives_is_one_object),
-        cmocka_unit_test(a_label_out_of_range_is_named),
-        cmocka_unit_test(nothing_is_left_on_a_full_disk),
-        cmocka_unit_test(loss_that_is_not_a_number_stops_the_run),
-        cmocka_unit_test(the_samples_learn),
-        cmocka_unit_test(training_resumes_byte_for_byte),
-        cmocka_unit_test(training_with_states_in_codes_resumes_byte_for_byte),
-        cmocka_unit_test(a_checkpoint_of_another_run_is_refused),
-        cmocka_unit_test(trained_weights_go_back_into_the_export),
-        cmocka_unit_test(a_trained_model_is_held_against_a_test_set),
-        cmocka_unit_test(a_sweep_goes_on_where_it_stopped),
-        cmocka_unit_test(a_sweep_file_lists_models_and_passes),
-        cmocka_unit_test(steps_go_to_onnx_runtimes_training_and_come_back),
-        cmocka_unit_test(dropout_takes_a_ratio),
-        cmocka_unit_test(tables_of_few_bits_are_made),
-        cmocka_unit_test(saved_tensors_are_measured_for_their_bits),
-        cmocka_unit_test(intervals_are_packed),
-    };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
-}
+const fixture around_all = {make_folder, remove_folder};

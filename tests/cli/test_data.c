@@ -12,9 +12,8 @@
 #define DATA "--data " DIGITS "digits.npz "
 #define TRAIN "train " MLP " " DATA "--loss cross-entropy --batch 16 --steps 2 "
 
-static void a_map_of_unknown_names_is_an_error_that_names_both_sides(void **state)
+TEST(a_map_of_unknown_names_is_an_error_that_names_both_sides)
 {
-    (void)state;
     static const char *const verbs[] = {
         "train " MLP " " DATA "--loss cross-entropy --batch 16 --steps 1 ",
         "bench " MLP " " DATA "--loss cross-entropy --batch 16 --sensitivity -o s.json "};
@@ -39,9 +38,8 @@ static void a_map_of_unknown_names_is_an_error_that_names_both_sides(void **stat
     assert_non_null(strstr(output, "'label'"));
 }
 
-static void a_map_takes_several_pairs_and_is_told_apart_when_turned_round(void **state)
+TEST(a_map_takes_several_pairs_and_is_told_apart_when_turned_round)
 {
-    (void)state;
     says(TRAIN "--map test_image=image,test_label=target", 0, "2 steps");
     says(TRAIN "--map test_image=image,test_label=targt", 2, "no input 'targt'");
     says(TRAIN "--map test_image=image,test_label", 2, "no input 'image,test_label'");
@@ -51,9 +49,8 @@ static void a_map_takes_several_pairs_and_is_told_apart_when_turned_round(void *
          "no array feeds input 'image'");
 }
 
-static void a_run_takes_mapped_arrays_and_leaves_others_out_with_a_note(void **state)
+TEST(a_run_takes_mapped_arrays_and_leaves_others_out_with_a_note)
 {
-    (void)state;
     says("run " MLP " " DATA "--map test_image=image", 0, "float32[360,10]");
     assert_non_null(strstr(output, "'label'"));
     assert_non_null(strstr(output, "feeds no input"));
@@ -82,9 +79,8 @@ static void write_images(const char *name)
     assert_int_equal(fclose(file), 0);
 }
 
-static void bytes_and_small_labels_train_without_being_saved_anew(void **state)
+TEST(bytes_and_small_labels_train_without_being_saved_anew)
 {
-    (void)state;
     write_images("u8.safetensors");
     says("train " MLP " --data u8.safetensors --map label=target --batch 16 --loss cross-entropy "
          "--scale 1/16 --mean 0.3 --std 0.4",
@@ -104,9 +100,8 @@ static void bytes_and_small_labels_train_without_being_saved_anew(void **state)
          2, "nhwc or nchw");
 }
 
-static void what_is_drawn_for_training_resumes_byte_for_byte(void **state)
+TEST(what_is_drawn_for_training_resumes_byte_for_byte)
 {
-    (void)state;
 #define DRAWN                                                                   \
     "train " MLP " " DATA "--map label=target --loss cross-entropy --batch 64 " \
     "--augment flip --augment crop:padding=1 "
@@ -136,9 +131,8 @@ static void write_picture(const char *name, int brightness)
     assert_int_equal(png_image_write_to_file(&image, path_of(name), 0, pixels, 0, NULL), 1);
 }
 
-static void class_numbers_that_become_one_hot_rows_are_named(void **state)
+TEST(class_numbers_that_become_one_hot_rows_are_named)
 {
-    (void)state;
     says("train " MLP " " DATA "--map label=target --loss mse --batch 16 --steps 2", 0,
          "as one-hot rows: if they are classes, loss cross-entropy takes their numbers");
     says("train " MLP " " DATA "--map label=target --loss cross-entropy --batch 16 --steps 2", 0,
@@ -146,9 +140,8 @@ static void class_numbers_that_become_one_hot_rows_are_named(void **state)
     assert_null(strstr(output, "one-hot"));
 }
 
-static void a_batch_that_an_export_does_not_take_is_answered_with_its_own(void **state)
+TEST(a_batch_that_an_export_does_not_take_is_answered_with_its_own)
 {
-    (void)state;
     ebb_model *model;
     assert_null(ebb_text_parse_model(
         &model,
@@ -167,9 +160,8 @@ static void a_batch_that_an_export_does_not_take_is_answered_with_its_own(void *
     says(with, 0, "2 steps");
 }
 
-static void a_size_of_the_batch_that_is_set_counts(void **state)
+TEST(a_size_of_the_batch_that_is_set_counts)
 {
-    (void)state;
     const char *sizes[] = {"--dim batch=8", "--shape image:8x1x8x8", "--batch 8",
                            "--batch 8 --dim batch=8"};
     char words[512], first[200] = "";
@@ -197,9 +189,8 @@ static void write_text(const char *name, const char *text)
     assert_int_equal(fclose(f), 0);
 }
 
-static void sizes_that_contradict_the_data_are_refused(void **state)
+TEST(sizes_that_contradict_the_data_are_refused)
 {
-    (void)state;
     static const char *const verbs[] = {"train " MLP " --steps 1 ", "eval " MLP " "};
     static const struct {
         const char *words, *said;
@@ -246,9 +237,8 @@ static void sizes_that_contradict_the_data_are_refused(void **state)
     }
 }
 
-static void a_folder_of_pictures_trains(void **state)
+TEST(a_folder_of_pictures_trains)
 {
-    (void)state;
     assert_int_equal(run_command("mkdir -p photos/dark photos/light others/dark others/grey"), 0);
     for (int i = 0; i < 8; i++) {
         char name[64];
@@ -268,9 +258,8 @@ static void a_folder_of_pictures_trains(void **state)
     assert_non_null(strstr(output, "labels of photos are 0 'dark', 1 'light'"));
 }
 
-static void pictures_that_say_no_class_are_told(void **state)
+TEST(pictures_that_say_no_class_are_told)
 {
-    (void)state;
     assert_int_equal(run_command("mkdir -p alone/cats mixed/dark mixed/light none"), 0);
     for (int i = 0; i < 8; i++) {
         char name[64];
@@ -302,9 +291,8 @@ static void pictures_that_say_no_class_are_told(void **state)
     says(PICTURES "mixed --map label=target --loss cross-entropy", 6, "mixed/dark/9.png");
 }
 
-static void a_head_for_other_classes_is_trained_saved_and_used(void **state)
+TEST(a_head_for_other_classes_is_trained_saved_and_used)
 {
-    (void)state;
     static const char *const models[] = {MLP, DIGITS "cnn.onnx", DIGITS "transformer.onnx"};
     char words[2048];
     for (size_t i = 0; i < 3; i++) {
@@ -335,9 +323,8 @@ static void a_head_for_other_classes_is_trained_saved_and_used(void **state)
     says("rewrite s.onnx --pass head:classes=3 -o t.onnx", 2, "before the step is made");
 }
 
-static void an_export_is_as_the_model_is_to_be_used(void **state)
+TEST(an_export_is_as_the_model_is_to_be_used)
 {
-    (void)state;
     says("train " DIGITS "cnn.onnx " DATA "--map label=target --loss cross-entropy --batch 64 "
          "--epochs 1 --save-model trained.onnx",
          0, "");
@@ -365,9 +352,8 @@ static void an_export_is_as_the_model_is_to_be_used(void **state)
 }
 
 /* Two clouds of points: the class is whether b is above a. */
-static void a_table_of_text_trains(void **state)
+TEST(a_table_of_text_trains)
 {
-    (void)state;
     static char text[64 * 200];
     size_t used = (size_t)sprintf(text, "a,b,class,remark\n");
     for (int i = 0; i < 200; i++)
@@ -404,9 +390,8 @@ static void a_table_of_text_trains(void **state)
 }
 
 /* Hours of work do not end at a row that somebody mistyped. */
-static void steps_before_a_bad_row_are_saved_and_gone_on_with(void **state)
+TEST(steps_before_a_bad_row_are_saved_and_gone_on_with)
 {
-    (void)state;
     static const char *const files[] = {"whole.csv", "bad.csv", "infinite.csv"};
     for (int bad = 0; bad < 3; bad++) {
         FILE *f = fopen(path_of(files[bad]), "w");
@@ -431,9 +416,8 @@ static void steps_before_a_bad_row_are_saved_and_gone_on_with(void **state)
 }
 
 /* What a newcomer types, and what is said. */
-static void wrong_words_and_files_are_answered_with_what_to_do(void **state)
+TEST(wrong_words_and_files_are_answered_with_what_to_do)
 {
-    (void)state;
     assert_int_equal(
         run_command("head -c 60000 " MLP " > cut.onnx && cp " DIGITS "digits.npz not.safetensors"),
         0);
@@ -453,25 +437,4 @@ static void wrong_words_and_files_are_answered_with_what_to_do(void **state)
          "1437 rows are fewer than one batch of 5000: take a smaller one, at most --batch 1437");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_map_of_unknown_names_is_an_error_that_names_both_sides),
-        cmocka_unit_test(bytes_and_small_labels_train_without_being_saved_anew),
-        cmocka_unit_test(what_is_drawn_for_training_resumes_byte_for_byte),
-        cmocka_unit_test(class_numbers_that_become_one_hot_rows_are_named),
-        cmocka_unit_test(a_batch_that_an_export_does_not_take_is_answered_with_its_own),
-        cmocka_unit_test(a_size_of_the_batch_that_is_set_counts),
-        cmocka_unit_test(a_folder_of_pictures_trains),
-        cmocka_unit_test(pictures_that_say_no_class_are_told),
-        cmocka_unit_test(sizes_that_contradict_the_data_are_refused),
-        cmocka_unit_test(a_head_for_other_classes_is_trained_saved_and_used),
-        cmocka_unit_test(an_export_is_as_the_model_is_to_be_used),
-        cmocka_unit_test(a_table_of_text_trains),
-        cmocka_unit_test(steps_before_a_bad_row_are_saved_and_gone_on_with),
-        cmocka_unit_test(wrong_words_and_files_are_answered_with_what_to_do),
-        cmocka_unit_test(a_map_takes_several_pairs_and_is_told_apart_when_turned_round),
-        cmocka_unit_test(a_run_takes_mapped_arrays_and_leaves_others_out_with_a_note),
-    };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
-}
+const fixture around_all = {make_folder, remove_folder};

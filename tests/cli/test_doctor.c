@@ -17,9 +17,8 @@ static void write_model(const char *name, const char *text)
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20, \"my.ops\" : 1]>\n"
 
-static void every_problem_is_said_and_the_worst_is_the_exit_code(void **state)
+TEST(every_problem_is_said_and_the_worst_is_the_exit_code)
 {
-    (void)state;
     write_model("fine.onnx", HEAD "g (float[n,2] x) => (float[n,2] y) <float[2] w = {1,2}>"
                                   "{ y = Mul (x, w) }");
     write_model("unknown.onnx", HEAD "g (float[2] x) => (float[2] y, float[2] z)"
@@ -39,18 +38,16 @@ static void every_problem_is_said_and_the_worst_is_the_exit_code(void **state)
     says("inspect wrong.onnx", 0, "2  MatMul"); // so that one can look at it
 }
 
-static void sizes_that_do_not_fit_are_findings(void **state)
+TEST(sizes_that_do_not_fit_are_findings)
 {
-    (void)state;
     write_model("open.onnx", HEAD "g (float[n,m] x) => (float[n,1] y) <float[4,1] w = {1,2,3,4}>"
                                   "{ [planted] y = MatMul (x, w) }");
     says("check open.onnx --dim n=2 --dim m=3", 6, "MatMul 'planted': input 0 has 3 columns");
     says("check open.onnx --dim n=2 --dim m=4", 0, "");
 }
 
-static void findings_are_one_object(void **state)
+TEST(findings_are_one_object)
 {
-    (void)state;
     assert_int_equal(ebb("check unknown.onnx --json"), 5);
     json_t *report = json_loads(output, 0, NULL);
     assert_non_null(report);
@@ -100,9 +97,8 @@ static void leaves(const char *node)
         fail_msg("not one node is left:\n%s", output);
 }
 
-static void a_criterion_of_ebb_reduces_to_the_node_it_names(void **state)
+TEST(a_criterion_of_ebb_reduces_to_the_node_it_names)
 {
-    (void)state;
     write_chain();
     says("reduce chain.onnx -o small.onnx --fails check", 0, "nodes                 4 -> 1");
     leaves("c = my.ops.Wobble (b)");
@@ -117,17 +113,15 @@ static void a_criterion_of_ebb_reduces_to_the_node_it_names(void **state)
 }
 
 /* Sizes are tried that double: up to the largest number, and not beyond. */
-static void a_size_of_exabytes_is_made_less_or_left(void **state)
+TEST(a_size_of_exabytes_is_made_less_or_left)
 {
-    (void)state;
     write_model("wide.onnx", HEAD "g (float[6917529027641081855] x) => (float[n] y)"
                                   "{ y = Concat <axis = 0> (x, x) }");
     says("reduce wide.onnx -o small.onnx --fails types", 0, "the sum along axis 0 is too large");
 }
 
-static void a_command_that_exits_with_zero_says_what_is_of_interest(void **state)
+TEST(a_command_that_exits_with_zero_says_what_is_of_interest)
 {
-    (void)state;
     write_chain();
     says("reduce chain.onnx -o small.onnx -- grep -q Tanh", 0, "was read back and tested");
     leaves("b = Tanh (a)");
@@ -141,9 +135,8 @@ static void a_command_that_exits_with_zero_says_what_is_of_interest(void **state
     leaves("a = MatMul (x, w)");
 }
 
-static void a_command_that_takes_too_long_is_ended(void **state)
+TEST(a_command_that_takes_too_long_is_ended)
 {
-    (void)state;
     write_chain();
     says("reduce chain.onnx -o small.onnx --tests 1 --timeout 1 --exit timeout -- sh -c 'sleep 60 "
          "& wait' {}",
@@ -151,9 +144,8 @@ static void a_command_that_takes_too_long_is_ended(void **state)
     says("reduce chain.onnx -o small.onnx --timeout 1 -- sh -c 'sleep 60'", 2, "no end in time");
 }
 
-static void mistakes_get_one_sentence_and_nothing_is_left(void **state)
+TEST(mistakes_get_one_sentence_and_nothing_is_left)
 {
-    (void)state;
     write_chain();
     (void)ebb("version; rm -f small.onnx");
     says("reduce chain.onnx -o small.onnx", 2, "say what failing is");
@@ -177,17 +169,4 @@ static void mistakes_get_one_sentence_and_nothing_is_left(void **state)
     closedir(directory);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_problem_is_said_and_the_worst_is_the_exit_code),
-        cmocka_unit_test(sizes_that_do_not_fit_are_findings),
-        cmocka_unit_test(findings_are_one_object),
-        cmocka_unit_test(a_criterion_of_ebb_reduces_to_the_node_it_names),
-        cmocka_unit_test(a_size_of_exabytes_is_made_less_or_left),
-        cmocka_unit_test(a_command_that_exits_with_zero_says_what_is_of_interest),
-        cmocka_unit_test(a_command_that_takes_too_long_is_ended),
-        cmocka_unit_test(mistakes_get_one_sentence_and_nothing_is_left),
-    };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
-}
+const fixture around_all = {make_folder, remove_folder};

@@ -39,9 +39,8 @@ static int verbs_of(char verbs[32][16])
 }
 
 /* As somebody would who reads help from top to bottom, in the order in which it lists the verbs. */
-static void every_example_of_help_runs(void **state)
+TEST(every_example_of_help_runs)
 {
-    (void)state;
     static char verbs[32][16], text[sizeof output];
     const int count = verbs_of(verbs);
     int examples = 0;
@@ -67,9 +66,8 @@ static void every_example_of_help_runs(void **state)
 
 /* ---- options ---- */
 
-static void every_option_is_shown_once_below_a_title(void **state)
+TEST(every_option_is_shown_once_below_a_title)
 {
-    (void)state;
     static char verbs[32][16];
     const int count = verbs_of(verbs);
     for (int i = 0; i < count; i++) {
@@ -94,9 +92,8 @@ static void every_option_is_shown_once_below_a_title(void **state)
 
 /* ---- hints ---- */
 
-static void a_hint_names_what_the_verb_takes(void **state)
+TEST(a_hint_names_what_the_verb_takes)
 {
-    (void)state;
     says("train model.onnx --bacth 9", 2, "did you mean '--batch'?");
     says("grad model.onnx --bacth 9", 2, "unknown option '--bacth'");
     assert_null(strstr(output, "--batch'"));
@@ -108,9 +105,8 @@ static void a_hint_names_what_the_verb_takes(void **state)
 }
 
 /* As beginners write: each hint is one that helps. */
-static void a_hint_is_what_was_meant(void **state)
+TEST(a_hint_is_what_was_meant)
 {
-    (void)state;
 #define STEP "grad model.onnx -o step.onnx --dim batch=4 --loss cross-entropy"
     static const struct {
         const char *words, *says;
@@ -139,9 +135,8 @@ static void a_hint_is_what_was_meant(void **state)
 }
 
 /* What a hint says is done, and the next one does not send back. */
-static void hints_do_not_lead_in_a_circle(void **state)
+TEST(hints_do_not_lead_in_a_circle)
 {
-    (void)state;
     says(STEP, 0, "wrote step.onnx");
     says("diff step.onnx model.onnx", 2, "--dim batch=");
     says("diff step.onnx model.onnx --dim batch=4", 0, "peak");
@@ -152,9 +147,8 @@ static void hints_do_not_lead_in_a_circle(void **state)
 }
 
 /* The doctor sends to `inspect --node`, which has to open what the doctor found fault with. */
-static void a_model_that_contradicts_itself_can_be_looked_at(void **state)
+TEST(a_model_that_contradicts_itself_can_be_looked_at)
 {
-    (void)state;
     says("check broken.onnx", 6, "`ebb inspect MODEL --node NAME`");
     says("inspect broken.onnx --node y", 0, "MatMul");
     says("inspect broken.onnx", 0, "1  MatMul");
@@ -164,9 +158,8 @@ static void a_model_that_contradicts_itself_can_be_looked_at(void **state)
 
 /* ---- weights ---- */
 
-static void inspect_lists_weights(void **state)
+TEST(inspect_lists_weights)
 {
-    (void)state;
     says("inspect model.onnx", 0, "would be trained");
     assert_non_null(strstr(output, "statistic not trained: a running mean or variance"));
     says("grad model.onnx -o made.onnx --dim batch=4 --loss cross-entropy", 0, "optimizer");
@@ -178,16 +171,4 @@ static void inspect_lists_weights(void **state)
     assert_null(strstr(output, "-v shows them"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_example_of_help_runs),
-        cmocka_unit_test(every_option_is_shown_once_below_a_title),
-        cmocka_unit_test(a_hint_names_what_the_verb_takes),
-        cmocka_unit_test(a_hint_is_what_was_meant),
-        cmocka_unit_test(hints_do_not_lead_in_a_circle),
-        cmocka_unit_test(a_model_that_contradicts_itself_can_be_looked_at),
-        cmocka_unit_test(inspect_lists_weights),
-    };
-    return cmocka_run_group_tests(tests, make_inputs, remove_folder);
-}
+const fixture around_all = {make_inputs, remove_folder};

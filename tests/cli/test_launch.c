@@ -51,9 +51,8 @@ static void same_as_parts(const char *words, int ranks)
     same_with(words, ranks, "");
 }
 
-static void processes_have_the_bits_of_parts(void **state)
+TEST(processes_have_the_bits_of_parts)
 {
-    (void)state;
     same_as_parts(DIGITS "mlp.onnx --dropout off --eval-split 0.1 --eval-every 2 " CLASSES, 2);
     same_as_parts(DIGITS "mlp.onnx " CLASSES, 4);
     same_as_parts(DIGITS "cnn.onnx --dropout off --batch-norm frozen " CLASSES, 2);
@@ -62,9 +61,8 @@ static void processes_have_the_bits_of_parts(void **state)
 }
 
 /* Any bucket, any depth, of sums and of parts; by default one of each. */
-static void exchanges_together_and_beside_the_step_have_the_same_bits(void **state)
+TEST(exchanges_together_and_beside_the_step_have_the_same_bits)
 {
-    (void)state;
     static const char *const passes[] = {
         " --pass bucket:bytes=700 --pass overlap",
         " --pass bucket",
@@ -82,9 +80,8 @@ static void exchanges_together_and_beside_the_step_have_the_same_bits(void **sta
 }
 
 /* Rows whose label is ignored stand anywhere: some processes have more of them than others. */
-static void what_counts_is_counted_over_all(void **state)
+TEST(what_counts_is_counted_over_all)
 {
-    (void)state;
     same_as_parts(DIGITS "mlp.onnx --dropout off --no-shuffle --data " DIGITS
                          "digits.npz --map label=target --loss cross-entropy:ignore_index=3 "
                          "--threads 1",
@@ -93,9 +90,8 @@ static void what_counts_is_counted_over_all(void **state)
 
 /* In turn, and in parts of each process: the sum of a process's parts is what it adds to the others'. So does one that
  * goes on from a checkpoint, and one whose gradients go together beside the step. */
-static void a_process_computes_its_rows_in_parts(void **state)
+TEST(a_process_computes_its_rows_in_parts)
 {
-    (void)state;
     static const char words[] = "train " DIGITS "mlp.onnx --dropout off --clip-norm 1 --ema 0.9 "
                                 "--eval-split 0.2 " CLASSES;
     static const char *const steps[] = {"3", "5 --resume all.st --pass bucket --pass overlap"};
@@ -118,9 +114,8 @@ static void a_process_computes_its_rows_in_parts(void **state)
 
 /* Gradients in parts, of any size; states that start as zeros, and one that starts as its weight, which is what is
  * evaluated. */
-static void parts_of_the_states_have_the_bits_of_the_whole(void **state)
+TEST(parts_of_the_states_have_the_bits_of_the_whole)
 {
-    (void)state;
     same_with(DIGITS "mlp.onnx --dropout off --ema 0.9 --eval-split 0.1 " CLASSES, 2,
               " --pass shard:least=1");
     same_with(DIGITS "mlp.onnx --dropout off --optimizer nesterov " CLASSES, 4,
@@ -129,9 +124,8 @@ static void parts_of_the_states_have_the_bits_of_the_whole(void **state)
 }
 
 /* Weights in parts, too: in a checkpoint, in the model that is saved and in an evaluation they are whole. */
-static void parts_of_the_weights_have_the_bits_of_the_whole(void **state)
+TEST(parts_of_the_weights_have_the_bits_of_the_whole)
 {
-    (void)state;
     same_with(DIGITS
               "mlp.onnx --dropout off --ema 0.9 --eval-split 0.1 --save-model m.onnx " CLASSES,
               4, " --pass shard:parameters,least=1");
@@ -150,9 +144,8 @@ static void parts_of_the_weights_have_the_bits_of_the_whole(void **state)
 }
 
 /* A checkpoint has states and weights whole: any number of processes reads it, and writes the same bytes. */
-static void a_checkpoint_of_parts_is_read_by_any_number(void **state)
+TEST(a_checkpoint_of_parts_is_read_by_any_number)
 {
-    (void)state;
 #define MLP "train " DIGITS "mlp.onnx --dropout off --batch 24 " CLASSES
     static const char *const passes[] = {"shard:parameters,least=1", "shard"};
     static const int others[] = {1, 2, 3, 8};
@@ -231,9 +224,8 @@ static void same_gathered(const char *model, int ranks, const char *passes, bool
     }
 }
 
-static void a_step_of_several_is_one_of_a_single_process_again(void **state)
+TEST(a_step_of_several_is_one_of_a_single_process_again)
 {
-    (void)state;
     const unsigned apart = share(2);
     same_gathered("mlp.onnx", 3, "--pass shard:parameters,least=1 --pass bucket", true);
     same_gathered("mlp.onnx --clip-norm 1", 2, "--pass shard --pass bucket", false);
@@ -263,16 +255,14 @@ static void losses_are_near(const char *words, const char *one, const char *more
     near(eval[1], eval[0], part, words);
 }
 
-static void batch_norm_takes_the_statistics_of_all_rows(void **state)
+TEST(batch_norm_takes_the_statistics_of_all_rows)
 {
-    (void)state;
     losses_are_near(DIGITS "cnn.onnx --dropout off " CLASSES, "--batch-norm train",
                     "--batch-norm sync", 1e-4);
 }
 
-static void weights_of_classes_are_counted_over_all(void **state)
+TEST(weights_of_classes_are_counted_over_all)
 {
-    (void)state;
     losses_are_near(DIGITS
                     "mlp.onnx --dropout off --no-shuffle --data " DIGITS
                     "digits.npz --map label=target --threads 1 --loss "
@@ -282,9 +272,8 @@ static void weights_of_classes_are_counted_over_all(void **state)
 
 /* One of two has no row that counts, the other all: a mean of both processes' means would be half the loss and half of each
  * gradient. */
-static void a_process_may_have_no_row_that_counts(void **state)
+TEST(a_process_may_have_no_row_that_counts)
 {
-    (void)state;
     static const char words[] =
         DIGITS "mlp.onnx --dropout off --no-shuffle --data half.csv --columns image=p* --map "
                "label=target --loss cross-entropy:ignore_index=3 --seed 4 --threads 1";
@@ -312,9 +301,8 @@ static void a_process_may_have_no_row_that_counts(void **state)
 }
 
 /* Of an evaluation: each row once, in whichever process, and the same decisions in all. */
-static void evaluation_counts_each_row_once(void **state)
+TEST(evaluation_counts_each_row_once)
 {
-    (void)state;
     static const char words[] = "train " DIGITS "mlp.onnx --dropout off " CLASSES
                                 "--batch 32 --steps 6 --eval-split 0.2 --eval-every 2 --json "
                                 "--metric accuracy --metric f1-macro";
@@ -339,9 +327,8 @@ static int times_in_output(const char *words)
 }
 
 /* Ten batches and a smaller one: each once, whoever takes it; one process alone says the numbers. */
-static void several_evaluate_as_one(void **state)
+TEST(several_evaluate_as_one)
 {
-    (void)state;
     char one[512];
     says("eval " DIGITS "mlp.onnx --batch 143 " EVALUATION, 0, "loss");
     (void)snprintf(one, sizeof one, "%.500s", output);
@@ -355,9 +342,8 @@ static void several_evaluate_as_one(void **state)
 
 /* ---- who says what ---- */
 
-static void a_step_for_others_is_not_run_alone(void **state)
+TEST(a_step_for_others_is_not_run_alone)
 {
-    (void)state;
     says("grad " DIGITS "mlp.onnx --loss cross-entropy --dropout off --dim batch=8 --pass "
          "data-parallel:ranks=2 -o two.onnx",
          0, "wrote two.onnx");
@@ -383,9 +369,8 @@ static void a_step_for_others_is_not_run_alone(void **state)
          "ebb launch -n 2 -- ebb train ... --batch 8");
 }
 
-static void what_cannot_be_split_is_refused(void **state)
+TEST(what_cannot_be_split_is_refused)
 {
-    (void)state;
     says("launch -n 2 -- " EBB " train " DIGITS "cnn.onnx --dropout off --steps 1 " CLASSES, 5,
          "batch norm takes its statistics over the whole batch; --batch-norm sync");
     says("launch -n 3 -- " EBB " train " DIGITS
@@ -393,9 +378,8 @@ static void what_cannot_be_split_is_refused(void **state)
          5, "the batch is not divisible by the number of parts\n  hint: it has 32 rows: 33 can be");
 }
 
-static void one_process_speaks_for_all(void **state)
+TEST(one_process_speaks_for_all)
 {
-    (void)state;
     says("launch -n 4 -- " EBB " train " DIGITS "mlp.onnx --dropout off --steps 2 " CLASSES, 0,
          "2 steps, loss");
     assert_int_equal(times_in_output("2 steps, loss"), 1);
@@ -419,9 +403,8 @@ static void one_process_speaks_for_all(void **state)
 }
 
 /* While rank 0 says much, too. */
-static void a_line_is_said_at_once(void **state)
+TEST(a_line_is_said_at_once)
 {
-    (void)state;
     assert_int_equal(
         run_command("for again in 1 2; do " EBB " launch -n 2 -- sh -c 'i=0; if [ " RANK
                     " = 1 ]; then exec " EBB " train nowhere.onnx --data x; fi; while [ $i -lt "
@@ -457,9 +440,8 @@ static void write_rows(const char *name, char label)
     assert_int_equal(fclose(file), 0);
 }
 
-static void processes_whose_data_differ_are_told(void **state)
+TEST(processes_whose_data_differ_are_told)
 {
-    (void)state;
     write_rows("rows0.safetensors", 3);
     write_rows("rows1.safetensors", 4);
     const int code = run_command(EBB " launch -n 2 -- sh -c 'exec " EBB " train " DIGITS
@@ -483,9 +465,8 @@ static void processes_whose_data_differ_are_told(void **state)
     }
 }
 
-static void processes_that_differ_are_told(void **state)
+TEST(processes_that_differ_are_told)
 {
-    (void)state;
     char command[2048];
     static const char line[] =
         EBB " launch -n 2 -- sh -c 'exec " EBB " train " DIGITS
@@ -529,9 +510,8 @@ static void goes_on_alone(void)
     same_bytes("c.st", "never.st", "resumed after a process died");
 }
 
-static void all_end_when_one_is_killed(void **state)
+TEST(all_end_when_one_is_killed)
 {
-    (void)state;
     const int code = run_command("rm -f c.st; timeout 60 " EBB " launch -n 2 -- sh -c 'if [ " RANK
                                  " = 1 ]; then (while [ ! "
                                  "-s c.st ]; do sleep 0.05; done; kill -9 $$) & fi; exec " EBB
@@ -545,9 +525,8 @@ static void all_end_when_one_is_killed(void **state)
     goes_on_alone();
 }
 
-static void one_that_stands_still_is_named(void **state)
+TEST(one_that_stands_still_is_named)
 {
-    (void)state;
     const int code = run_command(
         "rm -f c.st; timeout 60 " EBB " launch -n 2 --late 1 -- sh -c 'if [ " RANK " = 1 ]; then "
         "(while [ ! -s c.st ]; do sleep 0.05; done; kill -STOP $$) & fi; exec " EBB
@@ -557,9 +536,8 @@ static void one_that_stands_still_is_named(void **state)
     assert_false(is_any_left());
 }
 
-static void a_signal_stops_all_after_the_same_step(void **state)
+TEST(a_signal_stops_all_after_the_same_step)
 {
-    (void)state;
     const int code = run_command(
         "rm -f c.st; " EBB " launch -n 2 -- " EBB " train " DIGITS ENDLESS
         "--steps 100000 > said 2>&1 & PID=$!; while [ ! -s c.st ]; do sleep 0.05; done; kill "
@@ -571,31 +549,4 @@ static void a_signal_stops_all_after_the_same_step(void **state)
          "steps are done");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(processes_have_the_bits_of_parts),
-        cmocka_unit_test(exchanges_together_and_beside_the_step_have_the_same_bits),
-        cmocka_unit_test(what_counts_is_counted_over_all),
-        cmocka_unit_test(a_process_may_have_no_row_that_counts),
-        cmocka_unit_test(a_process_computes_its_rows_in_parts),
-        cmocka_unit_test(parts_of_the_states_have_the_bits_of_the_whole),
-        cmocka_unit_test(parts_of_the_weights_have_the_bits_of_the_whole),
-        cmocka_unit_test(a_step_of_several_is_one_of_a_single_process_again),
-        cmocka_unit_test(a_checkpoint_of_parts_is_read_by_any_number),
-        cmocka_unit_test(batch_norm_takes_the_statistics_of_all_rows),
-        cmocka_unit_test(weights_of_classes_are_counted_over_all),
-        cmocka_unit_test(evaluation_counts_each_row_once),
-        cmocka_unit_test(several_evaluate_as_one),
-        cmocka_unit_test(a_step_for_others_is_not_run_alone),
-        cmocka_unit_test(what_cannot_be_split_is_refused),
-        cmocka_unit_test(one_process_speaks_for_all),
-        cmocka_unit_test(a_line_is_said_at_once),
-        cmocka_unit_test(processes_that_differ_are_told),
-        cmocka_unit_test(processes_whose_data_differ_are_told),
-        cmocka_unit_test(all_end_when_one_is_killed),
-        cmocka_unit_test(one_that_stands_still_is_named),
-        cmocka_unit_test(a_signal_stops_all_after_the_same_step),
-    };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
-}
+const fixture around_all = {make_folder, remove_folder};

@@ -4,9 +4,8 @@
 #include "tests/share.h"
 
 /* Twice (N - 1) blocks of each gradient and of the loss, a block being its Nth part, rounded up. */
-static void the_plan_has_its_scratch_and_the_run_its_traffic(void **state)
+TEST(the_plan_has_its_scratch_and_the_run_its_traffic)
 {
-    (void)state;
     says("grad " DIGITS "mlp.onnx --loss cross-entropy --dropout off --dim batch=8 --pass "
          "data-parallel:ranks=2 -o two.onnx",
          0, "wrote two.onnx");
@@ -56,9 +55,8 @@ static void sends_what_is_planned(const char *words)
     assert_int_equal(sent[1] - sent[0], planned[1] + 8 * 3);
 }
 
-static void a_run_sends_what_its_plan_says(void **state)
+TEST(a_run_sends_what_its_plan_says)
 {
-    (void)state;
     sends_what_is_planned("");
     sends_what_is_planned("--pass shard:least=7");
     sends_what_is_planned("--pass shard --pass bucket --pass overlap");
@@ -92,9 +90,8 @@ static void plan_mlp(int ranks, const char *pass)
 
 /* What AdamW keeps: two numbers an element, whole or a part of each tensor, and two of the whole step. The weights
  * are a third; beside them stands what else a step keeps, the same with parts and without. */
-static void states_take_what_their_parts_do(void **state)
+TEST(states_take_what_their_parts_do)
 {
-    (void)state;
     for (int ranks = 1; ranks <= 4; ranks *= 2) {
         int64_t whole = 0, part = 0;
         for (size_t i = 0; i < TENSORS; i++) {
@@ -116,9 +113,8 @@ static void states_take_what_their_parts_do(void **state)
 }
 
 /* A part of each gradient, and of each weight as often as it is put together, to each of the others. */
-static void weights_in_parts_send_what_their_parts_are(void **state)
+TEST(weights_in_parts_send_what_their_parts_are)
 {
-    (void)state;
     static const char *const passes[] = {"--pass shard:parameters,least=1,again=fit",
                                          "--pass shard:parameters,least=1"};
     for (int again = 0; again < 2; again++)
@@ -149,9 +145,8 @@ static void take_row(int ranks)
 
 /* Each exchange is waited for, or, where it was begun, what of it the computation does not cover: nothing of a link that
  * takes no time, a part of one that does, and nearly all where the link takes far longer than the step. */
-static void what_goes_beside_the_step_is_hidden(void **state)
+TEST(what_goes_beside_the_step_is_hidden)
 {
-    (void)state;
     static const char *const passes[] = {"", "--pass overlap", "--pass shard:parameters",
                                          "--pass shard:parameters --pass overlap"};
     for (int i = 0; i < 4; i++)
@@ -173,9 +168,8 @@ static void what_goes_beside_the_step_is_hidden(void **state)
 
 /* By a link that is slower than the step, no step takes less than what is planned to be sent takes; one by the memory
  * that they share does. */
-static void a_step_takes_as_long_as_its_link(void **state)
+TEST(a_step_takes_as_long_as_its_link)
 {
-    (void)state;
     static const char link[] = "--link 400,0.02";
     char command[1024];
     plan_mlp(2, link);
@@ -207,9 +201,8 @@ static bool measure_link(double *us)
 
 /* No exchange takes less, and where the machine has other work, some take more: two numbers fitted to all of them can then lie
  * below one of them, now and then. The file has them for plans, beside what else is measured into it before or after. */
-static void a_link_is_measured(void **state)
+TEST(a_link_is_measured)
 {
-    (void)state;
     double us;
     says("bench --calibrate-comm -o link.json", 2, "one process has no link to measure");
     says("launch -n 2 -- " EBB " bench --calibrate -o link.json", 2,
@@ -231,9 +224,8 @@ static void a_link_is_measured(void **state)
 }
 
 /* To put a weight together again costs the link's time: by a slow one `fit` does it less. */
-static void a_budget_asks_what_the_link_costs(void **state)
+TEST(a_budget_asks_what_the_link_costs)
 {
-    (void)state;
     static const char *const links[] = {"0,1000", "1000,0.01"};
     long long sent[2];
     for (int i = 0; i < 2; i++) {
@@ -250,9 +242,8 @@ static void a_budget_asks_what_the_link_costs(void **state)
 }
 
 /* The table has those that do not keep to a budget, too, and says so. */
-static void a_budget_is_met_by_more_processes(void **state)
+TEST(a_budget_is_met_by_more_processes)
 {
-    (void)state;
     plan_mlp(4, "--pass shard:parameters --budget 301000"); // one has 318 kB of weights and states
     assert_non_null(strstr(output, "\"fits\": false"));
     take_row(4);
@@ -260,18 +251,16 @@ static void a_budget_is_met_by_more_processes(void **state)
 }
 
 /* Which link it is stands above the table. */
-static void a_table_names_its_link(void **state)
+TEST(a_table_names_its_link)
 {
-    (void)state;
     says("plan " DIGITS "mlp.onnx --loss cross-entropy --dim batch=8 --ranks 2 --link ndr400", 0,
          "by a link of 5 us a message and 47 GB/s\n");
     assert_null(strstr(output, "do not know"));
 }
 
 /* A budget is each process's, and the bits are those that are due. */
-static void a_budget_is_kept_by_each_process(void **state)
+TEST(a_budget_is_kept_by_each_process)
 {
-    (void)state;
     static const char train[] =
         "launch -n 2 -- " EBB " train " DIGITS "cnn.onnx --batch-norm frozen " CLASSES
         "--batch 32 --steps 2 --json --checkpoint ";
@@ -290,20 +279,4 @@ static void a_budget_is_kept_by_each_process(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_run_sends_what_its_plan_says),
-        cmocka_unit_test(the_plan_has_its_scratch_and_the_run_its_traffic),
-        cmocka_unit_test(states_take_what_their_parts_do),
-        cmocka_unit_test(weights_in_parts_send_what_their_parts_are),
-        cmocka_unit_test(what_goes_beside_the_step_is_hidden),
-        cmocka_unit_test(a_step_takes_as_long_as_its_link),
-        cmocka_unit_test(a_link_is_measured),
-        cmocka_unit_test(a_budget_asks_what_the_link_costs),
-        cmocka_unit_test(a_budget_is_met_by_more_processes),
-        cmocka_unit_test(a_table_names_its_link),
-        cmocka_unit_test(a_budget_is_kept_by_each_process),
-    };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
-}
+const fixture around_all = {make_folder, remove_folder};

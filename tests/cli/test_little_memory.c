@@ -95,27 +95,23 @@ static void ends_with_a_sentence(const char *model)
     assert_true(trained < LIMITS / 2); // else the limits said nothing
 }
 
-static void a_convolutional_network_that_gets_too_little_memory_says_so(void **state)
+TEST(a_convolutional_network_that_gets_too_little_memory_says_so)
 {
-    (void)state;
     ends_with_a_sentence(DIGITS "cnn.onnx");
 }
 
-static void a_transformer_that_gets_too_little_memory_says_so(void **state)
+TEST(a_transformer_that_gets_too_little_memory_says_so)
 {
-    (void)state;
     ends_with_a_sentence(DIGITS "transformer.onnx");
 }
 
+const fixture around_all = {make_folder, remove_folder};
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_convolutional_network_that_gets_too_little_memory_says_so),
-        cmocka_unit_test(a_transformer_that_gets_too_little_memory_says_so),
-    };
     if (SANITIZED) {
         puts("SKIP: sanitizers reserve address space by the terabyte");
         return 77;
     }
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return run_listed();
 }

@@ -83,9 +83,8 @@ static void check_plan(const json_t *plan)
     assert_true(i > 9);
 }
 
-static void who_is_alive_adds_up_to_the_curve(void **state)
+TEST(who_is_alive_adds_up_to_the_curve)
 {
-    (void)state;
     json_t *o = data_of(text_of(path_of("page.html")));
     check_plan(json_object_get(o, "before"));
     check_plan(json_object_get(o, "after"));
@@ -106,9 +105,8 @@ static double top_of(const char *panel)
     return top;
 }
 
-static void the_curves_are_as_high_as_the_peaks(void **state)
+TEST(the_curves_are_as_high_as_the_peaks)
 {
-    (void)state;
     json_t *o = data_of(text_of(path_of("page.html")));
     const json_t *before = json_object_get(o, "before"), *after = json_object_get(o, "after");
     const double ratio =
@@ -124,9 +122,8 @@ static void the_curves_are_as_high_as_the_peaks(void **state)
         fail_msg("the second curve ends at %g, not %g", top_of(second), expected);
 }
 
-static void a_plan_has_one_panel(void **state)
+TEST(a_plan_has_one_panel)
 {
-    (void)state;
     says("plan after.onnx --svg plan.svg --html plan.html " ALIKE, 0, "peak");
     const char *svg = text_of(path_of("plan.svg"));
     assert_non_null(strstr(svg, "class=\"panel\""));
@@ -136,9 +133,8 @@ static void a_plan_has_one_panel(void **state)
     json_decref(o);
 }
 
-static void disk_has_a_panel_of_its_own(void **state)
+TEST(disk_has_a_panel_of_its_own)
 {
-    (void)state;
     says("plan " STEP "--budget 45%,disk=1GiB --plan-time 1 --svg disk.svg --html disk.html " ALIKE,
          0, "disk");
     assert_non_null(strstr(text_of(path_of("disk.svg")), "on disk, peak"));
@@ -150,9 +146,8 @@ static void disk_has_a_panel_of_its_own(void **state)
 enum { PROCESSES = 128, LANES = 512 };
 
 /* Slices of a lane do not overlap, each tensor has one, and the counters reach the peaks. */
-static void a_trace_has_every_life_once(void **state)
+TEST(a_trace_has_every_life_once)
 {
-    (void)state;
     static json_int_t ends[PROCESSES][LANES];
     json_t *o = json_load_file(path_of("trace.json"), 0, NULL),
            *page = data_of(text_of(path_of("page.html"))), *event;
@@ -185,9 +180,8 @@ static void a_trace_has_every_life_once(void **state)
 
 /* ---- what it depends on, and what names may do ---- */
 
-static void a_page_asks_nobody_for_anything(void **state)
+TEST(a_page_asks_nobody_for_anything)
 {
-    (void)state;
     static const char *const outside[] = {"src=", "href=", "@import", "url(", "fetch(", "import("};
     const char *page = text_of(path_of("page.html"));
     for (size_t i = 0; i < sizeof outside / sizeof *outside; i++)
@@ -197,9 +191,8 @@ static void a_page_asks_nobody_for_anything(void **state)
         assert_int_equal(strncmp(at, "http://www.w3.org/2000/svg", 26), 0); // a name, not a place
 }
 
-static void a_name_is_no_markup(void **state)
+TEST(a_name_is_no_markup)
 {
-    (void)state;
     assert_int_equal(run_command("LC_ALL=C sed 's|/1/Gemm_output_0|</script><b o=1>|g' " DIGITS
                                  "mlp.onnx > evil.onnx"),
                      0);
@@ -213,9 +206,8 @@ static void a_name_is_no_markup(void **state)
 
 /* ---- the picture of README.md ---- */
 
-static void the_picture_of_the_readme_is_made_by_this(void **state)
+TEST(the_picture_of_the_readme_is_made_by_this)
 {
-    (void)state;
     const char *mode = getenv("EBB_GOLDEN");
     if (mode != NULL && strcmp(mode, "update") == 0)
         assert_int_equal(run_command("cp page.svg " EBB_SOURCE_DIR "/docs/digits.svg"), 0);
@@ -244,9 +236,8 @@ static void open_page(const char *page, const char *script)
     assert_null(strstr(strstr(output, "<h1>"), "BROKEN"));
 }
 
-static void a_browser_shows_who_is_alive_at_the_peaks(void **state)
+TEST(a_browser_shows_who_is_alive_at_the_peaks)
 {
-    (void)state;
     json_t *o = data_of(text_of(path_of("page.html")));
     char words[64];
     (void)snprintf(words, sizeof words, "node %d of %d, backward",
@@ -261,9 +252,8 @@ static void a_browser_shows_who_is_alive_at_the_peaks(void **state)
 }
 
 /* At the left end of the first panel: the first node of both; dragged: the plot shows a part. */
-static void a_browser_answers_a_click_and_zooms(void **state)
+TEST(a_browser_answers_a_click_and_zooms)
 {
-    (void)state;
     open_page("page.html",
               "const p = panels[0], box = p.field.getBoundingClientRect();"
               "const point = (kind, x) => p.group.dispatchEvent(new MouseEvent(kind, "
@@ -345,9 +335,8 @@ static void a_screenshot_shows_both(const char *name)
                  ratio);
 }
 
-static void a_screenshot_shows_both_curves(void **state)
+TEST(a_screenshot_shows_both_curves)
 {
-    (void)state;
     a_screenshot_shows_both("page.html");
 }
 
@@ -361,9 +350,8 @@ static int elements(void)
 
 /* Some thousand nodes in a file that is sent by mail. It opens as soon as that of a small step: it has not much more
  * to draw. (bench/page.py: in how many seconds.) */
-static void the_page_of_a_large_step_is_small_and_shows_no_more(void **state)
+TEST(the_page_of_a_large_step_is_small_and_shows_no_more)
 {
-    (void)state;
     static const char model[] = EBB_SOURCE_DIR "/../shared/models/gpt2/ts.onnx";
     if (access(model, R_OK) != 0) {
         print_message("SKIP: no recorded models beside the repository\n");
@@ -385,21 +373,4 @@ static void the_page_of_a_large_step_is_small_and_shows_no_more(void **state)
     assert_in_range(elements(), 1, 2 * small);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_is_alive_adds_up_to_the_curve),
-        cmocka_unit_test(the_curves_are_as_high_as_the_peaks),
-        cmocka_unit_test(a_plan_has_one_panel),
-        cmocka_unit_test(disk_has_a_panel_of_its_own),
-        cmocka_unit_test(a_trace_has_every_life_once),
-        cmocka_unit_test(a_page_asks_nobody_for_anything),
-        cmocka_unit_test(a_name_is_no_markup),
-        cmocka_unit_test(the_picture_of_the_readme_is_made_by_this),
-        cmocka_unit_test(a_browser_shows_who_is_alive_at_the_peaks),
-        cmocka_unit_test(a_browser_answers_a_click_and_zooms),
-        cmocka_unit_test(a_screenshot_shows_both_curves),
-        cmocka_unit_test(the_page_of_a_large_step_is_small_and_shows_no_more),
-    };
-    return cmocka_run_group_tests(tests, make_steps, remove_folder);
-}
+const fixture around_all = {make_steps, remove_folder};

@@ -17,9 +17,8 @@ static double number_after(const char *words)
     return at != NULL ? strtod(at + strlen(words), NULL) : 0;
 }
 
-static void metrics_are_told_at_the_end(void **state)
+TEST(metrics_are_told_at_the_end)
 {
-    (void)state;
     says("train " CNN " " DATA EVAL "--loss cross-entropy:label-smoothing=0.1 --epochs 3 "
          "--metric accuracy --metric top-5 --metric f1 --metric perplexity",
          0, "digits.npz: loss ");
@@ -37,9 +36,8 @@ static void metrics_are_told_at_the_end(void **state)
     assert_null(strstr(output, "accuracy"));
 }
 
-static void a_metric_that_does_not_fit_is_refused_before_the_first_step(void **state)
+TEST(a_metric_that_does_not_fit_is_refused_before_the_first_step)
 {
-    (void)state;
     says("train " MLP " " DATA EVAL "--loss cross-entropy --metric r2", 2,
          "ebb: metric 'r2' does not fit the loss cross-entropy");
     assert_null(strstr(output, "epoch"));
@@ -49,9 +47,8 @@ static void a_metric_that_does_not_fit_is_refused_before_the_first_step(void **s
 }
 
 /* The other model's outputs are an array of the data, made by the command itself. */
-static void a_small_model_learns_what_a_larger_one_says(void **state)
+TEST(a_small_model_learns_what_a_larger_one_says)
 {
-    (void)state;
     says("train " CNN " " DATA "--loss cross-entropy --epochs 3 --save-model teacher.onnx", 0, "");
     says("run teacher.onnx --data " DIGITS "digits.npz --save said.safetensors", 0, "logits");
     says("train " MLP " " DATA "--data said.safetensors --map logits=teacher "
@@ -69,9 +66,8 @@ static bool are_equal(const char *a, const char *b)
 }
 
 /* In the step, or before it, where it has to be made ready for use first. */
-static void a_teacher_in_the_step_says_what_it_says_alone(void **state)
+TEST(a_teacher_in_the_step_says_what_it_says_alone)
 {
-    (void)state;
 #define TWO(target)                                                          \
     "--loss cross-entropy:weight=0.3,target=target --loss kl:target=" target \
     ",temperature=2,weight=0.7 "
@@ -99,18 +95,16 @@ static void a_teacher_in_the_step_says_what_it_says_alone(void **state)
          "no loss reads what the teacher teacher.onnx says");
 }
 
-static void a_loss_is_named_with_all_there_are(void **state)
+TEST(a_loss_is_named_with_all_there_are)
 {
-    (void)state;
     says("train " MLP " " DATA "--loss cross-entropi", 2, "smooth-l1|focal|dice|cosine|kl|ctc");
     says("train " MLP " " DATA "--loss cross-entropy:delta=1", 2, "has no option 'delta'");
     says("help passes", 0, "which loss: cross-entropy mse l1");
 }
 
 /* In the help and on the page of docs. */
-static void every_loss_and_metric_is_written_down(void **state)
+TEST(every_loss_and_metric_is_written_down)
 {
-    (void)state;
     static const char *const losses[] = {
 #define EBB_LOSS(build, name, task, target, takes) name,
 #include "passes/loss/losses.def"
@@ -135,15 +129,4 @@ static void every_loss_and_metric_is_written_down(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(metrics_are_told_at_the_end),
-        cmocka_unit_test(a_metric_that_does_not_fit_is_refused_before_the_first_step),
-        cmocka_unit_test(a_small_model_learns_what_a_larger_one_says),
-        cmocka_unit_test(a_teacher_in_the_step_says_what_it_says_alone),
-        cmocka_unit_test(every_loss_and_metric_is_written_down),
-        cmocka_unit_test(a_loss_is_named_with_all_there_are),
-    };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
-}
+const fixture around_all = {make_folder, remove_folder};

@@ -52,9 +52,8 @@ static void trained_by(const mpi *m, int ranks, const char *words)
 }
 
 /* MPI's own sum of two is theirs, whatever its order. MPICH's processes without a processor of their own wait for long: not more than two of them. */
-static void all_mpis_have_the_bits_of_launch(void **state)
+TEST(all_mpis_have_the_bits_of_launch)
 {
-    (void)state;
     bool any = false;
     for (int ranks = 2; ranks <= 4; ranks += 2) {
         char command[4096];
@@ -75,9 +74,8 @@ static void all_mpis_have_the_bits_of_launch(void **state)
 }
 
 /* Unless they are told how many threads each has, or each is bound to processors of its own. */
-static void processes_share_the_processors(void **state)
+TEST(processes_share_the_processors)
 {
-    (void)state;
     const long all = sysconf(_SC_NPROCESSORS_ONLN);
     char command[4096], words[64];
     (void)snprintf(words, sizeof words, "\"threads\": %ld,", all > 2 ? all / 2 : 1);
@@ -92,9 +90,8 @@ static void processes_share_the_processors(void **state)
     }
 }
 
-static void a_launcher_that_does_not_count_is_no_error(void **state)
+TEST(a_launcher_that_does_not_count_is_no_error)
 {
-    (void)state;
     char command[4096];
     for (int i = 0; i < MPIS; i++) {
         if (!is_here(&mpis[i]))
@@ -107,9 +104,8 @@ static void a_launcher_that_does_not_count_is_no_error(void **state)
     }
 }
 
-static void another_mpis_library_is_refused(void **state)
+TEST(another_mpis_library_is_refused)
 {
-    (void)state;
     char command[4096];
     if (!is_here(&mpis[0]) || !is_here(&mpis[1]))
         skip();
@@ -125,9 +121,8 @@ static void another_mpis_library_is_refused(void **state)
     expect(command, 2, "was started by Open MPI");
 }
 
-static void processes_that_differ_are_told(void **state)
+TEST(processes_that_differ_are_told)
 {
-    (void)state;
     for (int i = 0; i < MPIS; i++) {
         char command[4096];
         if (!is_here(&mpis[i]))
@@ -162,9 +157,8 @@ static void all_are_gone(void)
            0, "");
 }
 
-static void all_end_when_one_is_killed(void **state)
+TEST(all_end_when_one_is_killed)
 {
-    (void)state;
     for (int i = 0; i < MPIS; i++) {
         if (!is_here(&mpis[i]))
             continue;
@@ -176,9 +170,8 @@ static void all_end_when_one_is_killed(void **state)
     }
 }
 
-static void one_that_stands_still_is_named(void **state)
+TEST(one_that_stands_still_is_named)
 {
-    (void)state;
     for (int i = 0; i < MPIS; i++) {
         if (!is_here(&mpis[i]))
             continue;
@@ -189,16 +182,4 @@ static void one_that_stands_still_is_named(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_mpis_have_the_bits_of_launch),
-        cmocka_unit_test(processes_share_the_processors),
-        cmocka_unit_test(a_launcher_that_does_not_count_is_no_error),
-        cmocka_unit_test(another_mpis_library_is_refused),
-        cmocka_unit_test(processes_that_differ_are_told),
-        cmocka_unit_test(all_end_when_one_is_killed),
-        cmocka_unit_test(one_that_stands_still_is_named),
-    };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
-}
+const fixture around_all = {make_folder, remove_folder};

@@ -9,9 +9,8 @@
 #define GRAD "grad " MODEL " --dim batch=8 --loss cross-entropy -o step.onnx "
 #define TRAIN "train " MODEL " --data " DATA " --map label=target --loss cross-entropy --steps 1 "
 
-static void every_numeric_option_states_its_range(void **state)
+TEST(every_numeric_option_states_its_range)
 {
-    (void)state;
     static const struct {
         const char *words, *says;
     } wrong[] = {
@@ -67,9 +66,8 @@ static void every_numeric_option_states_its_range(void **state)
 }
 
 /* What they are is held by tests/kernels/test_split.c. */
-static void products_of_float32_go_by_bfloat16_where_that_is_asked(void **state)
+TEST(products_of_float32_go_by_bfloat16_where_that_is_asked)
 {
-    (void)state;
     static const char said[] = "cpu:bf16x3 is cpu with --fp32-by bf16x3";
     says(TRAIN "--fp32-by fp8", 2, said);
     says(TRAIN "--fp32-by bf16x3 --backend plain", 2, said);
@@ -82,9 +80,8 @@ static void products_of_float32_go_by_bfloat16_where_that_is_asked(void **state)
     assert_true(got - expected < 1e-4 && expected - got < 1e-4);
 }
 
-static void numbers_in_a_sweep_file_have_the_same_ranges(void **state)
+TEST(numbers_in_a_sweep_file_have_the_same_ranges)
 {
-    (void)state;
     FILE *file = fopen(path_of("sweep.json"), "w");
     assert_non_null(file);
     fprintf(file,
@@ -96,9 +93,8 @@ static void numbers_in_a_sweep_file_have_the_same_ranges(void **state)
          "--threads takes a whole number from 0 to 4096");
 }
 
-static void an_optimizers_numbers_have_ranges(void **state)
+TEST(an_optimizers_numbers_have_ranges)
 {
-    (void)state;
     static const char *const wrong[] = {
         "adamw:lr=-1",           "adamw:lr=nan",         "adamw:lr=inf",     "adamw:beta1=2",
         "adamw:beta1=-0.1",      "adamw:beta2=1",        "adamw:epsilon=-1", "adamw:epsilon=nan",
@@ -114,9 +110,8 @@ static void an_optimizers_numbers_have_ranges(void **state)
     assert_false(exists("step.onnx"));
 }
 
-static void a_value_stays_the_value_of_its_option(void **state)
+TEST(a_value_stays_the_value_of_its_option)
 {
-    (void)state;
     says(GRAD "--train 'fc1*,freeze=x'", 2, "train=fc1*,freeze=x");
     says(GRAD "--freeze 'nothing,straight-through=on'", 2, "freeze=nothing,straight-through=on");
     says(GRAD "--train '\"1.weight'", 2, "train=\"1.weight");
@@ -133,9 +128,8 @@ static void a_value_stays_the_value_of_its_option(void **state)
     assert_true(exists("step.onnx"));
 }
 
-static void an_option_is_no_value_of_the_one_before(void **state)
+TEST(an_option_is_no_value_of_the_one_before)
 {
-    (void)state;
     says("grad " MODEL " -o --loss mse", 2, "-o needs a value: -o FILE");
     says("train " MODEL " --data --batch 8", 2, "--data needs a value: --data FILE");
     says(TRAIN "--resume", 2, "--resume needs a value");
@@ -162,9 +156,8 @@ static void write_loss_of(int dtype)
     ebb_close(model);
 }
 
-static void a_loss_is_read_as_what_it_is(void **state)
+TEST(a_loss_is_read_as_what_it_is)
 {
-    (void)state;
     static const float ones[6] = {1, 1, 1, 1, 1, 1};
     const ebb_named x = {"x", 1, 2, (const int64_t[]){2, 3}, ones};
     assert_null(ebb_tensors_save(path_of("x.safetensors"), &x, 1, NULL));
@@ -206,9 +199,8 @@ static void write_with(const char *to, const char *from, const char *old, const 
 }
 
 /* AdamW's outputs go over the weight and both moments. */
-static void illegal_marks_of_memory_reject_the_file(void **state)
+TEST(illegal_marks_of_memory_reject_the_file)
 {
-    (void)state;
     static const struct {
         const char *marks, *says;
     } wrong[] = {
@@ -227,17 +219,4 @@ static void illegal_marks_of_memory_reject_the_file(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_numeric_option_states_its_range),
-        cmocka_unit_test(products_of_float32_go_by_bfloat16_where_that_is_asked),
-        cmocka_unit_test(numbers_in_a_sweep_file_have_the_same_ranges),
-        cmocka_unit_test(an_optimizers_numbers_have_ranges),
-        cmocka_unit_test(a_value_stays_the_value_of_its_option),
-        cmocka_unit_test(an_option_is_no_value_of_the_one_before),
-        cmocka_unit_test(a_loss_is_read_as_what_it_is),
-        cmocka_unit_test(illegal_marks_of_memory_reject_the_file),
-    };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
-}
+const fixture around_all = {make_folder, remove_folder};

@@ -20,18 +20,16 @@ static json_t *object_of(const char *arguments, int code)
     return o;
 }
 
-static void a_loss_that_is_no_number_is_null(void **state)
+TEST(a_loss_that_is_no_number_is_null)
 {
-    (void)state;
     json_t *o = object_of(TRAIN "--optimizer sgd:lr=1e30 --steps 9 --on-nan warn --json", 0);
     assert_true(json_is_null(json_object_get(o, "loss")));
     assert_int_equal(json_integer_value(json_object_get(o, "steps")), 9);
     json_decref(o);
 }
 
-static void an_error_is_one_object_as_well(void **state)
+TEST(an_error_is_one_object_as_well)
 {
-    (void)state;
     static const struct {
         const char *words;
         int code;
@@ -53,26 +51,23 @@ static void an_error_is_one_object_as_well(void **state)
     }
 }
 
-static void a_pipe_and_a_device_are_written_into(void **state)
+TEST(a_pipe_and_a_device_are_written_into)
 {
-    (void)state;
     assert_int_equal(run_command("mkfifo pipe && (cat pipe > through &)"), 0);
     says(TRAIN "--steps 2 --save-model pipe --save-checkpoint /dev/null", 0, "2 steps");
     says(TRAIN "--steps 2 --save-model plain.onnx", 0, "2 steps");
     assert_int_equal(run_command("test -p pipe && test -c /dev/null && cmp through plain.onnx"), 0);
 }
 
-static void a_link_stays_where_a_model_is_saved(void **state)
+TEST(a_link_stays_where_a_model_is_saved)
 {
-    (void)state;
     assert_int_equal(run_command("mkdir real && ln -s real/model.onnx link.onnx"), 0);
     says(TRAIN "--steps 1 --save-model link.onnx", 0, "1 steps");
     assert_int_equal(run_command("test -L link.onnx && test -f real/model.onnx"), 0);
 }
 
-static void a_dash_is_stdout(void **state)
+TEST(a_dash_is_stdout)
 {
-    (void)state;
     assert_int_equal(ebb("grad " MODEL " --dim batch=8 --loss mse -o step.onnx"), 0);
     assert_int_equal(run_command(EBB " grad " MODEL " --dim batch=8 --loss mse -o - 2>said "
                                      "| cmp - step.onnx"),
@@ -87,9 +82,8 @@ static void a_dash_is_stdout(void **state)
     says("bench " MODEL " --dim batch=8 --loss mse --passes fold -o -", 2, "go to a file");
 }
 
-static void an_option_given_twice_is_a_mistake_unless_it_is_repeatable(void **state)
+TEST(an_option_given_twice_is_a_mistake_unless_it_is_repeatable)
 {
-    (void)state;
     says(TRAIN "--steps 2 --steps 3", 2, "--steps is given twice");
     says(TRAIN "--steps=2 --seed 1 --seed 1", 2, "--seed is given twice");
     says("inspect " MODEL " --json --json", 2, "--json is given twice");
@@ -99,9 +93,8 @@ static void an_option_given_twice_is_a_mistake_unless_it_is_repeatable(void **st
     says("help train", 0, "size of a symbolic dimension, e.g. batch=8 (repeatable)");
 }
 
-static void threads_are_as_many_as_openmp_is_told(void **state)
+TEST(threads_are_as_many_as_openmp_is_told)
 {
-    (void)state;
     const char *const plan = EBB " plan " MODEL " --dim batch=8 --loss mse --json --run";
     char command[1024];
     (void)snprintf(command, sizeof command, "OMP_NUM_THREADS=3 %s", plan);
@@ -113,9 +106,8 @@ static void threads_are_as_many_as_openmp_is_told(void **state)
 }
 
 /* What decides how they wait is not passed on to the commands of `ebb reduce`. */
-static void a_command_sees_the_environment_of_its_user(void **state)
+TEST(a_command_sees_the_environment_of_its_user)
 {
-    (void)state;
     (void)run_command("unset GOMP_SPINCOUNT OMP_WAIT_POLICY; " EBB " reduce " MODEL
                       " -o small.onnx --tests 2 -- sh -c 'env > environment; true' 2>&1");
     assert_int_equal(run_command("test -s environment && ! grep -e SPINCOUNT -e BEGUN environment"),
@@ -123,9 +115,8 @@ static void a_command_sees_the_environment_of_its_user(void **state)
 }
 
 /* The system's signal for it would end the command without a word. */
-static void a_file_that_may_not_grow_is_an_error_of_writing(void **state)
+TEST(a_file_that_may_not_grow_is_an_error_of_writing)
 {
-    (void)state;
     static const char limit[] = "(ulimit -f 8; " EBB " ";
     char command[2048];
     (void)snprintf(command, sizeof command,
@@ -143,18 +134,4 @@ static void a_file_that_may_not_grow_is_an_error_of_writing(void **state)
     assert_non_null(strstr(output, "ebb: "));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_file_that_may_not_grow_is_an_error_of_writing),
-        cmocka_unit_test(a_loss_that_is_no_number_is_null),
-        cmocka_unit_test(an_error_is_one_object_as_well),
-        cmocka_unit_test(a_pipe_and_a_device_are_written_into),
-        cmocka_unit_test(a_link_stays_where_a_model_is_saved),
-        cmocka_unit_test(a_dash_is_stdout),
-        cmocka_unit_test(an_option_given_twice_is_a_mistake_unless_it_is_repeatable),
-        cmocka_unit_test(threads_are_as_many_as_openmp_is_told),
-        cmocka_unit_test(a_command_sees_the_environment_of_its_user),
-    };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
-}
+const fixture around_all = {make_folder, remove_folder};

@@ -32,9 +32,8 @@ static double number_behind(const char *words)
     return strtod(at + strlen(words), NULL);
 }
 
-static void a_schedule_ends_with_the_run_where_it_does_not_say(void **state)
+TEST(a_schedule_ends_with_the_run_where_it_does_not_say)
 {
-    (void)state;
     does(TRAIN("--steps 12 --lr-schedule cosine:warmup=3 --save-model filled.onnx"));
     does(TRAIN("--steps 12 --lr-schedule cosine:warmup=3,steps=12 --save-model said.onnx"));
     does(TRAIN("--steps 12 --lr-schedule cosine:warmup=3,steps=40 --save-model longer.onnx"));
@@ -46,9 +45,8 @@ static void a_schedule_ends_with_the_run_where_it_does_not_say(void **state)
     assert_true(same("filled.onnx", "said.onnx"));
 }
 
-static void words_about_rates_are_checked(void **state)
+TEST(words_about_rates_are_checked)
 {
-    (void)state;
     says("grad " DIGITS
          "mlp.onnx --dim batch=8 --loss cross-entropy -o s.onnx --lr-schedule cosine",
          EBB_USAGE, "schedule cosine needs steps=N");
@@ -76,9 +74,8 @@ static void words_about_rates_are_checked(void **state)
 }
 
 /* Two groups, the first that matches counts: with no rate left nothing changes. */
-static void groups_are_given_one_by_one(void **state)
+TEST(groups_are_given_one_by_one)
 {
-    (void)state;
     does(TRAIN("--steps 3 --optimizer sgd --group 'bias:lr=0' --group '*:lr=0' --save-model "
                "still.onnx"));
     does(TRAIN("--steps 3 --optimizer sgd:lr=0 --save-model zero.onnx"));
@@ -88,9 +85,8 @@ static void groups_are_given_one_by_one(void **state)
 }
 
 /* The mean is over all rows of a step, so the loss is that of the large batch, in less memory. */
-static void accumulation_is_a_large_batch_in_parts(void **state)
+TEST(accumulation_is_a_large_batch_in_parts)
 {
-    (void)state;
     does(TRAIN("--steps 6 --batch 64"));
     const double whole = number_behind("loss ");
     does(TRAIN("--steps 6 --batch 16 --accumulate 4"));
@@ -103,9 +99,8 @@ static void accumulation_is_a_large_batch_in_parts(void **state)
          EBB_UNSUPPORTED, "cannot be split into 4 parts: the batch is not divisible");
 }
 
-static void a_run_resumes_in_the_middle_of_its_warm_up(void **state)
+TEST(a_run_resumes_in_the_middle_of_its_warm_up)
 {
-    (void)state;
 #define RUN "--lr-schedule linear:warmup=6,steps=20 --clip-norm 0.5 --ema 0.9 --batch 16 "
     does(TRAIN(RUN "--steps 9 --checkpoint whole.safetensors --save-model whole.onnx"));
     does(TRAIN(RUN "--steps 4 --checkpoint part.safetensors"));
@@ -118,9 +113,8 @@ static void a_run_resumes_in_the_middle_of_its_warm_up(void **state)
 }
 
 /* Not the checkpoint's: with a rate of 0 nothing moves any more. */
-static void a_rate_changed_on_resuming_counts(void **state)
+TEST(a_rate_changed_on_resuming_counts)
 {
-    (void)state;
     does(TRAIN("--steps 3 --optimizer momentum:lr=0.1 --checkpoint c.safetensors --save-model "
                "three.onnx"));
     does(TRAIN("--steps 6 --optimizer momentum:lr=0 --resume c.safetensors --save-model six.onnx"));
@@ -134,9 +128,8 @@ static void a_rate_changed_on_resuming_counts(void **state)
 }
 
 /* What is evaluated is what is saved, and both are the averages. */
-static void averages_are_evaluated_and_saved(void **state)
+TEST(averages_are_evaluated_and_saved)
 {
-    (void)state;
 #define EVALUATED                                                          \
     " --eval " DIGITS "digits.npz --eval-map test_image=image --eval-map " \
     "test_label=target"
@@ -152,16 +145,4 @@ static void averages_are_evaluated_and_saved(void **state)
 #undef EVALUATED
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_schedule_ends_with_the_run_where_it_does_not_say),
-        cmocka_unit_test(words_about_rates_are_checked),
-        cmocka_unit_test(groups_are_given_one_by_one),
-        cmocka_unit_test(accumulation_is_a_large_batch_in_parts),
-        cmocka_unit_test(a_run_resumes_in_the_middle_of_its_warm_up),
-        cmocka_unit_test(a_rate_changed_on_resuming_counts),
-        cmocka_unit_test(averages_are_evaluated_and_saved),
-    };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
-}
+const fixture around_all = {make_folder, remove_folder};

@@ -118,33 +118,28 @@ static void fits(const char *form, unsigned part, long check_mb, long grad_mb, l
     grows_linearly(form, "plan", stays_within(form, plan, bound(plan_mb, part)), planned);
 }
 
-static void a_chain_of_layers_takes_no_more_than_it_does(void **state)
+TEST(a_chain_of_layers_takes_no_more_than_it_does)
 {
-    (void)state;
     fits("chain", share(2), 265, 270, 156, 0);
 }
 
-static void transformers_take_no_more_than_they_do(void **state)
+TEST(transformers_take_no_more_than_they_do)
 {
-    (void)state;
     fits("transformer", share(4), 215, 232, 104, 345);
 }
 
-static void a_value_that_all_nodes_read_takes_no_more_than_it_does(void **state)
+TEST(a_value_that_all_nodes_read_takes_no_more_than_it_does)
 {
-    (void)state;
     fits("fan", share(4), 190, 215, 95, 0);
 }
 
-static void shapes_that_are_taken_apart_take_no_more_than_they_do(void **state)
+TEST(shapes_that_are_taken_apart_take_no_more_than_they_do)
 {
-    (void)state;
     fits("shapes", share(4), 195, 150, 40, 0);
 }
 
-static void calls_take_no_more_than_they_do(void **state)
+TEST(calls_take_no_more_than_they_do)
 {
-    (void)state;
     fits("calls", share(4), 275, 250, 96, 0);
 }
 
@@ -182,15 +177,14 @@ static double nameless(unsigned layers)
     return stays_within("nameless", check, 65);
 }
 
-static void weights_without_names_take_no_more_than_they_do(void **state)
+TEST(weights_without_names_take_no_more_than_they_do)
 {
-    (void)state;
     assert_int_equal(chdir(folder), 0);
     const double quarter = nameless(3000);
     grows_linearly("nameless", "check", quarter, nameless(12000));
 }
 
-static void a_long_sequence_is_made_to_fit_in_no_more_than_it_takes(void **state)
+TEST(a_long_sequence_is_made_to_fit_in_no_more_than_it_takes)
 {
     static const char text[] =
         "<ir_version: 10, opset_import: [\"\" : 20]> g (float[100000,2,4] x) => (float[2,4] y)\n"
@@ -211,7 +205,6 @@ static void a_long_sequence_is_made_to_fit_in_no_more_than_it_takes(void **state
                                 "step.onnx",
                                 NULL};
     ebb_model *model;
-    (void)state;
     assert_int_equal(chdir(folder), 0);
     assert_null(ebb_text_parse_model(&model, text));
     assert_null(ebb_model_write(model, "m.onnx", NULL));
@@ -219,20 +212,13 @@ static void a_long_sequence_is_made_to_fit_in_no_more_than_it_takes(void **state
     (void)stays_within("sequence", grad, 160 + SPREAD_MB);
 }
 
+const fixture around_all = {make_folder, remove_folder};
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_chain_of_layers_takes_no_more_than_it_does),
-        cmocka_unit_test(transformers_take_no_more_than_they_do),
-        cmocka_unit_test(a_value_that_all_nodes_read_takes_no_more_than_it_does),
-        cmocka_unit_test(shapes_that_are_taken_apart_take_no_more_than_they_do),
-        cmocka_unit_test(calls_take_no_more_than_they_do),
-        cmocka_unit_test(weights_without_names_take_no_more_than_they_do),
-        cmocka_unit_test(a_long_sequence_is_made_to_fit_in_no_more_than_it_takes),
-    };
     if (SANITIZED) {
         puts("SKIP: sanitizers need many times the memory and the time");
         return 77;
     }
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return run_listed();
 }

@@ -40,9 +40,8 @@ static void refuses(const char *pass, const char *words)
 }
 
 /* Whatever is no text must be a number, a choice or an amount. */
-static void every_option_of_every_pass_refuses_nonsense(void **state)
+TEST(every_option_of_every_pass_refuses_nonsense)
 {
-    (void)state;
     size_t i, k, tried = 0;
     json_t *list = all_passes(), *pass, *option;
     json_array_foreach(list, i, pass)
@@ -62,9 +61,8 @@ static void every_option_of_every_pass_refuses_nonsense(void **state)
     json_decref(list);
 }
 
-static void values_out_of_range_are_refused_and_the_legal_ones_named(void **state)
+TEST(values_out_of_range_are_refused_and_the_legal_ones_named)
 {
-    (void)state;
     static const struct {
         const char *pass, *words;
     } wrong[] = {
@@ -149,9 +147,8 @@ static int strict_on(const char *command, const char *pass)
     return code;
 }
 
-static void a_pass_that_applies_nowhere_is_exit_5_under_strict(void **state)
+TEST(a_pass_that_applies_nowhere_is_exit_5_under_strict)
 {
-    (void)state;
     size_t i, nowhere = 0, somewhere = 0, incomplete = 0;
     json_t *list = all_passes(), *pass;
     json_array_foreach(list, i, pass) {
@@ -168,9 +165,8 @@ static void a_pass_that_applies_nowhere_is_exit_5_under_strict(void **state)
     json_decref(list);
 }
 
-static void what_tidies_may_find_nothing_under_strict(void **state)
+TEST(what_tidies_may_find_nothing_under_strict)
 {
-    (void)state;
     size_t i, nothing = 0;
     json_t *list = all_passes(), *pass;
     says("bench " DIGITS "mlp.onnx --dim batch=1 --calibrate --steps 1 -o costs.json", 0, "");
@@ -208,9 +204,8 @@ static int place_of(const char *pass)
     return place;
 }
 
-static void what_changes_the_primal_goes_before_the_gradient_wherever_it_is_named(void **state)
+TEST(what_changes_the_primal_goes_before_the_gradient_wherever_it_is_named)
 {
-    (void)state;
     static const char *const ways[] = {
         "--pass sign-mask,layout:pad=1,lora:rank=2,alpha=4 --precision bf16",
         "--pass precision:bf16 --pass sign-mask --pass lora:rank=2,alpha=4,layout:pad=1",
@@ -235,14 +230,4 @@ static void what_changes_the_primal_goes_before_the_gradient_wherever_it_is_name
     assert_null(strstr(output, "failed"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_option_of_every_pass_refuses_nonsense),
-        cmocka_unit_test(values_out_of_range_are_refused_and_the_legal_ones_named),
-        cmocka_unit_test(a_pass_that_applies_nowhere_is_exit_5_under_strict),
-        cmocka_unit_test(what_tidies_may_find_nothing_under_strict),
-        cmocka_unit_test(what_changes_the_primal_goes_before_the_gradient_wherever_it_is_named),
-    };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
-}
+const fixture around_all = {make_folder, remove_folder};

@@ -18,9 +18,8 @@ static long long number_after(const char *key)
 }
 
 /* Kept, or refused: a slot of attention's workspace is needed for each thread. */
-static void a_budget_holds_for_the_threads_that_run(void **state)
+TEST(a_budget_holds_for_the_threads_that_run)
 {
-    (void)state;
     int code = ebb("train " CHAR ROWS "--threads 16 --json");
     if (code != 3) {
         assert_int_equal(code, 0);
@@ -28,9 +27,8 @@ static void a_budget_holds_for_the_threads_that_run(void **state)
     }
 }
 
-static void a_step_says_for_how_many_threads_it_was_planned(void **state)
+TEST(a_step_says_for_how_many_threads_it_was_planned)
 {
-    (void)state;
     assert_int_equal(ebb("grad " CHAR "--dim batch=64 --threads 1 -o one.onnx"), 0);
     says("plan one.onnx --threads 1 --json", 0, "\"budget_threads\": 1");
     long long one = number_after("\"arena_bytes\"");
@@ -43,9 +41,8 @@ static void a_step_says_for_how_many_threads_it_was_planned(void **state)
     assert_null(strstr(output, "planned for"));
 }
 
-static void a_budget_that_other_threads_keep_as_well_is_a_note(void **state)
+TEST(a_budget_that_other_threads_keep_as_well_is_a_note)
 {
-    (void)state;
     says("grad " EBB_SOURCE_DIR "/samples/digits/mlp.onnx --loss cross-entropy --dim batch=8 "
          "--budget 100MiB --threads 1 -o roomy.onnx",
          0, "wrote roomy.onnx");
@@ -59,12 +56,4 @@ static void a_budget_that_other_threads_keep_as_well_is_a_note(void **state)
     assert_null(strstr(output, "planned for"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_budget_holds_for_the_threads_that_run),
-        cmocka_unit_test(a_step_says_for_how_many_threads_it_was_planned),
-        cmocka_unit_test(a_budget_that_other_threads_keep_as_well_is_a_note),
-    };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
-}
+const fixture around_all = {make_folder, remove_folder};

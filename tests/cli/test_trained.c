@@ -19,9 +19,8 @@ static void grad_says(const char *model, const char *options, int code, const ch
     says(arguments, code, words);
 }
 
-static void folded_exports_are_trained_and_it_is_said(void **state)
+TEST(folded_exports_are_trained_and_it_is_said)
 {
-    (void)state;
     static const char *const all[][2] = {
         {"perceptron-trained-default.onnx", "training 8 of 8 weights, 100 % of the elements"},
         {"perceptron-trained-ts.onnx", "training 8 of 8 weights, 100 % of the elements"},
@@ -35,27 +34,24 @@ static void folded_exports_are_trained_and_it_is_said(void **state)
         grad_says(all[i][0], "", 0, all[i][1]);
 }
 
-static void a_table_of_which_the_file_has_some_rows_is_named(void **state)
+TEST(a_table_of_which_the_file_has_some_rows_is_named)
 {
-    (void)state;
     grad_says("positions-trained-default.onnx", "", 0,
               "'embedding_1': the rows of a table that were looked up");
     grad_says("perceptron-trained-default.onnx", "", 0, "training 8 of 8 weights");
     assert_null(strstr(output, "looked up"));
 }
 
-static void what_the_doctor_warns_of_is_said_again(void **state)
+TEST(what_the_doctor_warns_of_is_said_again)
 {
-    (void)state;
     grad_says("convolutions-trained-default.onnx", "", 0,
               "warning: 2 convolutions have taken in the batch norm");
     grad_says("convolutions-trained-dynamo-advised.onnx", "", 0, "training 8 of 8 weights");
     assert_null(strstr(output, "warning"));
 }
 
-static void lost_trains_the_lost_weights(void **state)
+TEST(lost_trains_the_lost_weights)
 {
-    (void)state;
     grad_says("perceptron-trained-default.onnx", "--train lost", 0, "training 3 of 8 weights");
     grad_says("perceptron-trained-default.onnx", "--train lost --train '*.bias'", 0,
               "training 7 of 8 weights");
@@ -79,9 +75,8 @@ static void write_partial(void)
     ebb_close(model);
 }
 
-static void a_small_part_is_refused_with_the_call_that_keeps_all(void **state)
+TEST(a_small_part_is_refused_with_the_call_that_keeps_all)
 {
-    (void)state;
     write_partial();
     says("grad partial.onnx --loss mse --dry-run", 6,
          "less than half would be trained: training 1 of 2 weights, 20.0 % of the elements; not: "
@@ -97,9 +92,8 @@ static void a_small_part_is_refused_with_the_call_that_keeps_all(void **state)
     assert_null(strstr(output, "less than half"));
 }
 
-static void a_bag_that_leaves_a_row_out_is_refused_with_what_to_export(void **state)
+TEST(a_bag_that_leaves_a_row_out_is_refused_with_what_to_export)
 {
-    (void)state;
     static const char *const calls[] = {
         "%bag : call_function[target=torch.ops.aten.embedding_bag.padding_idx](args = (%p_w))",
         "%bag : call_function[target=torch.ops.aten.wobble.default](args = (%p_w))"};
@@ -127,9 +121,8 @@ static json_t *object_of(const char *arguments)
     return o;
 }
 
-static void json_has_it_too(void **state)
+TEST(json_has_it_too)
 {
-    (void)state;
     write_partial();
     json_t *o = object_of("grad partial.onnx --loss mse --dry-run --allow-partial --json");
     const json_t *training = json_object_get(o, "training");
@@ -155,9 +148,8 @@ static void json_has_it_too(void **state)
          "training 1 of 2 weights, 20.0 % of the elements");
 }
 
-static void layers_that_are_not_trained_keep_their_statistics(void **state)
+TEST(layers_that_are_not_trained_keep_their_statistics)
 {
-    (void)state;
     static const char last[] = "training 2 of 8 weights";
     grad_says("convolutions-trained-ts-advised.onnx", "--train 'model.layers.9*'", 0, last);
     assert_null(strstr(output, "normalises by the batch"));
@@ -170,17 +162,4 @@ static void layers_that_are_not_trained_keep_their_statistics(void **state)
     assert_null(strstr(output, "is frozen"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(folded_exports_are_trained_and_it_is_said),
-        cmocka_unit_test(a_table_of_which_the_file_has_some_rows_is_named),
-        cmocka_unit_test(what_the_doctor_warns_of_is_said_again),
-        cmocka_unit_test(lost_trains_the_lost_weights),
-        cmocka_unit_test(a_small_part_is_refused_with_the_call_that_keeps_all),
-        cmocka_unit_test(a_bag_that_leaves_a_row_out_is_refused_with_what_to_export),
-        cmocka_unit_test(json_has_it_too),
-        cmocka_unit_test(layers_that_are_not_trained_keep_their_statistics),
-    };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
-}
+const fixture around_all = {make_folder, remove_folder};

@@ -20,7 +20,8 @@
     "train " MODEL " --data " DATA " --map label=target --batch 32 --loss cross-entropy " \
     "--optimizer adamw:lr=0.003 --seed 3 --threads 1 "
 #define EVAL "--eval " DATA " --eval-map test_image=image --eval-map test_label=target "
-#define TEST "--data " DATA " --map test_image=image --map test_label=target --loss cross-entropy "
+#define HELD_OUT \
+    "--data " DATA " --map test_image=image --map test_label=target --loss cross-entropy "
 
 static json_t *json_of(const char *arguments)
 {
@@ -49,9 +50,8 @@ static void same_file(const char *a, const char *b)
 
 /* ---- evaluation ---- */
 
-static void each_epoch_is_evaluated_and_the_best_is_kept(void **state)
+TEST(each_epoch_is_evaluated_and_the_best_is_kept)
 {
-    (void)state;
     /* so large a rate that not every evaluation is better than the one before */
     json_t *o = json_of("train " MODEL " --data " DATA " --map label=target --loss cross-entropy "
                         "--optimizer momentum:lr=0.2 --seed 5 --threads 1 --epochs 3 " EVAL
@@ -72,22 +72,21 @@ static void each_epoch_is_evaluated_and_the_best_is_kept(void **state)
     assert_int_equal(json_array_size(json_object_get(o, "epochs")), 3);
     assert_true(real_of(json_object_get(o, "eval"), "loss") == last);
     json_decref(o);
-    o = json_of("eval best.onnx " TEST "--threads 1 --json");
+    o = json_of("eval best.onnx " HELD_OUT "--threads 1 --json");
     assert_true(real_of(o, "loss") == best);
     assert_true(real_of(o, "accuracy") > 0.5);
     json_decref(o);
-    o = json_of("eval " MODEL " --weights b-best.st " TEST "--threads 1 --json");
+    o = json_of("eval " MODEL " --weights b-best.st " HELD_OUT "--threads 1 --json");
     assert_true(real_of(o, "loss") == best);
     json_decref(o);
-    o = json_of("eval " MODEL " --weights b.st " TEST "--threads 1 --json");
+    o = json_of("eval " MODEL " --weights b.st " HELD_OUT "--threads 1 --json");
     assert_true(real_of(o, "loss") == last);
     json_decref(o);
 }
 
 /* With this rate and order it is another evaluation than that of the least loss. */
-static void the_best_is_by_the_metric_that_is_named(void **state)
+TEST(the_best_is_by_the_metric_that_is_named)
 {
-    (void)state;
 #define BY                                                                                 \
     "train " MODEL " --data " DATA " --map label=target --loss cross-entropy --optimizer " \
     "momentum:lr=0.1 --seed 6 --threads 1 " EVAL "--eval-every 6 --checkpoint by.st "
@@ -101,7 +100,7 @@ static void the_best_is_by_the_metric_that_is_named(void **state)
     }
     assert_true(real_of(best, "accuracy") == most && real_of(best, "step") == at);
     json_decref(o);
-    o = json_of("eval by.onnx " TEST "--threads 1 --json");
+    o = json_of("eval by.onnx " HELD_OUT "--threads 1 --json");
     assert_true(real_of(o, "accuracy") == most);
     json_decref(o);
     o = json_of(BY "--steps 69 --keep best --resume by.st --json"); // no best by that yet
@@ -113,29 +112,28 @@ static void the_best_is_by_the_metric_that_is_named(void **state)
 }
 
 /* In batches of 7, of 360 and all at once: a mean over all rows does not know. */
-static void each_row_of_an_evaluation_counts_once(void **state)
+TEST(each_row_of_an_evaluation_counts_once)
 {
-    (void)state;
     static const char *const batches[] = {"7", "360", "1000", "32"};
     double loss[4];
     for (size_t i = 0; i < 4; i++) {
         char words[1024];
-        (void)snprintf(words, sizeof words, "eval " MODEL " " TEST "--batch %s --json", batches[i]);
+        (void)snprintf(words, sizeof words, "eval " MODEL " " HELD_OUT "--batch %s --json",
+                       batches[i]);
         json_t *o = json_of(words);
         assert_int_equal(real_of(o, "counted"), 360);
         loss[i] = real_of(o, "loss");
         json_decref(o);
         assert_true(fabs(loss[i] - loss[0]) < 1e-5);
     }
-    says("eval " MODEL " " TEST "--batch 7", 0, "of 360");
+    says("eval " MODEL " " HELD_OUT "--batch 7", 0, "of 360");
     says("eval " MODEL " --data " DATA, 2, "--loss");
     says("eval " MODEL " --loss mse", 2, "--data FILE");
     says(TRAIN "--steps 2", 0, "29 of 1437 rows left out of each epoch");
 }
 
-static void a_share_of_the_rows_is_held_out(void **state)
+TEST(a_share_of_the_rows_is_held_out)
 {
-    (void)state;
     json_t *o = json_of(TRAIN "--epochs 2 --eval-split 0.1 --json");
     assert_int_equal(real_of(json_object_get(o, "eval"), "rows"), 144);
     assert_int_equal(real_of(o, "steps"), 2 * (1437 - 144) / 32);
@@ -148,9 +146,8 @@ static void a_share_of_the_rows_is_held_out(void **state)
     assert_non_null(strstr(output, "give the --batch, the --accumulate and the data"));
 }
 
-static void patience_ends_a_training(void **state)
+TEST(patience_ends_a_training)
 {
-    (void)state;
 #define HASTY                                                                              \
     "train " MODEL " --data " DATA " --map label=target --loss cross-entropy --optimizer " \
     "momentum:lr=0.2 --seed 5 --threads 1 --steps 99 " EVAL "--eval-every 11 --patience 2 "
@@ -181,9 +178,8 @@ static json_t *line_of(const char *name, int number)
     return o;
 }
 
-static void a_log_has_a_line_a_step_and_goes_on(void **state)
+TEST(a_log_has_a_line_a_step_and_goes_on)
 {
-    (void)state;
     says(TRAIN "--steps 50 " EVAL
                "--checkpoint l.st --every 20 --log l.jsonl --log l.csv --log tb/",
          0, "50 steps");
@@ -256,9 +252,8 @@ static void run_on_terminal(unsigned short columns, const char *arguments)
     (void)close(terminal);
 }
 
-static void progress_fits_any_terminal(void **state)
+TEST(progress_fits_any_terminal)
 {
-    (void)state;
     static const unsigned short widths[] = {20, 40, 80, 200};
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
         run_on_terminal(widths[i], TRAIN "--epochs 1");
@@ -314,9 +309,8 @@ static int ended(pid_t child)
     return status;
 }
 
-static void a_signal_saves_and_ends_with_its_code(void **state)
+TEST(a_signal_saves_and_ends_with_its_code)
 {
-    (void)state;
     static const struct {
         int signal, code;
     } ends[] = {{SIGINT, 130}, {SIGTERM, 143}};
@@ -345,9 +339,8 @@ static void a_signal_saves_and_ends_with_its_code(void **state)
 }
 
 /* The second one while the first is being obeyed, which a pipe without a reader makes long. */
-static void the_second_signal_ends_at_once(void **state)
+TEST(the_second_signal_ends_at_once)
 {
-    (void)state;
     assert_int_equal(run_command("rm -f steps.jsonl; mkfifo blocked"), 0);
     pid_t child =
         begin(TRAIN "--steps 100000 --save-model blocked --log steps.jsonl --checkpoint twice.st");
@@ -361,9 +354,8 @@ static void the_second_signal_ends_at_once(void **state)
     says(TRAIN "--steps 1 --resume twice.st", 0, "none is left to do of 1");
 }
 
-static void what_cannot_be_written_is_known_before_the_first_step(void **state)
+TEST(what_cannot_be_written_is_known_before_the_first_step)
 {
-    (void)state;
     static const char *const wrong[] = {"--checkpoint nowhere/c.st", "--save-model nowhere/m.onnx",
                                         "--save-adapter nowhere/a.safetensors",
                                         "--save-checkpoint nowhere/o",
@@ -395,18 +387,16 @@ static void what_cannot_be_written_is_known_before_the_first_step(void **state)
     }
 }
 
-static void nothing_left_to_do_is_said(void **state)
+TEST(nothing_left_to_do_is_said)
 {
-    (void)state;
     says(TRAIN "--steps 5 --checkpoint five.st", 0, "5 steps");
     says(TRAIN "--steps 5 --resume five.st --save-model five.onnx", 0, "none is left to do of 5");
     assert_null(strstr(output, "nan")); // there is no loss of this run
     assert_true(exists("five.onnx"));   // what was asked for is written all the same
 }
 
-static void checkpoints_rotate(void **state)
+TEST(checkpoints_rotate)
 {
-    (void)state;
     says(TRAIN "--steps 47 --checkpoint r.st --every 10 --keep 3", 0, "47 steps");
     assert_int_equal(run_command("ls r-*.st r.st | tr '\\n' ' '"), 0);
     assert_string_equal(output, "r-000000030.st r-000000040.st r.st ");
@@ -427,9 +417,8 @@ static void checkpoints_rotate(void **state)
 }
 
 /* Also with what an evaluation has seen so far, and the mean of an epoch that was cut in two. */
-static void a_run_with_evaluations_resumes_byte_for_byte(void **state)
+TEST(a_run_with_evaluations_resumes_byte_for_byte)
 {
-    (void)state;
 #define RUN TRAIN "--epochs 2 " EVAL "--eval-every 7 --keep best --patience 9 "
     says(RUN "--checkpoint e.st --save-model e.onnx --every 30 --log e.jsonl", 0, "88 steps");
     says(TRAIN "--steps 30 " EVAL "--eval-every 7 --keep best --patience 9 --checkpoint f.st "
@@ -449,9 +438,8 @@ static void a_run_with_evaluations_resumes_byte_for_byte(void **state)
     json_decref(joined);
 }
 
-static void a_run_that_was_cut_between_epochs_resumes_byte_for_byte(void **state)
+TEST(a_run_that_was_cut_between_epochs_resumes_byte_for_byte)
 {
-    (void)state;
     says(TRAIN "--steps 50 --checkpoint fifty.st", 0, "50 steps");
     says(TRAIN "--steps 44 --checkpoint epoch.st", 0, "44 steps");
     says(TRAIN "--steps 50 --resume epoch.st --checkpoint joined.st", 0, "50 steps");
@@ -463,9 +451,8 @@ static void a_run_that_was_cut_between_epochs_resumes_byte_for_byte(void **state
 
 /* ---- a model that pass train-mode has been over ---- */
 
-static void a_model_in_training_mode_still_takes_a_loss(void **state)
+TEST(a_model_in_training_mode_still_takes_a_loss)
 {
-    (void)state;
     says("rewrite " MODEL " --pass train-mode -o mode.onnx", 0, "wrote mode.onnx");
 #define MODE                                                                     \
     "train mode.onnx --data " DATA " --map label=target --batch 32 --optimizer " \
@@ -512,9 +499,8 @@ static void put_ids(void)
 
 /* Beside the arena and what is mapped of the model's file there are programs, the graph and what libraries have: no copy
  * of anything, whatever the step's size. */
-static void what_is_resident_is_what_was_planned_and_little_more(void **state)
+TEST(what_is_resident_is_what_was_planned_and_little_more)
 {
-    (void)state;
     enum { BEYOND = 60 << 20 };
     struct stat file;
     put_ids();
@@ -529,26 +515,23 @@ static void what_is_resident_is_what_was_planned_and_little_more(void **state)
         assert_true(resident <= arena + (double)file.st_size + BEYOND);
 }
 
-static void a_folder_for_what_is_on_disk_is_told_where_nothing_is(void **state)
+TEST(a_folder_for_what_is_on_disk_is_told_where_nothing_is)
 {
-    (void)state;
     says(TRAIN "--steps 1 --spill .", 0, "note: nothing waits on disk, so --spill has no effect");
     says(TRAIN "--steps 1 --spill . --pass offload:least=1,values=*", 0, "1 steps, loss");
     assert_null(strstr(output, "--spill has"));
 }
 
-static void a_sequence_that_is_longer_than_the_models_tables_is_told(void **state)
+TEST(a_sequence_that_is_longer_than_the_models_tables_is_told)
 {
-    (void)state;
     put_ids();
     says(ADAPT "--sequence 257 --batch 1 --steps 1", 6, "sines and cosines 256 positions");
     assert_non_null(strstr(output, "--sequence 256"));
 }
 
 /* Before it has taken the time, that is. */
-static void adapters_that_go_into_no_weight_are_told_before_training(void **state)
+TEST(adapters_that_go_into_no_weight_are_told_before_training)
 {
-    (void)state;
     put_ids();
     says(ADAPT "--sequence 16 --batch 1 --steps 1 --save-model merged.onnx", 5,
          "cannot be added into a weight");
@@ -556,9 +539,8 @@ static void adapters_that_go_into_no_weight_are_told_before_training(void **stat
 }
 
 /* Not what the program held that started it. */
-static void what_was_resident_is_that_of_the_training(void **state)
+TEST(what_was_resident_is_that_of_the_training)
 {
-    (void)state;
     enum { BYTES = 300 << 20 };
     char *held = malloc(BYTES);
     assert_non_null(held);
@@ -574,29 +556,4 @@ static void what_was_resident_is_that_of_the_training(void **state)
         fail_msg("%.0f bytes", bytes);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_resident_is_what_was_planned_and_little_more),
-        cmocka_unit_test(a_sequence_that_is_longer_than_the_models_tables_is_told),
-        cmocka_unit_test(adapters_that_go_into_no_weight_are_told_before_training),
-        cmocka_unit_test(what_was_resident_is_that_of_the_training),
-        cmocka_unit_test(each_epoch_is_evaluated_and_the_best_is_kept),
-        cmocka_unit_test(the_best_is_by_the_metric_that_is_named),
-        cmocka_unit_test(each_row_of_an_evaluation_counts_once),
-        cmocka_unit_test(a_share_of_the_rows_is_held_out),
-        cmocka_unit_test(patience_ends_a_training),
-        cmocka_unit_test(a_log_has_a_line_a_step_and_goes_on),
-        cmocka_unit_test(progress_fits_any_terminal),
-        cmocka_unit_test(a_signal_saves_and_ends_with_its_code),
-        cmocka_unit_test(the_second_signal_ends_at_once),
-        cmocka_unit_test(what_cannot_be_written_is_known_before_the_first_step),
-        cmocka_unit_test(nothing_left_to_do_is_said),
-        cmocka_unit_test(checkpoints_rotate),
-        cmocka_unit_test(a_run_with_evaluations_resumes_byte_for_byte),
-        cmocka_unit_test(a_run_that_was_cut_between_epochs_resumes_byte_for_byte),
-        cmocka_unit_test(a_folder_for_what_is_on_disk_is_told_where_nothing_is),
-        cmocka_unit_test(a_model_in_training_mode_still_takes_a_loss),
-    };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
-}
+const fixture around_all = {make_folder, remove_folder};

@@ -1,21 +1,12 @@
 /* cuda.h: the kernels of kernels/cuda, compiled for the host, against the plain ones.
  *
- *     with_cuda();                                     in main: kernels "cuda.NAME" are found
+ *     const fixture around_all = {with_cuda, NULL};    kernels "cuda.NAME" are found
  *     agrees(&t, "cuda.conv", "plain.conv");           forwards and with the threads in reverse:
  *                                                      both the same bits, both near the oracle
- *
- * $EBB_TEST_CASE: the one case of a suite that is run.
  */
 #pragma once
 
 #include "tests/cuda/bounds.h"
-
-static inline void run_one_case(void)
-{
-    const char *name = getenv("EBB_TEST_CASE");
-    if (name != NULL)
-        cmocka_set_test_filter(name);
-}
 
 #if defined(EBB_TEST_ON_DEVICE)
 
@@ -36,9 +27,9 @@ static inline void wait_for_device(void)
                  "waiting");
 }
 
-static inline void with_cuda(void)
+static inline int with_cuda(void **state)
 {
-    run_one_case();
+    (void)state;
     ebb_status status = ebb_plugin_open(&on_device, 0);
     if (status == NULL)
         status = ebb_backend_cuda.device->open(&more_queue);
@@ -50,6 +41,7 @@ static inline void with_cuda(void)
     more_allocate = on_device->shared;
     more_free = on_device->unshare;
     more_wait = wait_for_device;
+    return 0;
 }
 
 #else
@@ -66,16 +58,15 @@ static inline void tell_bounds(const void *was, const void *data, size_t bytes, 
         ebb_host_player_named()->allocated(data, bytes, is_written);
 }
 
-static inline void with_cuda(void)
+static inline int with_cuda(void **state)
 {
-    run_one_case();
+    (void)state;
     more_backend = &ebb_backend_cuda;
     more_allocate = ebb_gpu_shared; // who watches accesses knows of it
     more_free = ebb_gpu_release;
     if (ebb_host_player_named() != NULL)
         more_bounds = tell_bounds;
-    if (ebb_backend_cuda.device->open(&more_queue) != NULL)
-        abort();
+    return ebb_backend_cuda.device->open(&more_queue) != NULL;
 }
 
 #endif

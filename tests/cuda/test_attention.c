@@ -154,9 +154,8 @@ static problem small_enough(problem p)
     return p;
 }
 
-static void tiles_agree_with_rows(void **state)
+TEST(tiles_agree_with_rows)
 {
-    (void)state;
     const bool watched = getenv("EBB_TEST_SKEW") != NULL;
     for (size_t i = 0; i < sizeof problems / sizeof problems[0]; i++) {
         problem p = small_enough(problems[i]);
@@ -174,9 +173,8 @@ static void tiles_agree_with_rows(void **state)
     }
 }
 
-static void halves_are_float32_rounded_once(void **state)
+TEST(halves_are_float32_rounded_once)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof problems / sizeof problems[0]; i++) {
         const problem p = small_enough(problems[i]);
         testing t, g;
@@ -193,9 +191,8 @@ static void halves_are_float32_rounded_once(void **state)
     }
 }
 
-static void a_row_that_sees_no_key_is_no_number(void **state)
+TEST(a_row_that_sees_no_key_is_no_number)
 {
-    (void)state;
     const problem p = {2, 1, 3, 4, 2, 2, true, false, false, SHUT, -INFINITY, 0, 0, 0};
     testing t;
     put_forward(&t, &p, EBB_F32);
@@ -207,9 +204,8 @@ static void a_row_that_sees_no_key_is_no_number(void **state)
 }
 
 /* dQ may lie over dY or over Q, in one chunk of features and in two. */
-static void a_gradient_may_be_written_over_an_input(void **state)
+TEST(a_gradient_may_be_written_over_an_input)
 {
-    (void)state;
     for (uint32_t input = 0; input < 2; input++)
         for (int64_t d = 12; d < 200; d += 140) {
             const problem p = small_enough(
@@ -263,9 +259,8 @@ static void put_three_axes(testing *t, ebb_op op, ebb_dtype dtype, const testing
     }
 }
 
-static void heads_may_lie_along_three_axes(void **state)
+TEST(heads_may_lie_along_three_axes)
 {
-    (void)state;
     testing t, g;
     put_three_axes(&t, EBB_OP_EBB_ATTENTION, EBB_F32, NULL);
     agrees(&t, named(&t, true), named(&t, false));
@@ -277,15 +272,4 @@ static void heads_may_lie_along_three_axes(void **state)
     end(&t);
 }
 
-int main(void)
-{
-    with_cuda();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tiles_agree_with_rows),
-        cmocka_unit_test(halves_are_float32_rounded_once),
-        cmocka_unit_test(a_row_that_sees_no_key_is_no_number),
-        cmocka_unit_test(a_gradient_may_be_written_over_an_input),
-        cmocka_unit_test(heads_may_lie_along_three_axes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+const fixture around_all = {with_cuda, NULL};

@@ -55,9 +55,8 @@ static void check_cast(ebb_dtype from, ebb_dtype to, int64_t n, size_t first, bo
     end(&t);
 }
 
-static void every_pair_of_types_is_cast_as_the_plain_kernel_casts(void **state)
+TEST(every_pair_of_types_is_cast_as_the_plain_kernel_casts)
 {
-    (void)state;
     static const int64_t sizes[] = {0, 1, 1031};
     for (size_t from = 0; from < DTYPES; from++)
         for (size_t to = 0; to < DTYPES; to++)
@@ -66,9 +65,8 @@ static void every_pair_of_types_is_cast_as_the_plain_kernel_casts(void **state)
 }
 
 /* Fewer than eight, which go one by one: three decisive ones in each. */
-static void what_fills_no_eight_is_cast_as_the_plain_kernel_casts(void **state)
+TEST(what_fills_no_eight_is_cast_as_the_plain_kernel_casts)
 {
-    (void)state;
     for (size_t from = 0; from < DTYPES; from++)
         for (size_t to = 0; to < DTYPES; to++)
             for (size_t first = 0; first < (ebb_dtype_is_float(dtypes[from]) ? DECISIVE : 1);
@@ -76,9 +74,8 @@ static void what_fills_no_eight_is_cast_as_the_plain_kernel_casts(void **state)
                 check_cast(dtypes[from], dtypes[to], 7, first, false);
 }
 
-static void what_begins_at_any_element_is_cast_one_by_one(void **state)
+TEST(what_begins_at_any_element_is_cast_one_by_one)
 {
-    (void)state;
     static const ebb_dtype few[] = {EBB_F32, EBB_F64, EBB_F16, EBB_BF16};
     const bool is_skewed = getenv("EBB_TEST_SKEW") != NULL;
     (void)setenv("EBB_TEST_SKEW", "1", 0);
@@ -88,9 +85,8 @@ static void what_begins_at_any_element_is_cast_one_by_one(void **state)
         (void)unsetenv("EBB_TEST_SKEW");
 }
 
-static void floats_of_8_and_4_bits_round_as_they_are_told(void **state)
+TEST(floats_of_8_and_4_bits_round_as_they_are_told)
 {
-    (void)state;
     static const char *const modes[] = {"up", "down", "nearest"};
     static const ebb_dtype small[] = {EBB_F4E2M1,     EBB_F8E8M0, EBB_F8E4M3FN,
                                       EBB_F8E4M3FNUZ, EBB_F8E5M2, EBB_F8E5M2FNUZ};
@@ -110,9 +106,8 @@ static void floats_of_8_and_4_bits_round_as_they_are_told(void **state)
 }
 
 /* Beside the middle of two numbers of 16 bits, by less than float32 or float64 tells. */
-static void near_the_middle_casts_are_those_of_the_plain_kernel(void **state)
+TEST(near_the_middle_casts_are_those_of_the_plain_kernel)
 {
-    (void)state;
     enum { STEPS = 64, EACH = 5, COUNT = 2 * STEPS * EACH };
     static const ebb_dtype to[] = {EBB_BF16, EBB_F16, EBB_F8E8M0, EBB_F8E5M2, EBB_F32};
     static const ebb_dtype from[] = {EBB_I64, EBB_U64, EBB_F64};
@@ -137,9 +132,8 @@ static void near_the_middle_casts_are_those_of_the_plain_kernel(void **state)
 }
 
 /* A known answer: 257 * 2^30 + 1 is above the middle of two bfloat16. */
-static void integers_round_once_to_bfloat16(void **state)
+TEST(integers_round_once_to_bfloat16)
 {
-    (void)state;
     testing t;
     begin(&t, EBB_OP_CAST);
     ebb_operand *x = &t.in[t.call.input_count++];
@@ -152,9 +146,8 @@ static void integers_round_once_to_bfloat16(void **state)
 }
 
 /* The numbers of 16 bits are few enough to try all of them. */
-static void all_numbers_of_16_bits_are_cast(void **state)
+TEST(all_numbers_of_16_bits_are_cast)
 {
-    (void)state;
     static const ebb_dtype narrow[] = {EBB_F16, EBB_BF16}, others[] = {EBB_F32, EBB_F64, EBB_I32};
     for (size_t from = 0; from < 2; from++)
         for (size_t to = 0; to < 4; to++) {
@@ -171,9 +164,8 @@ static void all_numbers_of_16_bits_are_cast(void **state)
         }
 }
 
-static void operands_that_begin_anywhere_are_cast(void **state)
+TEST(operands_that_begin_anywhere_are_cast)
 {
-    (void)state;
     testing t;
     begin(&t, EBB_OP_CAST);
     put_numbers(&t, EBB_F32, 1, (int64_t[]){78}, -9, 9);
@@ -194,18 +186,4 @@ static void operands_that_begin_anywhere_are_cast(void **state)
     end(&t);
 }
 
-int main(void)
-{
-    with_cuda();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_pair_of_types_is_cast_as_the_plain_kernel_casts),
-        cmocka_unit_test(what_fills_no_eight_is_cast_as_the_plain_kernel_casts),
-        cmocka_unit_test(what_begins_at_any_element_is_cast_one_by_one),
-        cmocka_unit_test(floats_of_8_and_4_bits_round_as_they_are_told),
-        cmocka_unit_test(near_the_middle_casts_are_those_of_the_plain_kernel),
-        cmocka_unit_test(integers_round_once_to_bfloat16),
-        cmocka_unit_test(all_numbers_of_16_bits_are_cast),
-        cmocka_unit_test(operands_that_begin_anywhere_are_cast),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+const fixture around_all = {with_cuda, NULL};

@@ -87,9 +87,8 @@ static void same_decoding(testing *t, const char *kernel, const char *oracle, eb
     t->out[0] = wide;
 }
 
-static void codes_and_ranges_are_those_of_plain(void **state)
+TEST(codes_and_ranges_are_those_of_plain)
 {
-    (void)state;
     for (size_t n = 0; n < (size_t)TENSORS + MORE; n++)
         for (int d = 0; d < 4; d++) {
             testing t, back;
@@ -107,9 +106,8 @@ static void codes_and_ranges_are_those_of_plain(void **state)
 }
 
 /* What memory holds at odd places: lots are then read one by one. */
-static void codes_do_not_depend_on_where_operands_lie(void **state)
+TEST(codes_do_not_depend_on_where_operands_lie)
 {
-    (void)state;
     for (int bits = 1; bits <= 8; bits *= 2) {
         const tensor k = {3, 512, 64, bits};
         testing t;
@@ -138,9 +136,8 @@ static void same_or_no_numbers(const uint16_t *a, const uint16_t *b, size_t coun
             assert_int_equal(a[i], b[i]);
 }
 
-static void a_group_with_no_number_has_no_range(void **state)
+TEST(a_group_with_no_number_has_no_range)
 {
-    (void)state;
     static const double bad[] = {(double)NAN, (double)INFINITY, -(double)INFINITY};
     for (int b = 0; b < 3; b++)
         for (int64_t group = 16; group <= 8192; group *= 512) { // by one launch, by three
@@ -164,9 +161,8 @@ static void a_group_with_no_number_has_no_range(void **state)
         }
 }
 
-static void zeros_of_either_sign_have_the_range_of_plain(void **state)
+TEST(zeros_of_either_sign_have_the_range_of_plain)
 {
-    (void)state;
     for (int d = 0; d < 2; d++)
         for (int64_t group = 16; group <= 8192; group *= 512) {
             const tensor k = {1, 3 * group, group, 2};
@@ -193,9 +189,8 @@ static void put_classes(testing *t, const tensor *k, int64_t classes, bool seen,
     put_out(t, EBB_F32, 2, (int64_t[]){classes, 2});
 }
 
-static void running_ranges_are_those_of_plain(void **state)
+TEST(running_ranges_are_those_of_plain)
 {
-    (void)state;
     static const struct {
         tensor k;
         int64_t classes;
@@ -217,9 +212,8 @@ static void running_ranges_are_those_of_plain(void **state)
             }
 }
 
-static void the_next_range_may_lie_over_the_last(void **state)
+TEST(the_next_range_may_lie_over_the_last)
 {
-    (void)state;
     const tensor k = {3, 64, 16, 8};
     testing t;
     float expected[4];
@@ -237,9 +231,8 @@ static void the_next_range_may_lie_over_the_last(void **state)
     end(&t);
 }
 
-static void what_is_no_number_does_not_reach_the_running_range(void **state)
+TEST(what_is_no_number_does_not_reach_the_running_range)
 {
-    (void)state;
     const tensor k = {3, 64, 16, 8};
     testing t;
     uint16_t range[24];
@@ -259,9 +252,8 @@ static void what_is_no_number_does_not_reach_the_running_range(void **state)
 
 /* ---- split-frequency ---- */
 
-static void split_images_are_those_of_plain(void **state)
+TEST(split_images_are_those_of_plain)
 {
-    (void)state;
     static const struct {
         int64_t dims[4], block;
     } cases[] = {
@@ -298,9 +290,8 @@ static void split_images_are_those_of_plain(void **state)
 
 /* ---- what is declined, what is recorded ---- */
 
-static void operands_that_do_not_fit_are_declined(void **state)
+TEST(operands_that_do_not_fit_are_declined)
 {
-    (void)state;
     const tensor k = {3, 20, 8, 2};
     for (int wrong = 0; wrong < 5; wrong++) {
         testing q;
@@ -322,9 +313,8 @@ static void operands_that_do_not_fit_are_declined(void **state)
 }
 
 /* A step that is recorded is replayed with its arguments: the key must not be among them. */
-static void a_replayed_step_draws_by_the_key_of_its_day(void **state)
+TEST(a_replayed_step_draws_by_the_key_of_its_day)
 {
-    (void)state;
     const ebb_device *d = ebb_backend_cuda.device;
     for (int64_t group = 64; group <= 8192; group *= 128) {
         const tensor k = {2, 8192, group, 2};
@@ -356,20 +346,4 @@ static void a_replayed_step_draws_by_the_key_of_its_day(void **state)
     }
 }
 
-int main(void)
-{
-    with_cuda();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(codes_and_ranges_are_those_of_plain),
-        cmocka_unit_test(codes_do_not_depend_on_where_operands_lie),
-        cmocka_unit_test(a_group_with_no_number_has_no_range),
-        cmocka_unit_test(zeros_of_either_sign_have_the_range_of_plain),
-        cmocka_unit_test(running_ranges_are_those_of_plain),
-        cmocka_unit_test(the_next_range_may_lie_over_the_last),
-        cmocka_unit_test(what_is_no_number_does_not_reach_the_running_range),
-        cmocka_unit_test(split_images_are_those_of_plain),
-        cmocka_unit_test(operands_that_do_not_fit_are_declined),
-        cmocka_unit_test(a_replayed_step_draws_by_the_key_of_its_day),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+const fixture around_all = {with_cuda, NULL};

@@ -103,31 +103,27 @@ static void compare(way w, bool last)
         }
 }
 
-static void outputs_are_those_of_the_plain_kernel(void **state)
+TEST(outputs_are_those_of_the_plain_kernel)
 {
-    (void)state;
     compare(FORWARD, false);
     compare(FORWARD, true);
 }
 
-static void input_gradients_are_those_of_the_plain_kernel(void **state)
+TEST(input_gradients_are_those_of_the_plain_kernel)
 {
-    (void)state;
     compare(BACKWARD, false);
     compare(BACKWARD, true);
 }
 
-static void weight_gradients_are_those_of_the_plain_kernel(void **state)
+TEST(weight_gradients_are_those_of_the_plain_kernel)
 {
-    (void)state;
     compare(WEIGHT, false);
     compare(WEIGHT, true);
 }
 
 /* The arithmetic is float32's in the same order, so that one rounding is all that differs. */
-static void halves_are_float32_rounded_once(void **state)
+TEST(halves_are_float32_rounded_once)
 {
-    (void)state;
     for (int i = 0; i < SHAPES; i++)
         for (int w = 0; w < 3; w++)
             for (int last = 0; last < 2; last++) {
@@ -143,9 +139,8 @@ static void halves_are_float32_rounded_once(void **state)
 }
 
 /* Where the depth is split, the sums of the parts are in the workspace; it must be asked for. */
-static void deep_sums_are_split_among_blocks(void **state)
+TEST(deep_sums_are_split_among_blocks)
 {
-    (void)state;
     size_t bytes = 0;
     testing t;
     put_way(&t, &shapes[12], WEIGHT, EBB_F32, false, false);
@@ -154,9 +149,8 @@ static void deep_sums_are_split_among_blocks(void **state)
     end(&t);
 }
 
-static void weight_gradients_from_averages_of_cells(void **state)
+TEST(weight_gradients_from_averages_of_cells)
 {
-    (void)state;
     for (int i = 0; i < SHAPES; i++) {
         const shape *s = &shapes[i];
         const int64_t p = 2 + i % 3;
@@ -175,9 +169,8 @@ static void weight_gradients_from_averages_of_cells(void **state)
     }
 }
 
-static void what_the_plain_kernel_declines_is_declined(void **state)
+TEST(what_the_plain_kernel_declines_is_declined)
 {
-    (void)state;
     testing t;
     put_way(&t, &shapes[1], FORWARD, EBB_F32, false, true);
     assert_null(declined_by(&t, "cuda.conv"));
@@ -196,9 +189,8 @@ static void what_the_plain_kernel_declines_is_declined(void **state)
 }
 
 /* Kernels count places in 32 bits: what does not fit must not get there. */
-static void channels_too_large_for_32_bits_are_declined(void **state)
+TEST(channels_too_large_for_32_bits_are_declined)
 {
-    (void)state;
     testing t;
     put_way(&t, &shapes[0], FORWARD, EBB_F32, false, false);
     t.in[0].type.dims[2] = t.out[0].type.dims[2] = 1 << 16;
@@ -209,18 +201,4 @@ static void channels_too_large_for_32_bits_are_declined(void **state)
     end(&t);
 }
 
-int main(void)
-{
-    with_cuda();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(outputs_are_those_of_the_plain_kernel),
-        cmocka_unit_test(input_gradients_are_those_of_the_plain_kernel),
-        cmocka_unit_test(weight_gradients_are_those_of_the_plain_kernel),
-        cmocka_unit_test(halves_are_float32_rounded_once),
-        cmocka_unit_test(deep_sums_are_split_among_blocks),
-        cmocka_unit_test(weight_gradients_from_averages_of_cells),
-        cmocka_unit_test(what_the_plain_kernel_declines_is_declined),
-        cmocka_unit_test(channels_too_large_for_32_bits_are_declined),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+const fixture around_all = {with_cuda, NULL};

@@ -53,9 +53,8 @@ static uint32_t put_equation(testing *t, const equation *e, ebb_dtype dtype)
     return i;
 }
 
-static void sums_are_those_of_the_definition(void **state)
+TEST(sums_are_those_of_the_definition)
 {
-    (void)state;
     for (int i = 0; i < EQUATIONS; i++) {
         testing t;
         (void)put_equation(&t, &equations[i], EBB_F32);
@@ -64,9 +63,8 @@ static void sums_are_those_of_the_definition(void **state)
     }
 }
 
-static void halves_are_float32_rounded(void **state)
+TEST(halves_are_float32_rounded)
 {
-    (void)state;
     for (int i = 0; i < EQUATIONS; i++) {
         testing t;
         if (put_equation(&t, &equations[i], EBB_F32) < 3)
@@ -99,9 +97,8 @@ static void run_picked(testing *t, const ebb_backend *const *list)
 }
 
 /* What no kernel of the device takes in 16 bits it computes in float32, by its own Casts. */
-static void halves_that_are_declined_are_widened_on_the_device(void **state)
+TEST(halves_that_are_declined_are_widened_on_the_device)
 {
-    (void)state;
     for (int brain = 0; brain < 2; brain++)
         for (int mixed = 0; mixed < 2; mixed++) {
             const ebb_dtype half = brain ? EBB_BF16 : EBB_F16;
@@ -139,9 +136,8 @@ static void halves_that_are_declined_are_widened_on_the_device(void **state)
         }
 }
 
-static void whole_sums_are_those_of_the_definition(void **state)
+TEST(whole_sums_are_those_of_the_definition)
 {
-    (void)state;
     static const ebb_dtype dtypes[] = {EBB_I64, EBB_I32, EBB_U8,  EBB_U64,
                                        EBB_I16, EBB_I8,  EBB_U16, EBB_U32};
     for (int i = 0; i < 2 * EQUATIONS; i++) // of all bits, which wrap around; of small numbers
@@ -180,9 +176,8 @@ static const bag bags[] = {
     {{0}, {7, 5, 3}, {1, 1, 3, 3}, {1, 1, 3}, 1, 3, 4}, // one column twice, an entry of no word
 };
 
-static void words_are_counted_as_in_plain(void **state)
+TEST(words_are_counted_as_in_plain)
 {
-    (void)state;
     static const char *const modes[] = {"TF", "IDF", "TFIDF"};
     float weights[8] = {0.5F, 2, 0.25F, 3, 1.5F, 0, -1, 1};
     for (size_t i = 0; i < sizeof bags / sizeof bags[0]; i++)
@@ -218,9 +213,8 @@ static void words_are_counted_as_in_plain(void **state)
         }
 }
 
-static void what_does_not_fit_is_declined(void **state)
+TEST(what_does_not_fit_is_declined)
 {
-    (void)state;
     testing t;
     (void)put_equation(&t, &equations[0], EBB_F32);
     t.in[1].type.dims[0]++;
@@ -232,16 +226,4 @@ static void what_does_not_fit_is_declined(void **state)
     end(&t);
 }
 
-int main(void)
-{
-    with_cuda();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums_are_those_of_the_definition),
-        cmocka_unit_test(halves_are_float32_rounded),
-        cmocka_unit_test(halves_that_are_declined_are_widened_on_the_device),
-        cmocka_unit_test(whole_sums_are_those_of_the_definition),
-        cmocka_unit_test(words_are_counted_as_in_plain),
-        cmocka_unit_test(what_does_not_fit_is_declined),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+const fixture around_all = {with_cuda, NULL};

@@ -5,9 +5,8 @@ static const int64_t sizes[] = {0, 1, 8, 10, 11, 2053, ALL_PAIRS};
 enum { SIZES = sizeof sizes / sizeof sizes[0] };
 static const ebb_dtype dtypes[] = {EBB_F32, EBB_F64, EBB_F16, EBB_BF16};
 
-static void codes_are_those_of_the_plain_kernel(void **state)
+TEST(codes_are_those_of_the_plain_kernel)
 {
-    (void)state;
     for (int bits = 1; bits <= 4; bits++)
         for (size_t s = 0; s < SIZES; s++)
             for (size_t d = 0; d < 4; d++) {
@@ -27,9 +26,8 @@ static void codes_are_those_of_the_plain_kernel(void **state)
             }
 }
 
-static void levels_are_multiplied_with_as_by_the_plain_kernel(void **state)
+TEST(levels_are_multiplied_with_as_by_the_plain_kernel)
 {
-    (void)state;
     for (int bits = 1; bits <= 4; bits++)
         for (size_t s = 0; s < SIZES; s++)
             for (size_t d = 0; d < 4; d++) {
@@ -49,9 +47,8 @@ static void levels_are_multiplied_with_as_by_the_plain_kernel(void **state)
             }
 }
 
-static void wrong_sizes_are_declined(void **state)
+TEST(wrong_sizes_are_declined)
 {
-    (void)state;
     testing t;
     begin(&t, EBB_OP_FEW_BIT_GRAD);
     put_int(&t, "bits", 3);
@@ -96,9 +93,8 @@ static const struct {
     {EBB_OP_MISH_GRAD_FROM_OUTPUT, "cuda.mish_grad_from_output", "plain.mish_grad_from_output"},
 };
 
-static void gradients_from_the_output_are_near_the_plain_ones(void **state)
+TEST(gradients_from_the_output_are_near_the_plain_ones)
 {
-    (void)state;
     for (size_t k = 0; k < 4; k++)
         for (size_t s = 0; s < SIZES; s++)
             for (size_t d = 0; d < 4; d++) {
@@ -112,9 +108,8 @@ static void gradients_from_the_output_are_near_the_plain_ones(void **state)
             }
 }
 
-static void bits_of_the_wrong_length_are_declined(void **state)
+TEST(bits_of_the_wrong_length_are_declined)
 {
-    (void)state;
     testing t;
     put_output(&t, EBB_OP_GELU_GRAD_FROM_OUTPUT, EBB_F32, 17);
     assert_null(declined_by(&t, "cuda.gelu_grad_from_output"));
@@ -124,15 +119,4 @@ static void bits_of_the_wrong_length_are_declined(void **state)
     end(&t);
 }
 
-int main(void)
-{
-    with_cuda();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(codes_are_those_of_the_plain_kernel),
-        cmocka_unit_test(levels_are_multiplied_with_as_by_the_plain_kernel),
-        cmocka_unit_test(wrong_sizes_are_declined),
-        cmocka_unit_test(gradients_from_the_output_are_near_the_plain_ones),
-        cmocka_unit_test(bits_of_the_wrong_length_are_declined),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+const fixture around_all = {with_cuda, NULL};

@@ -8,9 +8,8 @@
 
 enum { EXPERTS = 4, FORMS = sizeof forms / sizeof *forms, LEVELS_STAY = 1u << EBB_FROZEN_LEVELS };
 
-static void products_in_all_forms_are_those_of_plain(void **state)
+TEST(products_in_all_forms_are_those_of_plain)
 {
-    (void)state;
     for (size_t i = 0; i < FORMS; i++) {
         testing t;
         if (forms[i].rows > 200) // a block of the CPU's; a tile has 64
@@ -22,9 +21,8 @@ static void products_in_all_forms_are_those_of_plain(void **state)
     }
 }
 
-static void tensors_are_too(void **state)
+TEST(tensors_are_too)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
         testing t;
         put_tensor(&t, &tensors[i]);
@@ -35,9 +33,8 @@ static void tensors_are_too(void **state)
 }
 
 /* Few tiles and a long side: parts of it are added up. */
-static void long_sums_are_cut_into_parts(void **state)
+TEST(long_sums_are_cut_into_parts)
 {
-    (void)state;
     const form f = {3, 20, 1100, 4, 32, PACKED, LINEAR, false, false, true, EBB_F32};
     for (int turned = 0; turned < 2; turned++) {
         form g = f;
@@ -73,9 +70,8 @@ static void put_gradient(testing *t, const form *f)
     put_out(t, EBB_F32, 3, D(EXPERTS, f->n, f->k));
 }
 
-static void products_by_experts_are_those_of_plain(void **state)
+TEST(products_by_experts_are_those_of_plain)
 {
-    (void)state;
     static const form of_experts[] = {
         {7, 33, 72, 4, 16, REAL, LINEAR, false, false, true, EBB_F32},
         {7, 33, 72, 4, 16, PACKED, LINEAR, false, false, false, EBB_F32},
@@ -154,9 +150,8 @@ static void put_table(testing *t, const table *f, ebb_dtype real, ebb_dtype inde
     put_out(t, real, 4, y);
 }
 
-static void rows_of_tables_are_those_of_plain(void **state)
+TEST(rows_of_tables_are_those_of_plain)
 {
-    (void)state;
     static const ebb_dtype reals[] = {EBB_F32, EBB_F64, EBB_F16, EBB_BF16};
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
         for (size_t d = 0; d < 4; d++) {
@@ -180,9 +175,8 @@ static void check_told(testing *t, const char *kernel, int64_t value)
 }
 
 /* Nothing is read beyond the weights, which guards end. */
-static void experts_and_rows_that_are_none_are_told(void **state)
+TEST(experts_and_rows_that_are_none_are_told)
 {
-    (void)state;
     for (int k = 0; k < 3; k++)
         for (int64_t wrong = -1; wrong <= EXPERTS; wrong += EXPERTS + 1) {
             static const char *const kernels[] = {
@@ -208,9 +202,8 @@ static void experts_and_rows_that_are_none_are_told(void **state)
     end(&t);
 }
 
-static void other_dtypes_are_declined(void **state)
+TEST(other_dtypes_are_declined)
 {
-    (void)state;
     testing t;
     put_forms(&t, &forms[0], EBB_OP_MATMUL_CODES, EBB_F32, 1);
     assert_null(declined_by(&t, "cuda.matmul_codes"));
@@ -223,17 +216,4 @@ static void other_dtypes_are_declined(void **state)
     end(&t);
 }
 
-int main(void)
-{
-    with_cuda();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products_in_all_forms_are_those_of_plain),
-        cmocka_unit_test(tensors_are_too),
-        cmocka_unit_test(long_sums_are_cut_into_parts),
-        cmocka_unit_test(products_by_experts_are_those_of_plain),
-        cmocka_unit_test(rows_of_tables_are_those_of_plain),
-        cmocka_unit_test(experts_and_rows_that_are_none_are_told),
-        cmocka_unit_test(other_dtypes_are_declined),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+const fixture around_all = {with_cuda, NULL};

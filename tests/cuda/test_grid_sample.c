@@ -49,9 +49,8 @@ static void put_sample(testing *t, const shape *s, ebb_dtype dtype, int mode, in
     put_out(t, dtype, s->rank, s->y);
 }
 
-static void samples_are_those_of_the_plain_kernel(void **state)
+TEST(samples_are_those_of_the_plain_kernel)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         for (int mode = 0; mode < 3; mode++)
             for (int padding = 0; padding < 3; padding++)
@@ -69,9 +68,8 @@ static void samples_are_those_of_the_plain_kernel(void **state)
                 }
 }
 
-static void grids_are_those_of_the_plain_kernel(void **state)
+TEST(grids_are_those_of_the_plain_kernel)
 {
-    (void)state;
     static const int64_t outs[][5] = {{3, 4, 5, 2, 0}, {2, 1, 1, 2, 0}, {2, 3, 1, 4, 3}};
     for (int i = 0; i < 3; i++)
         for (int way = 0; way < 4; way++) {
@@ -94,9 +92,8 @@ typedef struct deform {
     int64_t n, c, m, groups, shares, in[2], kernel[2], out[2], stride, pad, dilation;
 } deform;
 
-static void deformed_windows_are_those_of_the_plain_kernel(void **state)
+TEST(deformed_windows_are_those_of_the_plain_kernel)
 {
-    (void)state;
     static const deform all[] = {
         {1, 1, 1, 1, 1, {3, 3}, {2, 2}, {2, 2}, 1, 0, 1},
         {1, 1, 1, 1, 1, {1, 1}, {1, 1}, {1, 1}, 1, 0, 1}, // no neighbour of no weight is there
@@ -137,13 +134,4 @@ static void deformed_windows_are_those_of_the_plain_kernel(void **state)
         }
 }
 
-int main(void)
-{
-    with_cuda();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(samples_are_those_of_the_plain_kernel),
-        cmocka_unit_test(grids_are_those_of_the_plain_kernel),
-        cmocka_unit_test(deformed_windows_are_those_of_the_plain_kernel),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+const fixture around_all = {with_cuda, NULL};

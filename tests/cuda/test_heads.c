@@ -85,9 +85,8 @@ static void put_attention(testing *t, const shape *s, ebb_dtype dtype, bool pack
     put_out(t, dtype, 4, D(s->b, s->q_heads, s->s, all));
 }
 
-static void attention_is_that_of_the_plain_kernel(void **state)
+TEST(attention_is_that_of_the_plain_kernel)
 {
-    (void)state;
     for (int i = 0; i < SHAPES; i++)
         for (masks mask = NONE; mask <= LENGTHS; mask++)
             for (int64_t mode = 0; mode < 4; mode++) {
@@ -98,9 +97,8 @@ static void attention_is_that_of_the_plain_kernel(void **state)
             }
 }
 
-static void flexible_attention_without_graphs_is_that_of_the_plain_kernel(void **state)
+TEST(flexible_attention_without_graphs_is_that_of_the_plain_kernel)
 {
-    (void)state;
     for (int i = 0; i < SHAPES; i++) {
         const shape *s = &shapes[i];
         testing t;
@@ -115,9 +113,8 @@ static void flexible_attention_without_graphs_is_that_of_the_plain_kernel(void *
     }
 }
 
-static void attention_in_halves_is_float32_rounded(void **state)
+TEST(attention_in_halves_is_float32_rounded)
 {
-    (void)state;
     for (int i = 0; i < SHAPES; i++)
         for (int64_t mode = 0; mode < 4; mode++) {
             testing t;
@@ -127,9 +124,8 @@ static void attention_in_halves_is_float32_rounded(void **state)
         }
 }
 
-static void outputs_need_not_be_wanted(void **state)
+TEST(outputs_need_not_be_wanted)
 {
-    (void)state;
     for (int tiles = 0; tiles < 2; tiles++)
         for (uint32_t o = 0; o < 4; o++) {
             testing t;
@@ -146,9 +142,8 @@ static void outputs_need_not_be_wanted(void **state)
 
 /* ---- LinearAttention ---- */
 
-static void linear_attention_is_that_of_the_plain_kernel(void **state)
+TEST(linear_attention_is_that_of_the_plain_kernel)
 {
-    (void)state;
     static const char *const rules[] = {"linear", "gated", "delta", "gated_delta"};
     static const int64_t sizes[][6] = {/* b, t, q heads, heads, key, value */
                                        {1, 1, 1, 1, 1, 1}, {2, 5, 4, 2, 3, 7}, {1, 3, 2, 2, 2, 131},
@@ -187,9 +182,8 @@ static void linear_attention_is_that_of_the_plain_kernel(void **state)
 }
 
 /* Sizes of several spans, of values and keys beyond a block; outputs that nobody wants. */
-static void gradients_of_linear_attention_are_those_of_the_plain_kernel(void **state)
+TEST(gradients_of_linear_attention_are_those_of_the_plain_kernel)
 {
-    (void)state;
     static const int64_t sizes[][6] = {
         /* b, t, q heads, heads, key, value */
         {1, 1, 1, 1, 1, 1}, {2, 6, 4, 2, 3, 5}, {1, 2, 1, 1, 2, 130}, {1, 2, 1, 1, 131, 2},
@@ -233,9 +227,8 @@ static void gradients_of_linear_attention_are_those_of_the_plain_kernel(void **s
 
 /* ---- CausalConvWithState, RotaryEmbedding ---- */
 
-static void causal_convolution_goes_on_from_its_past(void **state)
+TEST(causal_convolution_goes_on_from_its_past)
 {
-    (void)state;
     static const int64_t sizes[][4] = {/* b, channels, t, taps */
                                        {2, 3, 7, 4},
                                        {1, 5, 2, 6},
@@ -289,9 +282,8 @@ static void put_rotary(testing *t, ebb_dtype dtype, bool packed, bool interleave
     put_out(t, dtype, packed ? 3 : 4, t->in[0].type.dims);
 }
 
-static void heads_turn_as_in_the_plain_kernel(void **state)
+TEST(heads_turn_as_in_the_plain_kernel)
 {
-    (void)state;
     for (int way = 0; way < 16; way++) {
         testing t;
         put_rotary(&t, way / 8 ? EBB_F64 : EBB_F32, way & 1, way & 2, way & 4);
@@ -302,18 +294,4 @@ static void heads_turn_as_in_the_plain_kernel(void **state)
     }
 }
 
-int main(void)
-{
-    with_cuda();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(attention_is_that_of_the_plain_kernel),
-        cmocka_unit_test(flexible_attention_without_graphs_is_that_of_the_plain_kernel),
-        cmocka_unit_test(attention_in_halves_is_float32_rounded),
-        cmocka_unit_test(outputs_need_not_be_wanted),
-        cmocka_unit_test(linear_attention_is_that_of_the_plain_kernel),
-        cmocka_unit_test(gradients_of_linear_attention_are_those_of_the_plain_kernel),
-        cmocka_unit_test(causal_convolution_goes_on_from_its_past),
-        cmocka_unit_test(heads_turn_as_in_the_plain_kernel),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+const fixture around_all = {with_cuda, NULL};

@@ -38,9 +38,8 @@ static void compare(testing *t, const char *kernel, const char *oracle)
     end(t);
 }
 
-static void convolutions(void **state)
+TEST(convolutions)
 {
-    (void)state;
     testing t;
     if (is_missing("cuda.cudnn_conv_nhwc"))
         return;
@@ -65,9 +64,8 @@ static void convolutions(void **state)
     compare(&t, "cuda.cudnn_conv_weight_grad_nhwc", "plain.conv_weight_grad_nhwc");
 }
 
-static void batch_norms(void **state)
+TEST(batch_norms)
 {
-    (void)state;
     testing t;
     if (is_missing("cuda.cudnn_batch_norm_training"))
         return;
@@ -97,9 +95,8 @@ static void batch_norms(void **state)
 }
 
 /* A maximum is exact. */
-static void pools(void **state)
+TEST(pools)
 {
-    (void)state;
     static const struct {
         ebb_op op;
         const char *kernel, *oracle;
@@ -128,9 +125,8 @@ static void pools(void **state)
         }
 }
 
-static void products(void **state)
+TEST(products)
 {
-    (void)state;
     testing t;
     if (is_missing("cuda.lt_gemm"))
         return;
@@ -152,9 +148,8 @@ static void products(void **state)
 }
 
 /* In bfloat16 beside float32; a padded sequence whose last one is all padding, with its guard. */
-static void attention(void **state)
+TEST(attention)
 {
-    (void)state;
     if (is_missing("cuda.cudnn_attention"))
         return;
     const bound stated = bound_of("cuda.cudnn_attention");
@@ -210,14 +205,6 @@ static void attention(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(convolutions), cmocka_unit_test(batch_norms), cmocka_unit_test(pools),
-        cmocka_unit_test(products),     cmocka_unit_test(attention),
-    };
-    with_cuda();
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+const fixture around_all = {with_cuda, NULL};
 
 #endif

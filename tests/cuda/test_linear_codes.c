@@ -54,9 +54,8 @@ static void put_linear(testing *t, const grid *g, ebb_dtype real, ebb_dtype code
 }
 
 /* Bytes whose last elements are not there are 0 in both. */
-static void codes_are_those_of_plain(void **state)
+TEST(codes_are_those_of_plain)
 {
-    (void)state;
     for (size_t g = 0; g < GRIDS; g++)
         for (size_t k = 0; k < CODES; k++)
             for (int way = 0; way < 8; way++) {
@@ -69,9 +68,8 @@ static void codes_are_those_of_plain(void **state)
             }
 }
 
-static void numbers_are_those_of_plain(void **state)
+TEST(numbers_are_those_of_plain)
 {
-    (void)state;
     for (size_t g = 0; g < GRIDS; g++)
         for (size_t k = 0; k < CODES; k++)
             for (int way = 0; way < 4; way++) {
@@ -82,9 +80,8 @@ static void numbers_are_those_of_plain(void **state)
             }
 }
 
-static void halves_are_encoded_as_the_same_float32(void **state)
+TEST(halves_are_encoded_as_the_same_float32)
 {
-    (void)state;
     static const ebb_dtype halves[] = {EBB_F16, EBB_BF16};
     for (size_t k = 0; k < CODES; k++)
         for (int h = 0; h < 2; h++) {
@@ -99,9 +96,8 @@ static void halves_are_encoded_as_the_same_float32(void **state)
         }
 }
 
-static void scales_that_do_not_fit_are_declined(void **state)
+TEST(scales_that_do_not_fit_are_declined)
 {
-    (void)state;
     testing t;
     put_linear(&t, &grids[1], EBB_F32, EBB_I8, true, true);
     assert_null(declined_by(&t, "cuda.quantize_linear"));
@@ -112,9 +108,8 @@ static void scales_that_do_not_fit_are_declined(void **state)
     end(&t);
 }
 
-static void the_range_becomes_the_scale(void **state)
+TEST(the_range_becomes_the_scale)
 {
-    (void)state;
     // the last: a thread of 2,048 blocks has four elements, as a loop by fours takes them, or three
     static const int64_t sizes[] = {0, 1, 31, 3000, 70001, 3 * 2048 * 256 + 1};
     for (size_t i = 0; i < 6; i++) // both signs; one; zeros; NaN or infinities among them
@@ -168,9 +163,8 @@ static const matrices products[] = {
     {3, 3, 3, {2, 70, 37}, {2, 37, 133}, {2, 70, 133}},
 };
 
-static void matrices_of_codes_are_multiplied(void **state)
+TEST(matrices_of_codes_are_multiplied)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof products / sizeof products[0]; i++)
         for (int way = 0; way < 12; way++) { // signs; zero points: none, one, one each
             const matrices *m = &products[i];
@@ -205,9 +199,8 @@ static void matrices_of_codes_are_multiplied(void **state)
 }
 
 /* Sums beyond 32 bits wrap around, as those of plain do. */
-static void deep_sums_are_those_of_plain(void **state)
+TEST(deep_sums_are_those_of_plain)
 {
-    (void)state;
     testing t;
     begin(&t, EBB_OP_MATMUL_INTEGER);
     memset(put_raw(&t, EBB_U8, 2, D(1, 70001))->data, 255, 70001);
@@ -252,9 +245,8 @@ static void put_layer(testing *t, const layer *l, int64_t x[5], int64_t w[5], in
     }
 }
 
-static void images_of_codes_are_convolved(void **state)
+TEST(images_of_codes_are_convolved)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++)
         for (int way = 0; way < 8; way++) { // signs; one zero point for the weight, or one each
             const ebb_dtype a = way % 2 ? EBB_I8 : EBB_U8, b = way / 2 % 2 ? EBB_I8 : EBB_U8;
@@ -292,18 +284,4 @@ static void images_of_codes_are_convolved(void **state)
         }
 }
 
-int main(void)
-{
-    with_cuda();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(codes_are_those_of_plain),
-        cmocka_unit_test(numbers_are_those_of_plain),
-        cmocka_unit_test(halves_are_encoded_as_the_same_float32),
-        cmocka_unit_test(scales_that_do_not_fit_are_declined),
-        cmocka_unit_test(the_range_becomes_the_scale),
-        cmocka_unit_test(matrices_of_codes_are_multiplied),
-        cmocka_unit_test(deep_sums_are_those_of_plain),
-        cmocka_unit_test(images_of_codes_are_convolved),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+const fixture around_all = {with_cuda, NULL};

@@ -8,9 +8,8 @@
 #define CUDA "cuda.linear_cross_entropy"
 #define PLAIN "plain.linear_cross_entropy"
 
-static void losses_and_gradients_agree_with_the_plain_ones(void **state)
+TEST(losses_and_gradients_agree_with_the_plain_ones)
 {
-    (void)state;
     for (size_t k = 0; k < LAYERS; k++) {
         testing t;
         make(&t, &layers[k], EBB_F32);
@@ -21,9 +20,8 @@ static void losses_and_gradients_agree_with_the_plain_ones(void **state)
 
 /* In between, scores and their gradient are rounded to the half. Bias, weights, loss, dw and dbias
  * are float32. */
-static void halves_agree_with_float32(void **state)
+TEST(halves_agree_with_float32)
 {
-    (void)state;
     for (size_t k = 0; k < LAYERS; k++) {
         testing t;
         make(&t, &layers[k], EBB_F32);
@@ -42,9 +40,8 @@ static void widen_sums(testing *t)
 }
 
 /* Of the exponents the biggest is 0, in every dtype. */
-static void scores_that_are_far_apart_overflow_nothing(void **state)
+TEST(scores_that_are_far_apart_overflow_nothing)
 {
-    (void)state;
     static const ebb_dtype dtypes[] = {EBB_F32, EBB_F64, EBB_F16, EBB_BF16};
     const layer y = {20, 24, 700, 0, true, false, false, false, false, 0};
     for (int d = 0; d < 4; d++) {
@@ -63,9 +60,8 @@ static void scores_that_are_far_apart_overflow_nothing(void **state)
     }
 }
 
-static void any_block_of_rows_gives_the_same_but_for_rounding(void **state)
+TEST(any_block_of_rows_gives_the_same_but_for_rounding)
 {
-    (void)state;
     layer y = {50, 24, 90, 0, true, true, false, true, false, 0};
     for (; y.block < 60; y.block += 9) {
         testing t;
@@ -75,9 +71,8 @@ static void any_block_of_rows_gives_the_same_but_for_rounding(void **state)
     }
 }
 
-static void outputs_that_nobody_wants_are_left_out(void **state)
+TEST(outputs_that_nobody_wants_are_left_out)
 {
-    (void)state;
     for (uint32_t absent = 1; absent < 16; absent++) {
         testing t;
         make(&t, &layers[1], EBB_F32);
@@ -92,9 +87,8 @@ static void outputs_that_nobody_wants_are_left_out(void **state)
     }
 }
 
-static void dx_may_be_written_over_x(void **state)
+TEST(dx_may_be_written_over_x)
 {
-    (void)state;
     testing t;
     make(&t, &layers[1], EBB_F32);
     run_with(&t, CUDA);
@@ -118,9 +112,8 @@ static void dx_may_be_written_over_x(void **state)
     end(&t);
 }
 
-static void without_a_label_that_counts_the_mean_is_no_number_and_gradients_are_zero(void **state)
+TEST(without_a_label_that_counts_the_mean_is_no_number_and_gradients_are_zero)
 {
-    (void)state;
     testing t;
     make(&t, &layers[1], EBB_F32);
     for (int64_t i = 0; i < layers[1].rows; i++)
@@ -133,9 +126,8 @@ static void without_a_label_that_counts_the_mean_is_no_number_and_gradients_are_
     end(&t);
 }
 
-static void without_rows_gradients_are_zero(void **state)
+TEST(without_rows_gradients_are_zero)
 {
-    (void)state;
     const layer y = {0, 3, 5, 0, true, true, false, false, true, 0};
     testing t;
     make(&t, &y, EBB_F32);
@@ -146,9 +138,8 @@ static void without_rows_gradients_are_zero(void **state)
 
 /* The fault names the first position of the program that met one; nothing is read for such a label.
  */
-static void a_label_outside_the_classes_is_a_fault(void **state)
+TEST(a_label_outside_the_classes_is_a_fault)
 {
-    (void)state;
     static const int64_t bad[] = {29, -1, 4611686018427387904};
     static const ebb_dtype dtypes[] = {EBB_F32, EBB_F64, EBB_F16, EBB_BF16};
     for (size_t k = 0; k < 3; k++)
@@ -178,9 +169,8 @@ static void a_label_outside_the_classes_is_a_fault(void **state)
         }
 }
 
-static void what_does_not_fit_is_declined(void **state)
+TEST(what_does_not_fit_is_declined)
 {
-    (void)state;
     testing t;
     make(&t, &layers[1], EBB_F32);
     assert_null(declined_by(&t, CUDA));
@@ -199,20 +189,4 @@ static void what_does_not_fit_is_declined(void **state)
     end(&t);
 }
 
-int main(void)
-{
-    with_cuda();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(losses_and_gradients_agree_with_the_plain_ones),
-        cmocka_unit_test(halves_agree_with_float32),
-        cmocka_unit_test(scores_that_are_far_apart_overflow_nothing),
-        cmocka_unit_test(any_block_of_rows_gives_the_same_but_for_rounding),
-        cmocka_unit_test(outputs_that_nobody_wants_are_left_out),
-        cmocka_unit_test(dx_may_be_written_over_x),
-        cmocka_unit_test(without_a_label_that_counts_the_mean_is_no_number_and_gradients_are_zero),
-        cmocka_unit_test(without_rows_gradients_are_zero),
-        cmocka_unit_test(a_label_outside_the_classes_is_a_fault),
-        cmocka_unit_test(what_does_not_fit_is_declined),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+const fixture around_all = {with_cuda, NULL};

@@ -45,9 +45,8 @@ static void put_softmax(testing *t, size_t k, const scores *s, int axis, ebb_dty
     put_out(t, dtype, s->rank, s->dims);
 }
 
-static void softmax_is_as_plain_along_every_axis(void **state)
+TEST(softmax_is_as_plain_along_every_axis)
 {
-    (void)state;
     for (size_t i = 0; i < shape_count; i++)
         for (int axis = 0; axis < shapes[i].rank; axis++)
             for (size_t k = 0; k < sizeof softmaxes / sizeof softmaxes[0]; k++) {
@@ -61,9 +60,8 @@ static void softmax_is_as_plain_along_every_axis(void **state)
             }
 }
 
-static void what_is_impossible_has_probability_zero(void **state)
+TEST(what_is_impossible_has_probability_zero)
 {
-    (void)state;
     testing t;
     put_softmax(&t, 0, &shapes[0], -1, EBB_F32);
     for (size_t j = 0; j < 32; j++)
@@ -126,9 +124,8 @@ static void put_entropy(testing *t, ebb_op op, const scores *s, const entropy *e
         put_out(t, dtype, s->rank, s->dims);
 }
 
-static void losses_are_as_plain(void **state)
+TEST(losses_are_as_plain)
 {
-    (void)state;
     for (size_t i = 0; i < shape_count; i++)
         for (size_t k = 0; k < KINDS; k++) {
             testing t;
@@ -146,9 +143,8 @@ static void losses_are_as_plain(void **state)
         }
 }
 
-static void gradients_are_as_plain(void **state)
+TEST(gradients_are_as_plain)
 {
-    (void)state;
     for (size_t i = 0; i < shape_count; i++)
         for (size_t k = 0; k < KINDS; k++) {
             testing t;
@@ -162,9 +158,8 @@ static void gradients_are_as_plain(void **state)
 }
 
 /* Beside scores of 16 bits dY, weights and losses are float32. */
-static void losses_with_their_gradients_are_as_plain(void **state)
+TEST(losses_with_their_gradients_are_as_plain)
 {
-    (void)state;
     enum { BESIDE = 1 | 1 << 3 | 1 << 16 };
     for (size_t i = 0; i < shape_count; i++)
         for (size_t k = 0; k < KINDS; k++) {
@@ -179,9 +174,8 @@ static void losses_with_their_gradients_are_as_plain(void **state)
 
 /* log_prob, or the gradient, is the second output and may lie over the scores: the class's score is read
  * before. */
-static void log_probabilities_may_lie_over_the_scores(void **state)
+TEST(log_probabilities_may_lie_over_the_scores)
 {
-    (void)state;
     for (size_t i = 0; i < 10; i++) {
         testing t;
         const bool both = i % 2 == 1;
@@ -208,7 +202,7 @@ static void log_probabilities_may_lie_over_the_scores(void **state)
 }
 
 /* Labels that lead far outside of all memory are told and not followed. */
-static void a_label_that_is_no_class_is_a_fault(void **state)
+TEST(a_label_that_is_no_class_is_a_fault)
 {
     static const int64_t bad[] = {33, -1, INT64_MAX, INT64_MIN, (int64_t)1 << 45};
     static const ebb_op ops[] = {EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS,
@@ -217,7 +211,6 @@ static void a_label_that_is_no_class_is_a_fault(void **state)
     static const char *const names[] = {
         "cuda.softmax_cross_entropy_loss", "cuda.softmax_cross_entropy_loss_grad",
         "cuda.negative_log_likelihood_loss", "cuda.scores_cross_entropy"};
-    (void)state;
     for (size_t k = 0; k < sizeof ops / sizeof *ops; k++)
         for (size_t b = 0; b < 5; b++) {
             testing t;
@@ -235,9 +228,8 @@ static void a_label_that_is_no_class_is_a_fault(void **state)
         }
 }
 
-static void a_mean_over_nothing_is_nan(void **state)
+TEST(a_mean_over_nothing_is_nan)
 {
-    (void)state;
     testing t;
     put_entropy(&t, EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS, &shapes[8], &kinds[0], EBB_F32);
     run_with(&t, "cuda.softmax_cross_entropy_loss");
@@ -249,18 +241,4 @@ static void a_mean_over_nothing_is_nan(void **state)
     end(&t);
 }
 
-int main(void)
-{
-    with_cuda();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(softmax_is_as_plain_along_every_axis),
-        cmocka_unit_test(what_is_impossible_has_probability_zero),
-        cmocka_unit_test(losses_are_as_plain),
-        cmocka_unit_test(gradients_are_as_plain),
-        cmocka_unit_test(losses_with_their_gradients_are_as_plain),
-        cmocka_unit_test(log_probabilities_may_lie_over_the_scores),
-        cmocka_unit_test(a_label_that_is_no_class_is_a_fault),
-        cmocka_unit_test(a_mean_over_nothing_is_nan),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+const fixture around_all = {with_cuda, NULL};

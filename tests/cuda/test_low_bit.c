@@ -127,9 +127,8 @@ static void free_outputs(const testing *t, void *kept[8])
         free(kept[o]);
 }
 
-static void codes_and_scales_are_those_of_plain(void **state)
+TEST(codes_and_scales_are_those_of_plain)
 {
-    (void)state;
     for (int k = 0; k < KINDS; k++)
         for (int n = 0; n < SHAPES; n++)
             for (int wide = 0; wide < 2; wide++) {
@@ -146,9 +145,8 @@ static void codes_and_scales_are_those_of_plain(void **state)
 }
 
 /* As the CPU computes them: in float32, each output rounded once. */
-static void halves_are_those_of_float32_rounded(void **state)
+TEST(halves_are_those_of_float32_rounded)
 {
-    (void)state;
     for (int k = 0; k < KINDS; k++)
         for (int way = 0; way < 4; way++) {
             const ebb_dtype half = way % 2 ? EBB_BF16 : EBB_F16;
@@ -191,9 +189,8 @@ static void halves_are_those_of_float32_rounded(void **state)
 }
 
 /* As the plan lays them: W' over W, codes over codes, scales over scales. */
-static void outputs_may_lie_over_inputs(void **state)
+TEST(outputs_may_lie_over_inputs)
 {
-    (void)state;
     for (int k = 0; k < KINDS; k++)
         for (int n = 0; n < SHAPES; n++) {
             testing t, over;
@@ -216,9 +213,8 @@ static void outputs_may_lie_over_inputs(void **state)
 }
 
 /* Rate, count and key lie on the device: a recorded step takes those of its day. */
-static void a_replayed_step_takes_rate_and_key_of_its_day(void **state)
+TEST(a_replayed_step_takes_rate_and_key_of_its_day)
 {
-    (void)state;
     const ebb_device *d = ebb_backend_cuda.device;
     for (int k = 0; k < KINDS; k++) {
         testing t, other;
@@ -255,9 +251,8 @@ static void a_replayed_step_takes_rate_and_key_of_its_day(void **state)
     }
 }
 
-static void operands_that_do_not_fit_are_declined(void **state)
+TEST(operands_that_do_not_fit_are_declined)
 {
-    (void)state;
     for (int wrong = 0; wrong < 5; wrong++) {
         testing t;
         put_step(&t, ADAMW_DRAWN, &shapes[0], EBB_F32);
@@ -279,9 +274,8 @@ static void operands_that_do_not_fit_are_declined(void **state)
 }
 
 /* Of tensors of other sizes, blocks and bits, each with its own map. */
-static void calls_in_a_row_share_launches_and_keep_their_bits(void **state)
+TEST(calls_in_a_row_share_launches_and_keep_their_bits)
 {
-    (void)state;
     enum { ROW = 2 * SHAPES };
     const ebb_backend *const here[] = {&ebb_backend_cuda, NULL};
     for (int k = 0; k < KINDS; k++) {
@@ -316,16 +310,4 @@ static void calls_in_a_row_share_launches_and_keep_their_bits(void **state)
     }
 }
 
-int main(void)
-{
-    with_cuda();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(codes_and_scales_are_those_of_plain),
-        cmocka_unit_test(calls_in_a_row_share_launches_and_keep_their_bits),
-        cmocka_unit_test(halves_are_those_of_float32_rounded),
-        cmocka_unit_test(outputs_may_lie_over_inputs),
-        cmocka_unit_test(a_replayed_step_takes_rate_and_key_of_its_day),
-        cmocka_unit_test(operands_that_do_not_fit_are_declined),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+const fixture around_all = {with_cuda, NULL};

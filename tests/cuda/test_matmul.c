@@ -33,9 +33,8 @@ static const shapes products[] = {
 };
 // clang-format on
 
-static void products_broadcast_as_the_plain_ones_do(void **state)
+TEST(products_broadcast_as_the_plain_ones_do)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof products / sizeof products[0]; i++) {
         const shapes *s = &products[i];
         testing t;
@@ -49,9 +48,8 @@ static void products_broadcast_as_the_plain_ones_do(void **state)
     }
 }
 
-static void both_sides_may_be_turned(void **state)
+TEST(both_sides_may_be_turned)
 {
-    (void)state;
     for (int turn = 0; turn < 4; turn++) {
         const bool left = turn % 2 != 0, right = turn / 2 != 0;
         const int64_t a[] = {2, left ? 21 : 70, left ? 70 : 21};
@@ -70,9 +68,8 @@ static void both_sides_may_be_turned(void **state)
     }
 }
 
-static void gemm_adds_its_third_operand_however_it_broadcasts(void **state)
+TEST(gemm_adds_its_third_operand_however_it_broadcasts)
 {
-    (void)state;
     static const struct {
         int rank;
         int64_t dims[2];
@@ -104,9 +101,8 @@ static void gemm_adds_its_third_operand_however_it_broadcasts(void **state)
         }
 }
 
-static void only_long_sums_take_workspace(void **state)
+TEST(only_long_sums_take_workspace)
 {
-    (void)state;
     testing t;
     begin(&t, EBB_OP_MATMUL);
     put_in(&t, EBB_F32, 2, (const int64_t[]){64, 4000});
@@ -121,9 +117,8 @@ static void only_long_sums_take_workspace(void **state)
     end(&t);
 }
 
-static void other_dtypes_and_scalars_are_declined(void **state)
+TEST(other_dtypes_and_scalars_are_declined)
 {
-    (void)state;
     testing t;
     begin(&t, EBB_OP_MATMUL);
     put_in(&t, EBB_F32, 2, (const int64_t[]){2, 3});
@@ -192,9 +187,8 @@ static void multiply_far(uint16_t *all, int64_t far, ebb_dtype half, int way)
 }
 
 /* Of a block of more than 2^32 elements some pages are touched; the others never take memory. */
-static void operands_may_lie_further_apart_than_32_bits_say(void **state)
+TEST(operands_may_lie_further_apart_than_32_bits_say)
 {
-    (void)state;
     const int64_t far = INT32_MAX + INT64_C(4096);
     uint16_t *all = more_allocate((size_t)((SIDE - 1) * far + 4 * APART) * 2);
     if (all == NULL)
@@ -238,9 +232,8 @@ static void multiply_in_columns(testing *t, const ebb_lt_map *map, double alpha)
             }
 }
 
-static void products_in_columns_are_those_in_rows(void **state)
+TEST(products_in_columns_are_those_in_rows)
 {
-    (void)state;
     size_t mapped = 0;
     for (size_t i = 0; i < sizeof products / sizeof products[0]; i++)
         for (int turn = 0; turn < 4; turn++) {
@@ -278,19 +271,4 @@ static void products_in_columns_are_those_in_rows(void **state)
     assert_int_equal(mapped, 4 * 13); // but for three empty ones, and two with batches of two axes
 }
 
-int main(void)
-{
-    with_cuda();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products_broadcast_as_the_plain_ones_do),
-        cmocka_unit_test(both_sides_may_be_turned),
-        cmocka_unit_test(gemm_adds_its_third_operand_however_it_broadcasts),
-        cmocka_unit_test(only_long_sums_take_workspace),
-        cmocka_unit_test(products_in_columns_are_those_in_rows),
-        cmocka_unit_test(other_dtypes_and_scalars_are_declined),
-#if !defined(EBB_TEST_ON_DEVICE)
-        cmocka_unit_test(operands_may_lie_further_apart_than_32_bits_say),
-#endif
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+const fixture around_all = {with_cuda, NULL};

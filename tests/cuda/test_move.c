@@ -11,9 +11,8 @@ enum { SIZES = 5 };
 /* ---- places ---- */
 
 /* What no test can afford to move: places beyond 2^32, where indices need all of their bits. */
-static void places_of_large_tensors_are_not_cut_off(void **state)
+TEST(places_of_large_tensors_are_not_cut_off)
 {
-    (void)state;
     const int64_t big = 3000000000, dims[3] = {7, big, 5};
     const int64_t to[3] = {1, 7, 7 * big}, from[3] = {5 * big, 5, 1};
     ebb_cuda_path p;
@@ -55,9 +54,8 @@ static const turned turns[] = {
     {1, {11}, {0}},
 };
 
-static void transposes_are_those_of_plain(void **state)
+TEST(transposes_are_those_of_plain)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof turns / sizeof turns[0]; i++)
         for (int s = 0; s < SIZES; s++) {
             const turned *u = &turns[i];
@@ -74,9 +72,8 @@ static void transposes_are_those_of_plain(void **state)
         }
 }
 
-static void elements_below_a_byte_are_turned(void **state)
+TEST(elements_below_a_byte_are_turned)
 {
-    (void)state;
     static const ebb_dtype dtypes[] = {EBB_I4, EBB_U2, EBB_F4E2M1};
     for (size_t i = 0; i < sizeof turns / sizeof turns[0]; i++)
         for (int d = 0; d < 3; d++) {
@@ -94,9 +91,8 @@ static void elements_below_a_byte_are_turned(void **state)
         }
 }
 
-static void a_transpose_without_perm_reverses_the_dims(void **state)
+TEST(a_transpose_without_perm_reverses_the_dims)
 {
-    (void)state;
     testing t;
     begin(&t, EBB_OP_TRANSPOSE);
     put_raw(&t, EBB_F32, 3, DIMS(18, 3, 40));
@@ -105,9 +101,8 @@ static void a_transpose_without_perm_reverses_the_dims(void **state)
     end(&t);
 }
 
-static void more_elements_than_threads_are_all_moved(void **state)
+TEST(more_elements_than_threads_are_all_moved)
 {
-    (void)state;
     testing t;
     begin(&t, EBB_OP_TRANSPOSE);
     put_ints(&t, "perm", 3, DIMS(2, 0, 1));
@@ -119,9 +114,8 @@ static void more_elements_than_threads_are_all_moved(void **state)
 
 /* ---- Concat and Split ---- */
 
-static void parts_are_joined_along_each_axis(void **state)
+TEST(parts_are_joined_along_each_axis)
 {
-    (void)state;
     static const int64_t lengths[] = {4, 0, 8, 1};
     for (int axis = -3; axis < 3; axis++)
         for (int s = 0; s < SIZES; s++) {
@@ -140,9 +134,8 @@ static void parts_are_joined_along_each_axis(void **state)
         }
 }
 
-static void parts_are_split_along_each_axis(void **state)
+TEST(parts_are_split_along_each_axis)
 {
-    (void)state;
     static const int64_t lengths[] = {4, 0, 8, 1};
     for (int axis = 0; axis < 3; axis++)
         for (int how = 0; how < 3; how++) { /* sizes as an input, as an attribute, equal */
@@ -184,9 +177,8 @@ static const cut cuts[] = {
     {{40, 6, 64}, {0, 2, 32}, {40, 4, 64}, {1, 1, 1}, {40, 2, 32}},
 };
 
-static void slices_and_their_gradients_are_those_of_plain(void **state)
+TEST(slices_and_their_gradients_are_those_of_plain)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof cuts / sizeof cuts[0]; i++)
         for (int s = 0; s < SIZES; s++)
             for (int back = 0; back < 2; back++) {
@@ -207,9 +199,8 @@ static void slices_and_their_gradients_are_those_of_plain(void **state)
             }
 }
 
-static void a_slice_whose_bounds_are_not_known_is_declined(void **state)
+TEST(a_slice_whose_bounds_are_not_known_is_declined)
 {
-    (void)state;
     testing t;
     begin(&t, EBB_OP_SLICE);
     put_raw(&t, EBB_F32, 1, DIMS(5));
@@ -235,9 +226,8 @@ static const padding paddings[] = {
     {{2, 3, 4}, {0, 0, 20, 0, 0, 20}},
 };
 
-static void paddings_are_those_of_plain_in_each_mode(void **state)
+TEST(paddings_are_those_of_plain_in_each_mode)
 {
-    (void)state;
     static const char *const modes[] = {"constant", "reflect", "edge", "wrap"};
     for (size_t i = 0; i < sizeof paddings / sizeof paddings[0]; i++)
         for (int m = 0; m < 4; m++)
@@ -259,9 +249,8 @@ static void paddings_are_those_of_plain_in_each_mode(void **state)
             }
 }
 
-static void some_axes_are_padded_and_an_empty_input_too(void **state)
+TEST(some_axes_are_padded_and_an_empty_input_too)
 {
-    (void)state;
     testing t;
     begin(&t, EBB_OP_PAD);
     put_raw(&t, EBB_F32, 3, DIMS(2, 3, 4));
@@ -288,9 +277,8 @@ static void some_axes_are_padded_and_an_empty_input_too(void **state)
 
 /* ---- blocks of channels ---- */
 
-static void blocks_of_channels_move_as_in_plain(void **state)
+TEST(blocks_of_channels_move_as_in_plain)
 {
-    (void)state;
     for (int s = 0; s < SIZES; s++)
         for (int how = 0; how < 3; how++) {
             testing t;
@@ -309,9 +297,8 @@ static void blocks_of_channels_move_as_in_plain(void **state)
 
 /* ---- shapes ---- */
 
-static void views_copy_or_lie_where_they_are(void **state)
+TEST(views_copy_or_lie_where_they_are)
 {
-    (void)state;
     static const ebb_op ops[] = {EBB_OP_IDENTITY, EBB_OP_RESHAPE, EBB_OP_FLATTEN, EBB_OP_SQUEEZE,
                                  EBB_OP_UNSQUEEZE};
     static const char *const names[] = {"identity", "reshape", "flatten", "squeeze", "unsqueeze"};
@@ -335,9 +322,8 @@ static void views_copy_or_lie_where_they_are(void **state)
     }
 }
 
-static void bits_are_seen_as_another_dtype(void **state)
+TEST(bits_are_seen_as_another_dtype)
 {
-    (void)state;
     testing t;
     begin(&t, EBB_OP_BIT_CAST);
     put_raw(&t, EBB_F32, 3, DIMS(3, 1, 7));
@@ -348,9 +334,8 @@ static void bits_are_seen_as_another_dtype(void **state)
     end(&t);
 }
 
-static void an_old_dropout_keeps_everything(void **state)
+TEST(an_old_dropout_keeps_everything)
 {
-    (void)state;
     static const ebb_dtype masks[] = {EBB_BOOL, EBB_F32, EBB_F64};
     for (int m = 0; m < 3; m++) {
         testing t;
@@ -363,9 +348,8 @@ static void an_old_dropout_keeps_everything(void **state)
     }
 }
 
-static void diagonals_are_ones_of_each_dtype(void **state)
+TEST(diagonals_are_ones_of_each_dtype)
 {
-    (void)state;
     static const ebb_dtype dtypes[] = {EBB_F32, EBB_F64, EBB_F16, EBB_BF16, EBB_I64,
                                        EBB_I32, EBB_I8,  EBB_U16, EBB_BOOL, EBB_I16,
                                        EBB_U8,  EBB_U32, EBB_U64};
@@ -382,9 +366,8 @@ static void diagonals_are_ones_of_each_dtype(void **state)
             }
 }
 
-static void middles_are_cut_out_or_surrounded(void **state)
+TEST(middles_are_cut_out_or_surrounded)
 {
-    (void)state;
     static const int64_t outs[][3] = {{5, 6, 7}, {2, 9, 7}, {8, 1, 10}, {5, 3, 4}, {0, 6, 7}};
     for (size_t i = 0; i < sizeof outs / sizeof outs[0]; i++)
         for (int s = 0; s < SIZES; s++) {
@@ -403,9 +386,8 @@ typedef struct widening {
     int64_t x[4], y[4];
 } widening;
 
-static void tensors_are_expanded_and_tiled(void **state)
+TEST(tensors_are_expanded_and_tiled)
 {
-    (void)state;
     static const widening expands[] = {
         {0, 2, {0}, {3, 700}},
         {3, 3, {2, 1, 5}, {2, 4, 5}},
@@ -435,9 +417,8 @@ static void tensors_are_expanded_and_tiled(void **state)
         }
 }
 
-static void triangles_are_cut_at_each_diagonal(void **state)
+TEST(triangles_are_cut_at_each_diagonal)
 {
-    (void)state;
     for (int s = 0; s < SIZES; s++)
         for (int k = -7; k < 9; k++)
             for (int upper = 0; upper < 2; upper++) {
@@ -455,9 +436,8 @@ static void triangles_are_cut_at_each_diagonal(void **state)
             }
 }
 
-static void shapes_become_tensors(void **state)
+TEST(shapes_become_tensors)
 {
-    (void)state;
     testing t;
     begin(&t, EBB_OP_SHAPE);
     put_int(&t, "start", -3);
@@ -473,9 +453,8 @@ static void shapes_become_tensors(void **state)
     end(&t);
 }
 
-static void constants_and_fills_are_written(void **state)
+TEST(constants_and_fills_are_written)
 {
-    (void)state;
     static uint8_t bytes[9999];
     for (size_t i = 0; i < sizeof bytes; i++)
         bytes[i] = (uint8_t)(i * 31 + 7);
@@ -507,9 +486,8 @@ static void constants_and_fills_are_written(void **state)
         }
 }
 
-static void ranges_start_and_step(void **state)
+TEST(ranges_start_and_step)
 {
-    (void)state;
     static const ebb_dtype dtypes[] = {EBB_F32, EBB_F64, EBB_I16, EBB_I32, EBB_I64};
     for (int i = 0; i < 5; i++)
         for (int64_t n = 0; n < 800; n += 267) {
@@ -531,32 +509,4 @@ static void ranges_start_and_step(void **state)
         }
 }
 
-int main(void)
-{
-    with_cuda();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(places_of_large_tensors_are_not_cut_off),
-        cmocka_unit_test(transposes_are_those_of_plain),
-        cmocka_unit_test(elements_below_a_byte_are_turned),
-        cmocka_unit_test(a_transpose_without_perm_reverses_the_dims),
-        cmocka_unit_test(more_elements_than_threads_are_all_moved),
-        cmocka_unit_test(parts_are_joined_along_each_axis),
-        cmocka_unit_test(parts_are_split_along_each_axis),
-        cmocka_unit_test(slices_and_their_gradients_are_those_of_plain),
-        cmocka_unit_test(a_slice_whose_bounds_are_not_known_is_declined),
-        cmocka_unit_test(paddings_are_those_of_plain_in_each_mode),
-        cmocka_unit_test(some_axes_are_padded_and_an_empty_input_too),
-        cmocka_unit_test(blocks_of_channels_move_as_in_plain),
-        cmocka_unit_test(views_copy_or_lie_where_they_are),
-        cmocka_unit_test(bits_are_seen_as_another_dtype),
-        cmocka_unit_test(an_old_dropout_keeps_everything),
-        cmocka_unit_test(diagonals_are_ones_of_each_dtype),
-        cmocka_unit_test(middles_are_cut_out_or_surrounded),
-        cmocka_unit_test(tensors_are_expanded_and_tiled),
-        cmocka_unit_test(triangles_are_cut_at_each_diagonal),
-        cmocka_unit_test(shapes_become_tensors),
-        cmocka_unit_test(constants_and_fills_are_written),
-        cmocka_unit_test(ranges_start_and_step),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+const fixture around_all = {with_cuda, NULL};

@@ -22,9 +22,8 @@ static const gathered gathers[] = {
     {1, 3, 2, 4, {3, 5, 7}, {2, 2}, {3, 2, 2, 7}}, {0, 2, 1, 2, {9, 2}, {4500}, {4500, 2}},
 };
 
-static void rows_are_gathered_as_in_plain(void **state)
+TEST(rows_are_gathered_as_in_plain)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof gathers / sizeof gathers[0]; i++)
         for (int s = 0; s < SIZES; s++) {
             const gathered *g = &gathers[i];
@@ -40,9 +39,8 @@ static void rows_are_gathered_as_in_plain(void **state)
         }
 }
 
-static void elements_are_gathered_as_in_plain(void **state)
+TEST(elements_are_gathered_as_in_plain)
 {
-    (void)state;
     for (int axis = -3; axis < 3; axis++)
         for (int s = 0; s < SIZES; s++)
             for (int64_t n = 0; n < 12; n += 11) {
@@ -60,9 +58,8 @@ static void elements_are_gathered_as_in_plain(void **state)
             }
 }
 
-static void cells_are_gathered_as_in_plain(void **state)
+TEST(cells_are_gathered_as_in_plain)
 {
-    (void)state;
     static const struct {
         int batch, rank, rank_index, rank_out;
         int64_t data[4], index[3], out[4];
@@ -91,9 +88,8 @@ static void cells_are_gathered_as_in_plain(void **state)
 }
 
 /* Indices that lead far outside of all memory are not followed. */
-static void an_index_out_of_range_is_a_fault_and_is_not_read(void **state)
+TEST(an_index_out_of_range_is_a_fault_and_is_not_read)
 {
-    (void)state;
     static const ebb_op ops[] = {EBB_OP_GATHER, EBB_OP_GATHER_ELEMENTS, EBB_OP_GATHER_ND};
     static const char *const names[] = {"cuda.gather", "cuda.gather_elements", "cuda.gather_nd"};
     static const int64_t bad[] = {7, -8, INT64_MAX, INT64_MIN, (int64_t)1 << 45};
@@ -116,9 +112,8 @@ static void an_index_out_of_range_is_a_fault_and_is_not_read(void **state)
 
 /* ---- OneHot, NonZero ---- */
 
-static void classes_become_vectors_of_one(void **state)
+TEST(classes_become_vectors_of_one)
 {
-    (void)state;
     static const ebb_dtype kinds[] = {EBB_I64, EBB_I32, EBB_F32, EBB_F64, EBB_U8,
                                       EBB_I8,  EBB_U64, EBB_I16, EBB_U16, EBB_U32};
     for (int k = 0; k < 10; k++)
@@ -166,9 +161,8 @@ static size_t sparse(testing *t, ebb_operand *x)
     return set;
 }
 
-static void what_is_not_zero_is_listed_in_order(void **state)
+TEST(what_is_not_zero_is_listed_in_order)
 {
-    (void)state;
     static const int64_t shapes[][3] = {{3, 5, 7}, {1, 1, 1}, {3, 41, 50}, {2, 0, 3}, {1, 2048, 1}};
     for (int i = 0; i < 5; i++)
         for (int s = 0; s < SIZES; s++) {
@@ -182,9 +176,8 @@ static void what_is_not_zero_is_listed_in_order(void **state)
         }
 }
 
-static void another_count_than_the_planned_is_a_fault(void **state)
+TEST(another_count_than_the_planned_is_a_fault)
 {
-    (void)state;
     for (int64_t planned = 2; planned < 5; planned++) {
         testing t;
         begin(&t, EBB_OP_NON_ZERO);
@@ -204,9 +197,8 @@ static void another_count_than_the_planned_is_a_fault(void **state)
 
 /* ---- Compress, ReverseSequence, TensorScatter ---- */
 
-static void flagged_slices_stay(void **state)
+TEST(flagged_slices_stay)
 {
-    (void)state;
     static const struct {
         int axis; /* 9: none, the whole of it flat */
         int64_t data[3], flags;
@@ -241,9 +233,8 @@ static void flagged_slices_stay(void **state)
             }
 }
 
-static void another_count_of_flags_is_a_fault(void **state)
+TEST(another_count_of_flags_is_a_fault)
 {
-    (void)state;
     for (int64_t planned = 0; planned < 6; planned++) {
         testing t;
         begin(&t, EBB_OP_COMPRESS);
@@ -263,9 +254,8 @@ static void another_count_of_flags_is_a_fault(void **state)
     }
 }
 
-static void sequences_are_turned_as_far_as_they_go(void **state)
+TEST(sequences_are_turned_as_far_as_they_go)
 {
-    (void)state;
     static const int64_t shapes[][3] = {{7, 5, 3}, {4, 9, 64}, {1, 300, 1}, {5, 0, 3}};
     for (int i = 0; i < 4; i++)
         for (int s = 0; s < SIZES; s++)
@@ -285,9 +275,8 @@ static void sequences_are_turned_as_far_as_they_go(void **state)
             }
 }
 
-static void rows_are_written_into_a_cache(void **state)
+TEST(rows_are_written_into_a_cache)
 {
-    (void)state;
     static const struct {
         int axis;
         int64_t data[4], more;
@@ -320,9 +309,8 @@ static void rows_are_written_into_a_cache(void **state)
             }
 }
 
-static void lengths_and_rows_beyond_the_end_are_faults(void **state)
+TEST(lengths_and_rows_beyond_the_end_are_faults)
 {
-    (void)state;
     for (int kind = 0; kind < 2; kind++)
         for (int bad = 0; bad < 2; bad++) {
             const int64_t beyond = bad ? -1 : kind ? 4 : 7;
@@ -366,9 +354,8 @@ static void put_varied(testing *t, ebb_dtype dtype, const int64_t *dims, bool co
     }
 }
 
-static void the_first_k_are_those_of_plain(void **state)
+TEST(the_first_k_are_those_of_plain)
 {
-    (void)state;
     static const struct {
         int axis;
         int64_t dims[3], k;
@@ -409,9 +396,8 @@ static void the_first_k_are_those_of_plain(void **state)
 
 /* Every half is a float32, in the same order: the largest or smallest, of all bits or many alike, few
  * or most of them, so that the last one is above 0 or below. */
-static void the_first_k_halves_are_those_of_float32(void **state)
+TEST(the_first_k_halves_are_those_of_float32)
 {
-    (void)state;
     for (int way = 0; way < 16; way++) {
         const bool brain = way % 2;
         const int64_t k = way / 8 ? 280 : 20;
@@ -495,9 +481,8 @@ static int64_t put_unique(testing *t, ebb_dtype dtype, const int64_t *dims, bool
     return rows;
 }
 
-static void each_slice_stays_once(void **state)
+TEST(each_slice_stays_once)
 {
-    (void)state;
     static const int64_t dims[][3] = {{1, 700, 1}, {1, 1, 1}, {2, 33, 1},  {1, 100, 2},
                                       {2, 5, 3},   {1, 0, 1}, {1, 512, 1}, {1, 60, 2}};
     static const ebb_dtype dtypes[] = {EBB_F32, EBB_I64,  EBB_U64, EBB_F16,
@@ -516,9 +501,8 @@ static void each_slice_stays_once(void **state)
             }
 }
 
-static void another_count_of_slices_is_a_fault(void **state)
+TEST(another_count_of_slices_is_a_fault)
 {
-    (void)state;
     for (int more = -1; more < 2; more += 2) {
         testing t;
         const int64_t rows = put_unique(&t, EBB_F32, DIMS(1, 60, 1), true, more > 0, more);
@@ -579,9 +563,8 @@ static int64_t count_boxes(const detector *d, ebb_dtype dtype)
     return 0;
 }
 
-static void boxes_that_overlap_less_stay(void **state)
+TEST(boxes_that_overlap_less_stay)
 {
-    (void)state;
     static const detector detectors[] = {
         {1, 1, 40, 9, false, 0.3, -2},   {2, 3, 37, 5, true, 0.2, 0.1},
         {1, 2, 300, 300, false, 0.5, 0}, {3, 1, 1, 4, false, 0.5, -2},
@@ -605,27 +588,4 @@ static void boxes_that_overlap_less_stay(void **state)
         }
 }
 
-int main(void)
-{
-    with_cuda();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_are_gathered_as_in_plain),
-        cmocka_unit_test(elements_are_gathered_as_in_plain),
-        cmocka_unit_test(cells_are_gathered_as_in_plain),
-        cmocka_unit_test(an_index_out_of_range_is_a_fault_and_is_not_read),
-        cmocka_unit_test(classes_become_vectors_of_one),
-        cmocka_unit_test(what_is_not_zero_is_listed_in_order),
-        cmocka_unit_test(another_count_than_the_planned_is_a_fault),
-        cmocka_unit_test(flagged_slices_stay),
-        cmocka_unit_test(another_count_of_flags_is_a_fault),
-        cmocka_unit_test(sequences_are_turned_as_far_as_they_go),
-        cmocka_unit_test(rows_are_written_into_a_cache),
-        cmocka_unit_test(lengths_and_rows_beyond_the_end_are_faults),
-        cmocka_unit_test(the_first_k_are_those_of_plain),
-        cmocka_unit_test(the_first_k_halves_are_those_of_float32),
-        cmocka_unit_test(each_slice_stays_once),
-        cmocka_unit_test(another_count_of_slices_is_a_fault),
-        cmocka_unit_test(boxes_that_overlap_less_stay),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+const fixture around_all = {with_cuda, NULL};

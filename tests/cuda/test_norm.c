@@ -59,9 +59,8 @@ static void put_backward(testing *t, const image *m, ebb_dtype dtype, bool from_
     put_out(t, dtype, 1, channels);
 }
 
-static void forward_is_as_plain(void **state)
+TEST(forward_is_as_plain)
 {
-    (void)state;
     for (size_t i = 0; i < image_count; i++) {
         testing t;
         put_forward(&t, &images[i], EBB_F32, true);
@@ -78,9 +77,8 @@ static void forward_is_as_plain(void **state)
     }
 }
 
-static void backward_is_as_plain(void **state)
+TEST(backward_is_as_plain)
 {
-    (void)state;
     for (size_t i = 0; i < image_count; i++) {
         testing t;
         put_backward(&t, &images[i], EBB_F32, false);
@@ -89,9 +87,8 @@ static void backward_is_as_plain(void **state)
     }
 }
 
-static void backward_from_what_is_kept_is_as_plain(void **state)
+TEST(backward_from_what_is_kept_is_as_plain)
 {
-    (void)state;
     for (size_t i = 0; i < image_count; i++)
         for (int kept = 0; kept < 3; kept++) {
             testing t;
@@ -105,9 +102,8 @@ static void backward_from_what_is_kept_is_as_plain(void **state)
         }
 }
 
-static void outputs_that_nobody_wants_are_left_out(void **state)
+TEST(outputs_that_nobody_wants_are_left_out)
 {
-    (void)state;
     for (uint32_t left = 0; left < 3; left++) {
         testing t;
         put_backward(&t, &images[0], EBB_F32, false);
@@ -119,9 +115,8 @@ static void outputs_that_nobody_wants_are_left_out(void **state)
     }
 }
 
-static void statistics_that_nobody_wants_are_left_out(void **state)
+TEST(statistics_that_nobody_wants_are_left_out)
 {
-    (void)state;
     for (uint32_t left = 0; left < 16; left++) {
         testing t;
         put_forward(&t, &images[left % 2 ? 0 : 5], left / 2 % 2 ? EBB_F64 : EBB_F32, true);
@@ -136,9 +131,8 @@ static void statistics_that_nobody_wants_are_left_out(void **state)
 }
 
 /* Half the images, then the other half, by the sums over all. */
-static void rows_of_a_tile_are_rows_of_the_whole(void **state)
+TEST(rows_of_a_tile_are_rows_of_the_whole)
 {
-    (void)state;
     for (int wide = 0; wide < 2; wide++)
         for (int last = 0; last < 2; last++) {
             const image m = {3, {6, 5, last ? 1 : 7}};
@@ -173,9 +167,8 @@ static void rows_of_a_tile_are_rows_of_the_whole(void **state)
         }
 }
 
-static void tiles_are_added_up(void **state)
+TEST(tiles_are_added_up)
 {
-    (void)state;
     for (int wide = 0; wide < 2; wide++) {
         const int64_t dims[1] = {777};
         const ebb_dtype dtype = wide ? EBB_F64 : EBB_F32;
@@ -199,9 +192,8 @@ static void tiles_are_added_up(void **state)
 }
 
 /* As ONNX allows: the image in a half, what belongs to a channel in float32. */
-static void halves_round_once(void **state)
+TEST(halves_round_once)
 {
-    (void)state;
     for (size_t i = 0; i < image_count; i += i == 5 ? image_count - 6 : 1) // and the last
         for (int mixed = 0; mixed < 2; mixed++) {
             testing t;
@@ -221,18 +213,4 @@ static void halves_round_once(void **state)
         }
 }
 
-int main(void)
-{
-    with_cuda();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(forward_is_as_plain),
-        cmocka_unit_test(backward_is_as_plain),
-        cmocka_unit_test(backward_from_what_is_kept_is_as_plain),
-        cmocka_unit_test(statistics_that_nobody_wants_are_left_out),
-        cmocka_unit_test(outputs_that_nobody_wants_are_left_out),
-        cmocka_unit_test(rows_of_a_tile_are_rows_of_the_whole),
-        cmocka_unit_test(tiles_are_added_up),
-        cmocka_unit_test(halves_round_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+const fixture around_all = {with_cuda, NULL};

@@ -27,9 +27,8 @@ static void put_lines(testing *t, const shape *s, ebb_dtype dtype)
     put_out(t, dtype, s->rank, s->dims);
 }
 
-static void lines_are_divided_by_their_norm(void **state)
+TEST(lines_are_divided_by_their_norm)
 {
-    (void)state;
     for (size_t i = 0; i < SHAPES; i++)
         for (int axis = -1; axis < shapes[i].rank - 1; axis++)
             for (int p = 1; p < 4; p++) {
@@ -45,9 +44,8 @@ static void lines_are_divided_by_their_norm(void **state)
             }
 }
 
-static void means_are_taken_off_over_any_axes(void **state)
+TEST(means_are_taken_off_over_any_axes)
 {
-    (void)state;
     static const struct {
         uint32_t count; /* 0: as it is without the attribute */
         int64_t axes[4];
@@ -73,9 +71,8 @@ static void means_are_taken_off_over_any_axes(void **state)
         }
 }
 
-static void what_is_all_alike_becomes_zero_and_nan_stays(void **state)
+TEST(what_is_all_alike_becomes_zero_and_nan_stays)
 {
-    (void)state;
     testing t;
     begin(&t, EBB_OP_MEAN_VARIANCE_NORMALIZATION);
     put_ints(&t, "axes", 1, (int64_t[]){1});
@@ -93,9 +90,8 @@ static void what_is_all_alike_becomes_zero_and_nan_stays(void **state)
     end(&t);
 }
 
-static void channels_are_weakened_by_their_neighbours(void **state)
+TEST(channels_are_weakened_by_their_neighbours)
 {
-    (void)state;
     for (size_t i = 0; i < SHAPES; i++)
         for (int64_t size = 1; size < 8; size += 2) {
             testing t;
@@ -133,9 +129,8 @@ static void put_taper(testing *t, ebb_op op, ebb_dtype dtype, int64_t n, int64_t
     put_out(t, dtype, 1, &n);
 }
 
-static void windows_taper_as_in_plain(void **state)
+TEST(windows_taper_as_in_plain)
 {
-    (void)state;
     static const int64_t sizes[] = {0, 1, 2, 5, 1000, 240, 301}; // the last: beside a middle
     for (size_t k = 0; k < 3; k++)
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
@@ -151,9 +146,8 @@ static void windows_taper_as_in_plain(void **state)
                 }
 }
 
-static void another_length_than_the_planned_is_a_fault(void **state)
+TEST(another_length_than_the_planned_is_a_fault)
 {
-    (void)state;
     testing t;
     put_taper(&t, EBB_OP_HANN_WINDOW, EBB_F32, 10, 10);
     assert_false(fault_of(&t, "cuda.hann_window", 5).there);
@@ -166,16 +160,4 @@ static void another_length_than_the_planned_is_a_fault(void **state)
     end(&t);
 }
 
-int main(void)
-{
-    with_cuda();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lines_are_divided_by_their_norm),
-        cmocka_unit_test(means_are_taken_off_over_any_axes),
-        cmocka_unit_test(what_is_all_alike_becomes_zero_and_nan_stays),
-        cmocka_unit_test(channels_are_weakened_by_their_neighbours),
-        cmocka_unit_test(windows_taper_as_in_plain),
-        cmocka_unit_test(another_length_than_the_planned_is_a_fault),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+const fixture around_all = {with_cuda, NULL};

@@ -56,9 +56,8 @@ static void put_backward(testing *t, const grouped *m, bool from_output, ebb_dty
     put_out(t, dtype, 1, scales);
 }
 
-static void forward_is_as_plain(void **state)
+TEST(forward_is_as_plain)
 {
-    (void)state;
     for (size_t i = 0; i < image_count; i++) {
         testing t;
         if (images[i].dims[images[i].rank - 1] == 0) // its statistics are left as they were
@@ -77,9 +76,8 @@ static void forward_is_as_plain(void **state)
     }
 }
 
-static void backward_is_as_plain(void **state)
+TEST(backward_is_as_plain)
 {
-    (void)state;
     for (size_t i = 0; i < image_count; i++) {
         testing t;
         put_backward(&t, &images[i], false, EBB_F32);
@@ -88,9 +86,8 @@ static void backward_is_as_plain(void **state)
     }
 }
 
-static void backward_from_what_is_kept_is_as_plain(void **state)
+TEST(backward_from_what_is_kept_is_as_plain)
 {
-    (void)state;
     for (size_t i = 0; i < image_count; i++)
         for (int kept = 0; kept < 3; kept++) {
             testing t;
@@ -104,9 +101,8 @@ static void backward_from_what_is_kept_is_as_plain(void **state)
         }
 }
 
-static void groups_that_do_not_fit_are_declined(void **state)
+TEST(groups_that_do_not_fit_are_declined)
 {
-    (void)state;
     const grouped odd = {3, {2, 6, 4}, 4, true};
     testing t;
     put_forward(&t, &odd, EBB_OP_GROUP_NORM, EBB_F32);
@@ -114,9 +110,8 @@ static void groups_that_do_not_fit_are_declined(void **state)
     end(&t);
 }
 
-static void halves_round_once(void **state)
+TEST(halves_round_once)
 {
-    (void)state;
     for (size_t i = 0; i < 5; i++)
         for (int mixed = 0; mixed < 2; mixed++) {
             testing t;
@@ -133,15 +128,4 @@ static void halves_round_once(void **state)
         }
 }
 
-int main(void)
-{
-    with_cuda();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(forward_is_as_plain),
-        cmocka_unit_test(backward_is_as_plain),
-        cmocka_unit_test(backward_from_what_is_kept_is_as_plain),
-        cmocka_unit_test(groups_that_do_not_fit_are_declined),
-        cmocka_unit_test(halves_round_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+const fixture around_all = {with_cuda, NULL};

@@ -92,9 +92,8 @@ static const struct {
        "plain.rms_norm_grad_from_output"},
 };
 
-static void forward_is_as_plain(void **state)
+TEST(forward_is_as_plain)
 {
-    (void)state;
     for (size_t i = 0; i < shape_count; i++)
         for (size_t f = 0; f < 3; f++)
             for (int bias = 0; bias < (f == 0 ? 2 : 1); bias++) {
@@ -105,9 +104,8 @@ static void forward_is_as_plain(void **state)
             }
 }
 
-static void backward_is_as_plain(void **state)
+TEST(backward_is_as_plain)
 {
-    (void)state;
     for (size_t i = 0; i < shape_count; i++)
         for (size_t f = 0; f < 4; f++) {
             testing t;
@@ -117,9 +115,8 @@ static void backward_is_as_plain(void **state)
         }
 }
 
-static void rows_are_normalised_in_place(void **state)
+TEST(rows_are_normalised_in_place)
 {
-    (void)state;
     for (size_t i = 0; i < shape_count; i++) {
         testing t;
         put_forward(&t, &shapes[i], EBB_OP_LAYER_NORMALIZATION, EBB_F32, true);
@@ -133,9 +130,8 @@ static void rows_are_normalised_in_place(void **state)
     }
 }
 
-static void outputs_that_nobody_wants_are_left_out(void **state)
+TEST(outputs_that_nobody_wants_are_left_out)
 {
-    (void)state;
     for (uint32_t left = 1; left < 8; left++)
         for (size_t i = 0; i < 7; i++) {
             testing t;
@@ -151,9 +147,8 @@ static void outputs_that_nobody_wants_are_left_out(void **state)
         }
 }
 
-static void halves_round_once(void **state)
+TEST(halves_round_once)
 {
-    (void)state;
     for (size_t i = 0; i < shape_count; i++) {
         if (i >= 7 && i < shape_count - 1) // the last: sums of columns by themselves
             continue;
@@ -174,15 +169,4 @@ static void halves_round_once(void **state)
     }
 }
 
-int main(void)
-{
-    with_cuda();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(forward_is_as_plain),
-        cmocka_unit_test(backward_is_as_plain),
-        cmocka_unit_test(rows_are_normalised_in_place),
-        cmocka_unit_test(outputs_that_nobody_wants_are_left_out),
-        cmocka_unit_test(halves_round_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+const fixture around_all = {with_cuda, NULL};

@@ -18,9 +18,8 @@ static void positive(ebb_operand *o)
         set_value(o, i, fabs(value_of(o, i)));
 }
 
-static void sgd_steps_as_on_the_cpu(void **state)
+TEST(sgd_steps_as_on_the_cpu)
 {
-    (void)state;
     for (int i = 0; i < SIZES; i++)
         for (int wide = 0; wide < 2; wide++) {
             ebb_dtype dtype = wide ? EBB_F64 : EBB_F32;
@@ -38,9 +37,8 @@ static void sgd_steps_as_on_the_cpu(void **state)
         }
 }
 
-static void momentum_steps_in_every_mode(void **state)
+TEST(momentum_steps_in_every_mode)
 {
-    (void)state;
     for (int i = 0; i < SIZES; i++)
         for (int mode = 0; mode < 4; mode++) {
             ebb_dtype dtype = mode % 2 ? EBB_F64 : EBB_F32;
@@ -68,9 +66,8 @@ static void momentum_steps_in_every_mode(void **state)
         }
 }
 
-static void adamw_corrects_by_the_count_that_it_reads(void **state)
+TEST(adamw_corrects_by_the_count_that_it_reads)
 {
-    (void)state;
     for (int i = 0; i < SIZES; i++)
         for (int steps = 0; steps < 3; steps++) {
             ebb_dtype dtype = steps == 1 ? EBB_F64 : EBB_F32;
@@ -92,9 +89,8 @@ static void adamw_corrects_by_the_count_that_it_reads(void **state)
 }
 
 /* Two groups, of which each has states of its own. */
-static void adam_and_adagrad_step_in_groups(void **state)
+TEST(adam_and_adagrad_step_in_groups)
 {
-    (void)state;
     for (int i = 0; i < SIZES; i++)
         for (int steps = 0; steps < 3; steps++)
             for (int states = 1; states < 3; states++) {
@@ -128,9 +124,8 @@ static void adam_and_adagrad_step_in_groups(void **state)
 }
 
 /* Draws are those of the CPU, bit for bit: tolerance 0, masks and packed masks too. */
-static void dropout_draws_the_same_bits(void **state)
+TEST(dropout_draws_the_same_bits)
 {
-    (void)state;
     static const struct {
         ebb_op op;
         const char *kernel, *oracle;
@@ -165,9 +160,8 @@ static void dropout_draws_the_same_bits(void **state)
 }
 
 /* ONNX's: the ratio and whether it trains are operands; the draw is that of seed, stream and step. */
-static void dropout_without_a_key_draws_the_same_bits(void **state)
+TEST(dropout_without_a_key_draws_the_same_bits)
 {
-    (void)state;
     static const ebb_dtype dtypes[] = {EBB_F32, EBB_F64, EBB_F16, EBB_BF16};
     static const double ratios[] = {0.3, 0, 1};
     for (int i = 0; i < SIZES; i++)
@@ -200,9 +194,8 @@ static void dropout_without_a_key_draws_the_same_bits(void **state)
 }
 
 /* As many as there are in another, of its dtype. */
-static void draws_like_another_are_those_of_the_cpu(void **state)
+TEST(draws_like_another_are_those_of_the_cpu)
 {
-    (void)state;
     static const ebb_dtype dtypes[] = {EBB_F32, EBB_F64, EBB_F16, EBB_BF16};
     for (int i = 0; i < SIZES; i++)
         for (int d = 0; d < 4; d++)
@@ -222,9 +215,8 @@ static void draws_like_another_are_those_of_the_cpu(void **state)
 }
 
 /* The step's number is read on the device: another step, another draw; the same step, the same. */
-static void draws_without_a_key_follow_the_step(void **state)
+TEST(draws_without_a_key_follow_the_step)
 {
-    (void)state;
     const int64_t n = 1000;
     double sums[3];
     for (int k = 0; k < 3; k++) {
@@ -263,9 +255,8 @@ static void draws_without_a_key_follow_the_step(void **state)
     assert_true(sums[0] != sums[1]);
 }
 
-static void uniform_numbers_are_those_of_the_cpu(void **state)
+TEST(uniform_numbers_are_those_of_the_cpu)
 {
-    (void)state;
     for (int i = 0; i < SIZES; i++) {
         testing t;
         begin(&t, EBB_OP_RANDOM_UNIFORM);
@@ -279,9 +270,8 @@ static void uniform_numbers_are_those_of_the_cpu(void **state)
 }
 
 /* Bit for bit, near the ends of ranges too, where a draw must not be rounded to what it is below. */
-static void uniform_numbers_stay_below_their_end(void **state)
+TEST(uniform_numbers_stay_below_their_end)
 {
-    (void)state;
     static const struct {
         ebb_dtype dtype;
         double low, high;
@@ -306,28 +296,13 @@ static void uniform_numbers_stay_below_their_end(void **state)
 
 static int settle(void **state)
 {
-    (void)state;
     bool replays;
     ebb_fault fault;
+    if (with_cuda(state) != 0)
+        return 1;
     check_status(ebb_backend_cuda.device->begin(more_queue, 0, &replays), "begin");
     check_status(ebb_backend_cuda.device->end(more_queue, &fault), "end");
     return 0;
 }
 
-int main(void)
-{
-    with_cuda();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sgd_steps_as_on_the_cpu),
-        cmocka_unit_test(momentum_steps_in_every_mode),
-        cmocka_unit_test(adamw_corrects_by_the_count_that_it_reads),
-        cmocka_unit_test(adam_and_adagrad_step_in_groups),
-        cmocka_unit_test(dropout_draws_the_same_bits),
-        cmocka_unit_test(dropout_without_a_key_draws_the_same_bits),
-        cmocka_unit_test(draws_like_another_are_those_of_the_cpu),
-        cmocka_unit_test(uniform_numbers_are_those_of_the_cpu),
-        cmocka_unit_test(uniform_numbers_stay_below_their_end),
-        cmocka_unit_test(draws_without_a_key_follow_the_step),
-    };
-    return cmocka_run_group_tests(tests, settle, NULL);
-}
+const fixture around_all = {settle, NULL};

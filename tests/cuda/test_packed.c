@@ -5,9 +5,8 @@
 static const int64_t lengths[] = {0, 1, 7, 8, 9, 64, 1000, 600001};
 enum { LENGTHS = 8 };
 
-static void signs_are_packed_as_in_plain(void **state)
+TEST(signs_are_packed_as_in_plain)
 {
-    (void)state;
     for (int i = 0; i < LENGTHS; i++)
         for (int wide = 0; wide < 2; wide++)
             for (int bounds = 0; bounds < 3; bounds++) {
@@ -30,9 +29,8 @@ static void signs_are_packed_as_in_plain(void **state)
             }
 }
 
-static void masks_meet_gradients_as_in_plain(void **state)
+TEST(masks_meet_gradients_as_in_plain)
 {
-    (void)state;
     for (int i = 0; i < LENGTHS; i++)
         for (int wide = 0; wide < 2; wide++)
             for (int leaky = 0; leaky < 2; leaky++) {
@@ -53,9 +51,8 @@ static void masks_meet_gradients_as_in_plain(void **state)
 }
 
 /* By eights and their rests, or one by one where they lie at odd places. */
-static void halves_are_masked_as_float32_is(void **state)
+TEST(halves_are_masked_as_float32_is)
 {
-    (void)state;
     const bool are_skewed = getenv("EBB_TEST_SKEW") != NULL;
     for (int64_t n = 1; n < 200; n += 11)
         for (int back = 0; back < 2; back++) {
@@ -78,9 +75,8 @@ static void halves_are_masked_as_float32_is(void **state)
 }
 
 /* By eights, or one by one where they lie at odd places. */
-static void flags_are_packed_and_unpacked(void **state)
+TEST(flags_are_packed_and_unpacked)
 {
-    (void)state;
     const bool are_skewed = getenv("EBB_TEST_SKEW") != NULL;
     for (int i = 0; i < LENGTHS; i++)
         for (int odd = 0; odd < 2; odd++) {
@@ -105,14 +101,4 @@ static void flags_are_packed_and_unpacked(void **state)
         }
 }
 
-int main(void)
-{
-    with_cuda();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(signs_are_packed_as_in_plain),
-        cmocka_unit_test(masks_meet_gradients_as_in_plain),
-        cmocka_unit_test(halves_are_masked_as_float32_is),
-        cmocka_unit_test(flags_are_packed_and_unpacked),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+const fixture around_all = {with_cuda, NULL};

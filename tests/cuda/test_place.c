@@ -3,9 +3,8 @@
 #include "tests/cuda/bits.h"
 #include "tests/cuda/halves.h"
 
-static void blocks_are_added_as_by_the_plain_kernel(void **state)
+TEST(blocks_are_added_as_by_the_plain_kernel)
 {
-    (void)state;
     static const int64_t all[][10] = {/* n, c, image 2, block 2, stride, dilation, pads 2 */
                                       {1, 1, 3, 3, 1, 1, 1, 1, 0, 0},
                                       {2, 3, 7, 6, 3, 2, 1, 2, 1, 0},
@@ -52,9 +51,8 @@ static void put_unpool(testing *t, ebb_dtype dtype, bool meet, bool big)
     put_out(t, dtype, 4, D(2, 3, 2 * rows + 1, 2 * columns)); // a row more than the windows give
 }
 
-static void the_last_of_those_that_meet_stays(void **state)
+TEST(the_last_of_those_that_meet_stays)
 {
-    (void)state;
     static const ebb_dtype dtypes[] = {EBB_F32, EBB_F64, EBB_I64, EBB_U8, EBB_F16, EBB_C128};
     for (int way = 0; way < 4; way++)
         for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++) {
@@ -65,9 +63,8 @@ static void the_last_of_those_that_meet_stays(void **state)
         }
 }
 
-static void what_does_not_fit_is_declined(void **state)
+TEST(what_does_not_fit_is_declined)
 {
-    (void)state;
     testing t;
     put_unpool(&t, EBB_F32, false, false);
     t.in[1].type.dims[2]--;
@@ -85,13 +82,4 @@ static void what_does_not_fit_is_declined(void **state)
     end(&t);
 }
 
-int main(void)
-{
-    with_cuda();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blocks_are_added_as_by_the_plain_kernel),
-        cmocka_unit_test(the_last_of_those_that_meet_stays),
-        cmocka_unit_test(what_does_not_fit_is_declined),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+const fixture around_all = {with_cuda, NULL};

@@ -74,16 +74,14 @@ static void each_number(ebb_dtype dtype)
         }
 }
 
-static void floats_broadcast_as_the_plain_ones_do(void **state)
+TEST(floats_broadcast_as_the_plain_ones_do)
 {
-    (void)state;
     each_number(EBB_F32);
     each_number(EBB_F64);
 }
 
-static void floats_of_16_bits_are_those_of_32_rounded(void **state)
+TEST(floats_of_16_bits_are_those_of_32_rounded)
 {
-    (void)state;
     each_number(EBB_F16);
     each_number(EBB_BF16);
     for (size_t k = 0; k < sizeof numbers / sizeof numbers[0]; k++)
@@ -104,16 +102,14 @@ static void floats_of_16_bits_are_those_of_32_rounded(void **state)
 static const ebb_dtype integers[] = {EBB_I8, EBB_I16, EBB_I32, EBB_I64,
                                      EBB_U8, EBB_U16, EBB_U32, EBB_U64};
 
-static void integers_are_those_of_the_plain_kernels(void **state)
+TEST(integers_are_those_of_the_plain_kernels)
 {
-    (void)state;
     for (size_t k = 0; k < sizeof integers / sizeof integers[0]; k++)
         each_number(integers[k]);
 }
 
-static void integers_of_all_bits_wrap_around(void **state)
+TEST(integers_of_all_bits_wrap_around)
 {
-    (void)state;
     static const operator_ more[] = {
         {EBB_OP_ADD, "add", 0, 0, false},
         {EBB_OP_MUL, "mul", 0, 0, false},
@@ -151,9 +147,8 @@ static void integers_of_all_bits_wrap_around(void **state)
             }
 }
 
-static void bools_are_those_of_the_plain_kernels(void **state)
+TEST(bools_are_those_of_the_plain_kernels)
 {
-    (void)state;
     static const operator_ logic[] = {
         {EBB_OP_AND, "and", 0, 0, true},
         {EBB_OP_OR, "or", 0, 0, true},
@@ -171,9 +166,8 @@ static void bools_are_those_of_the_plain_kernels(void **state)
     }
 }
 
-static void a_divisor_of_zero_is_a_fault_of_its_own_kind(void **state)
+TEST(a_divisor_of_zero_is_a_fault_of_its_own_kind)
 {
-    (void)state;
     ebb_fault fault;
     bool replays;
     for (int zero = 0; zero < 2; zero++) {
@@ -198,9 +192,8 @@ static void a_divisor_of_zero_is_a_fault_of_its_own_kind(void **state)
     }
 }
 
-static void exponents_may_be_of_another_type(void **state)
+TEST(exponents_may_be_of_another_type)
 {
-    (void)state;
     static const struct {
         ebb_dtype of, by;
     } pairs[] = {{EBB_F32, EBB_I64}, {EBB_F32, EBB_F64}, {EBB_F64, EBB_I32}, {EBB_F64, EBB_F32},
@@ -225,9 +218,8 @@ static void exponents_may_be_of_another_type(void **state)
         }
 }
 
-static void small_powers_are_products(void **state)
+TEST(small_powers_are_products)
 {
-    (void)state;
     static const double exponents[] = {2, 3, 1, -1, 0.5, 0};
     for (int wide = 0; wide < 2; wide++)
         for (size_t k = 0; k < 6; k++) {
@@ -242,9 +234,8 @@ static void small_powers_are_products(void **state)
         }
 }
 
-static void many_inputs_are_combined(void **state)
+TEST(many_inputs_are_combined)
 {
-    (void)state;
     static const operator_ many[] = {
         {EBB_OP_SUM, "sum", 0, 0, false},
         {EBB_OP_MEAN, "mean", 0, 0, false},
@@ -275,9 +266,8 @@ static void many_inputs_are_combined(void **state)
             }
 }
 
-static void where_takes_elements_of_every_size(void **state)
+TEST(where_takes_elements_of_every_size)
 {
-    (void)state;
     static const ebb_dtype dtypes[] = {EBB_U8, EBB_F16, EBB_F32, EBB_F64, EBB_BOOL, EBB_I64};
     for (size_t d = 0; d < sizeof dtypes / sizeof dtypes[0]; d++)
         for (size_t i = 0; i < BROADCASTS; i++)
@@ -302,9 +292,8 @@ static void where_takes_elements_of_every_size(void **state)
 }
 
 /* Storage that begins at any element: no packs then, and the same result. */
-static void unaligned_operands_are_taken_one_by_one(void **state)
+TEST(unaligned_operands_are_taken_one_by_one)
 {
-    (void)state;
     for (int which = 0; which < 3; which++) {
         testing t;
         begin(&t, EBB_OP_ADD);
@@ -328,9 +317,8 @@ static void unaligned_operands_are_taken_one_by_one(void **state)
     }
 }
 
-static void other_types_are_declined(void **state)
+TEST(other_types_are_declined)
 {
-    (void)state;
     testing t;
     make(&t, &numbers[0], &broadcasts[0], EBB_BOOL);
     assert_string_equal(declined_by(&t, "cuda.add"), "does not compute in this dtype");
@@ -344,22 +332,4 @@ static void other_types_are_declined(void **state)
     end(&t);
 }
 
-int main(void)
-{
-    with_cuda();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(floats_broadcast_as_the_plain_ones_do),
-        cmocka_unit_test(floats_of_16_bits_are_those_of_32_rounded),
-        cmocka_unit_test(integers_are_those_of_the_plain_kernels),
-        cmocka_unit_test(integers_of_all_bits_wrap_around),
-        cmocka_unit_test(bools_are_those_of_the_plain_kernels),
-        cmocka_unit_test(a_divisor_of_zero_is_a_fault_of_its_own_kind),
-        cmocka_unit_test(exponents_may_be_of_another_type),
-        cmocka_unit_test(small_powers_are_products),
-        cmocka_unit_test(many_inputs_are_combined),
-        cmocka_unit_test(where_takes_elements_of_every_size),
-        cmocka_unit_test(unaligned_operands_are_taken_one_by_one),
-        cmocka_unit_test(other_types_are_declined),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+const fixture around_all = {with_cuda, NULL};

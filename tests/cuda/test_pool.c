@@ -28,9 +28,8 @@ static void exact(testing *t, const char *kernel, const char *oracle)
 
 static const ebb_dtype floats[] = {EBB_F32, EBB_F64};
 
-static void maxima_and_indices_have_the_same_bits(void **state)
+TEST(maxima_and_indices_have_the_same_bits)
 {
-    (void)state;
     for (size_t i = 0; i < POOL_WINDOWS; i++)
         for (int f = 0; f < 2; f++)
             for (int columns = 0; columns < 2; columns++) {
@@ -49,9 +48,8 @@ static void maxima_and_indices_have_the_same_bits(void **state)
             }
 }
 
-static void maxima_of_8_bits_have_the_same_bits(void **state)
+TEST(maxima_of_8_bits_have_the_same_bits)
 {
-    (void)state;
     static const ebb_dtype dtypes[] = {EBB_I8, EBB_U8};
     for (size_t i = 0; i < POOL_WINDOWS; i++)
         for (int d = 0; d < 2; d++) {
@@ -72,9 +70,8 @@ static void maxima_of_8_bits_have_the_same_bits(void **state)
         }
 }
 
-static void taps_and_their_gradients_have_the_same_bits(void **state)
+TEST(taps_and_their_gradients_have_the_same_bits)
 {
-    (void)state;
     for (size_t i = 0; i < POOL_WINDOWS; i++)
         for (int f = 0; f < 2; f++) {
             testing t;
@@ -113,9 +110,8 @@ static void taps_and_their_gradients_have_the_same_bits(void **state)
         }
 }
 
-static void averages_and_their_gradients(void **state)
+TEST(averages_and_their_gradients)
 {
-    (void)state;
     for (size_t i = 0; i < POOL_WINDOWS; i++)
         for (int f = 0; f < 2; f++)
             for (int padded = 0; padded < 2; padded++) {
@@ -139,9 +135,8 @@ static void averages_and_their_gradients(void **state)
             }
 }
 
-static void norms_of_windows_are_as_plain(void **state)
+TEST(norms_of_windows_are_as_plain)
 {
-    (void)state;
     for (size_t i = 0; i < POOL_WINDOWS; i++)
         for (int f = 0; f < 2; f++)
             for (int p = 1; p < 4; p++) {
@@ -159,9 +154,8 @@ static void norms_of_windows_are_as_plain(void **state)
 }
 
 /* Channels shorter and longer than a warp, more of them than a block has warps, and none. */
-static void global_pools_take_all_of_a_channel(void **state)
+TEST(global_pools_take_all_of_a_channel)
 {
-    (void)state;
     static const int64_t shapes[][4] = {{2, 3, 7, 7},  {1, 1, 1, 1},   {3, 11, 5, 13},
                                         {1, 2, 40, 9}, {70, 67, 1, 2}, {0, 3, 4, 4}};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
@@ -184,9 +178,8 @@ static void global_pools_take_all_of_a_channel(void **state)
         }
 }
 
-static void halves_are_float32_rounded_once(void **state)
+TEST(halves_are_float32_rounded_once)
 {
-    (void)state;
     static const ebb_op ops[] = {EBB_OP_MAX_POOL, EBB_OP_AVERAGE_POOL, EBB_OP_AVERAGE_POOL_GRAD,
                                  EBB_OP_MAX_POOL_GRAD, EBB_OP_LP_POOL};
     static const char *const kernels[] = {"cuda.max_pool", "cuda.average_pool",
@@ -211,9 +204,8 @@ static void halves_are_float32_rounded_once(void **state)
         }
 }
 
-static void windows_that_do_not_match_are_declined(void **state)
+TEST(windows_that_do_not_match_are_declined)
 {
-    (void)state;
     testing t;
     int64_t x[5], y[5];
     begin(&t, EBB_OP_MAX_POOL);
@@ -230,18 +222,4 @@ static void windows_that_do_not_match_are_declined(void **state)
     end(&t);
 }
 
-int main(void)
-{
-    with_cuda();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(maxima_and_indices_have_the_same_bits),
-        cmocka_unit_test(maxima_of_8_bits_have_the_same_bits),
-        cmocka_unit_test(taps_and_their_gradients_have_the_same_bits),
-        cmocka_unit_test(averages_and_their_gradients),
-        cmocka_unit_test(norms_of_windows_are_as_plain),
-        cmocka_unit_test(global_pools_take_all_of_a_channel),
-        cmocka_unit_test(halves_are_float32_rounded_once),
-        cmocka_unit_test(windows_that_do_not_match_are_declined),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+const fixture around_all = {with_cuda, NULL};

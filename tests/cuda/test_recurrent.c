@@ -11,9 +11,8 @@ static const shape shapes[] = {
 
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 
-static void states_are_those_of_the_plain_kernel(void **state)
+TEST(states_are_those_of_the_plain_kernel)
 {
-    (void)state;
     for (int i = 0; i < SHAPES; i++) {
         testing t;
         put_usual_forward(&t, &shapes[i], EBB_F32, 15, 7);
@@ -25,9 +24,8 @@ static void states_are_those_of_the_plain_kernel(void **state)
     }
 }
 
-static void gradients_are_those_of_the_plain_kernel(void **state)
+TEST(gradients_are_those_of_the_plain_kernel)
 {
-    (void)state;
     for (int i = 0; i < SHAPES; i++) {
         testing t;
         put_usual_backward(&t, &shapes[i], EBB_F32, 31, 63);
@@ -37,9 +35,8 @@ static void gradients_are_those_of_the_plain_kernel(void **state)
 }
 
 /* Three steps of 260 rows, three, and one. */
-static void long_sequences_come_in_blocks_of_steps(void **state)
+TEST(long_sequences_come_in_blocks_of_steps)
 {
-    (void)state;
     static const shape many = {"bidirectional", 7, 260, 2, 3};
     testing t;
     put_usual_forward(&t, &many, EBB_F64, 15, 7);
@@ -50,9 +47,8 @@ static void long_sequences_come_in_blocks_of_steps(void **state)
     end(&t);
 }
 
-static void operands_may_be_absent(void **state)
+TEST(operands_may_be_absent)
 {
-    (void)state;
     for (unsigned has = 0; has < 16; has++) {
         testing t;
         put_usual_forward(&t, &shapes[3], EBB_F32, has, 1u << has % 3);
@@ -70,9 +66,8 @@ static void operands_may_be_absent(void **state)
 
 /* States and gates are float32 inside, so that one rounding is all that differs; dX of two
  * directions is added up in memory, and rounded twice. */
-static void halves_are_float32_rounded(void **state)
+TEST(halves_are_float32_rounded)
 {
-    (void)state;
     for (int i = 0; i < SHAPES; i++) {
         testing t;
         put_usual_forward(&t, &shapes[i], EBB_F32, 15, 31);
@@ -96,9 +91,8 @@ static void halves_are_float32_rounded(void **state)
     }
 }
 
-static void what_is_no_usual_lstm_is_declined(void **state)
+TEST(what_is_no_usual_lstm_is_declined)
 {
-    (void)state;
     testing t;
     put_usual_forward(&t, &shapes[1], EBB_F32, 0, 7);
     assert_null(declined_by(&t, "cuda.lstm"));
@@ -113,16 +107,4 @@ static void what_is_no_usual_lstm_is_declined(void **state)
     end(&t);
 }
 
-int main(void)
-{
-    with_cuda();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(states_are_those_of_the_plain_kernel),
-        cmocka_unit_test(gradients_are_those_of_the_plain_kernel),
-        cmocka_unit_test(long_sequences_come_in_blocks_of_steps),
-        cmocka_unit_test(operands_may_be_absent),
-        cmocka_unit_test(halves_are_float32_rounded),
-        cmocka_unit_test(what_is_no_usual_lstm_is_declined),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+const fixture around_all = {with_cuda, NULL};

@@ -26,9 +26,8 @@ static const char *forward_name(cell c)
     return c == LSTM ? "any_lstm" : forwards[c];
 }
 
-static void states_and_gradients_are_those_of_the_plain_kernel(void **state)
+TEST(states_and_gradients_are_those_of_the_plain_kernel)
 {
-    (void)state;
     static const unsigned says[] = {0,
                                     ALL,
                                     BIAS | STATES,
@@ -50,9 +49,8 @@ static void states_and_gradients_are_those_of_the_plain_kernel(void **state)
 }
 
 /* Three steps of 260 rows, three, and one; all at once where nothing need be copied. */
-static void long_sequences_come_in_blocks_of_steps(void **state)
+TEST(long_sequences_come_in_blocks_of_steps)
 {
-    (void)state;
     static const shape many = {"bidirectional", 7, 260, 2, 3};
     static const unsigned says_of[] = {ALL, ALL & ~(unsigned)(BATCH_FIRST | LENGTHS | ODD)};
     for (int i = 0; i < 2; i++)
@@ -108,16 +106,14 @@ static void each_activation(bool halves)
             }
 }
 
-static void any_activation_is_known(void **state)
+TEST(any_activation_is_known)
 {
-    (void)state;
     each_activation(false);
 }
 
 /* Below -708 what its last digits are scaled by has no exponent of its own. */
-static void what_is_too_small_for_a_power_has_no_slope(void **state)
+TEST(what_is_too_small_for_a_power_has_no_slope)
 {
-    (void)state;
     static const char *const elu[] = {"Elu", "Elu", "Elu"};
     for (cell c = RNN; c <= LSTM; c++) {
         testing t;
@@ -133,9 +129,8 @@ static void what_is_too_small_for_a_power_has_no_slope(void **state)
 }
 
 /* dX of two directions is added up in memory, and rounded twice. */
-static void halves_are_float32_rounded(void **state)
+TEST(halves_are_float32_rounded)
 {
-    (void)state;
     each_activation(true);
     for (int i = 0; i < SHAPES; i++)
         for (cell c = RNN; c <= LSTM; c++) {
@@ -156,9 +151,8 @@ static void halves_are_float32_rounded(void **state)
         }
 }
 
-static void outputs_need_not_be_wanted(void **state)
+TEST(outputs_need_not_be_wanted)
 {
-    (void)state;
     for (cell c = RNN; c <= LSTM; c++)
         for (uint32_t o = 0; o < (c == LSTM ? 7u : 5u); o++) {
             testing t;
@@ -173,16 +167,4 @@ static void outputs_need_not_be_wanted(void **state)
         }
 }
 
-int main(void)
-{
-    with_cuda();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(states_and_gradients_are_those_of_the_plain_kernel),
-        cmocka_unit_test(long_sequences_come_in_blocks_of_steps),
-        cmocka_unit_test(any_activation_is_known),
-        cmocka_unit_test(what_is_too_small_for_a_power_has_no_slope),
-        cmocka_unit_test(halves_are_float32_rounded),
-        cmocka_unit_test(outputs_need_not_be_wanted),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+const fixture around_all = {with_cuda, NULL};

@@ -73,9 +73,8 @@ static void put_reduction(testing *t, const shape *s, ebb_op op, ebb_dtype dtype
     put_out(t, dtype, rank, dims);
 }
 
-static void floats_are_as_plain(void **state)
+TEST(floats_are_as_plain)
 {
-    (void)state;
     for (size_t i = 0; i < shape_count; i++)
         for (size_t r = 0; r < REDUCTIONS; r++) {
             testing t;
@@ -85,10 +84,9 @@ static void floats_are_as_plain(void **state)
         }
 }
 
-static void integers_are_as_plain_in_every_bit(void **state)
+TEST(integers_are_as_plain_in_every_bit)
 {
     static const ebb_dtype dtypes[] = {EBB_I32, EBB_I64, EBB_U8, EBB_I8, EBB_BOOL};
-    (void)state;
     for (size_t i = 0; i < shape_count; i++)
         for (size_t r = 0; r < REDUCTIONS; r++)
             for (size_t d = 0; d < 5; d++) {
@@ -102,10 +100,9 @@ static void integers_are_as_plain_in_every_bit(void **state)
             }
 }
 
-static void nan_and_infinity_come_through(void **state)
+TEST(nan_and_infinity_come_through)
 {
     const double odd[] = {NAN, INFINITY, -INFINITY};
-    (void)state;
     for (size_t r = 0; r < REDUCTIONS; r++)
         for (size_t way = 0; way < 12; way++) { // one such number, or a row of nothing else
             testing t;
@@ -129,9 +126,8 @@ static void nan_and_infinity_come_through(void **state)
 }
 
 /* Of positive numbers: the sum has a logarithm. */
-static void logarithms_of_sums_are_as_plain(void **state)
+TEST(logarithms_of_sums_are_as_plain)
 {
-    (void)state;
     for (size_t i = 0; i < shape_count; i++) {
         testing t;
         put_reduction(&t, &shapes[i], EBB_OP_REDUCE_LOG_SUM, EBB_F32, false);
@@ -143,10 +139,9 @@ static void logarithms_of_sums_are_as_plain(void **state)
     }
 }
 
-static void norms_of_channels_are_as_plain(void **state)
+TEST(norms_of_channels_are_as_plain)
 {
     static const int64_t dims[][4] = {{2, 3, 7, 5}, {1, 1, 100, 93}, {3, 70, 1, 2}, {0, 3, 4, 4}};
-    (void)state;
     for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
         for (int p = 1; p < 5; p++) {
             const int64_t y[4] = {dims[i][0], dims[i][1], 1, 1};
@@ -168,9 +163,8 @@ static void norms_of_channels_are_as_plain(void **state)
     end(&t);
 }
 
-static void no_axes_may_mean_nothing_is_reduced(void **state)
+TEST(no_axes_may_mean_nothing_is_reduced)
 {
-    (void)state;
     testing t;
     const int64_t dims[2] = {5, 70};
     begin(&t, EBB_OP_REDUCE_SUM_SQUARE);
@@ -181,9 +175,8 @@ static void no_axes_may_mean_nothing_is_reduced(void **state)
     end(&t);
 }
 
-static void axes_unknown_before_the_run_are_declined(void **state)
+TEST(axes_unknown_before_the_run_are_declined)
 {
-    (void)state;
     testing t;
     put_reduction(&t, &shapes[0], EBB_OP_REDUCE_SUM, EBB_F32, false);
     t.in[1].constant = NULL;
@@ -191,9 +184,8 @@ static void axes_unknown_before_the_run_are_declined(void **state)
     end(&t);
 }
 
-static void halves_round_once(void **state)
+TEST(halves_round_once)
 {
-    (void)state;
     for (size_t i = 0; i < 8; i++)
         for (size_t r = 0; r < REDUCTIONS; r++) {
             testing t;
@@ -226,9 +218,8 @@ static void put_line(testing *t, const shape *s, ebb_dtype dtype)
     }
 }
 
-static void the_first_or_last_of_equals_is_chosen(void **state)
+TEST(the_first_or_last_of_equals_is_chosen)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
         for (size_t d = 0; d < 4; d++)
             for (int last = 0; last < 2; last++)
@@ -249,9 +240,8 @@ static void the_first_or_last_of_equals_is_chosen(void **state)
 }
 
 /* Numbers that differ by less than a double tells; some are the ends of int64. */
-static void the_largest_int64_is_found_exactly(void **state)
+TEST(the_largest_int64_is_found_exactly)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
         for (int last = 0; last < 2; last++)
             for (int least = 0; least < 2; least++) {
@@ -276,9 +266,8 @@ static void the_largest_int64_is_found_exactly(void **state)
             }
 }
 
-static void the_largest_of_a_line_alone_is_one(void **state)
+TEST(the_largest_of_a_line_alone_is_one)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
         for (size_t d = 0; d < 2; d++) {
             testing t;
@@ -293,9 +282,8 @@ static void the_largest_of_a_line_alone_is_one(void **state)
         }
 }
 
-static void sums_run_along_the_axis(void **state)
+TEST(sums_run_along_the_axis)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
         for (size_t d = 0; d < 4; d++)
             for (int way = 0; way < 4; way++) {
@@ -320,9 +308,8 @@ static void sums_run_along_the_axis(void **state)
 }
 
 /* Of numbers near 1, so that a long product neither vanishes nor passes all bounds. */
-static void products_run_along_the_axis(void **state)
+TEST(products_run_along_the_axis)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
         for (size_t d = 0; d < 4; d++)
             for (int way = 0; way < 4; way++) {
@@ -345,23 +332,4 @@ static void products_run_along_the_axis(void **state)
             }
 }
 
-int main(void)
-{
-    with_cuda();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(floats_are_as_plain),
-        cmocka_unit_test(integers_are_as_plain_in_every_bit),
-        cmocka_unit_test(nan_and_infinity_come_through),
-        cmocka_unit_test(logarithms_of_sums_are_as_plain),
-        cmocka_unit_test(norms_of_channels_are_as_plain),
-        cmocka_unit_test(no_axes_may_mean_nothing_is_reduced),
-        cmocka_unit_test(axes_unknown_before_the_run_are_declined),
-        cmocka_unit_test(halves_round_once),
-        cmocka_unit_test(the_first_or_last_of_equals_is_chosen),
-        cmocka_unit_test(the_largest_int64_is_found_exactly),
-        cmocka_unit_test(the_largest_of_a_line_alone_is_one),
-        cmocka_unit_test(sums_run_along_the_axis),
-        cmocka_unit_test(products_run_along_the_axis),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+const fixture around_all = {with_cuda, NULL};

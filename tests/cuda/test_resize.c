@@ -57,9 +57,8 @@ static void put_resize(testing *t, constants *k, const sizes *s, ebb_dtype dtype
     put_out(t, dtype, s->rank, s->out);
 }
 
-static void every_way_gives_what_the_plain_kernel_gives(void **state)
+TEST(every_way_gives_what_the_plain_kernel_gives)
 {
-    (void)state;
     for (int i = 0; i < SHAPES; i++)
         for (int m = 0; m < 3; m++)
             for (int way = 0; way < 6; way++)
@@ -78,9 +77,8 @@ static void every_way_gives_what_the_plain_kernel_gives(void **state)
                 }
 }
 
-static void halves_are_float32_rounded(void **state)
+TEST(halves_are_float32_rounded)
 {
-    (void)state;
     for (int i = 0; i < SHAPES; i++)
         for (int m = 0; m < 3; m++) {
             testing t;
@@ -92,9 +90,8 @@ static void halves_are_float32_rounded(void **state)
         }
 }
 
-static void integers_are_rounded_to_the_nearest(void **state)
+TEST(integers_are_rounded_to_the_nearest)
 {
-    (void)state;
     static const ebb_dtype dtypes[] = {EBB_U8, EBB_I64};
     for (int i = 0; i < SHAPES; i++)
         for (int m = 0; m < 3; m++)
@@ -115,9 +112,8 @@ static void integers_are_rounded_to_the_nearest(void **state)
             }
 }
 
-static void the_oldest_takes_its_scales_from_an_attribute(void **state)
+TEST(the_oldest_takes_its_scales_from_an_attribute)
 {
-    (void)state;
     float scales[4] = {1, 1, 2, 1.5F};
     testing t;
     begin(&t, EBB_OP_UPSAMPLE);
@@ -133,9 +129,8 @@ static void the_oldest_takes_its_scales_from_an_attribute(void **state)
 }
 
 /* Sizes and roi of the run give the very bits of those known before. */
-static void what_the_run_brings_is_read_on_the_device(void **state)
+TEST(what_the_run_brings_is_read_on_the_device)
 {
-    (void)state;
     for (int i = 0; i < SHAPES; i++)
         for (int way = 0; way < 6; way++) {
             testing t;
@@ -158,9 +153,8 @@ static void what_the_run_brings_is_read_on_the_device(void **state)
 static const char *const policies[] = {"not_larger", "not_smaller"};
 
 /* Of five axes the last says how large the picture may be. */
-static void every_axis_has_its_say_in_the_run(void **state)
+TEST(every_axis_has_its_say_in_the_run)
 {
-    (void)state;
     for (int way = 0; way < 2; way++) {
         testing t;
         begin(&t, EBB_OP_RESIZE);
@@ -179,9 +173,8 @@ static void every_axis_has_its_say_in_the_run(void **state)
 }
 
 /* One axis by its scale of the run; sizes that keep the picture's proportions. */
-static void axes_and_policies_hold_in_the_run(void **state)
+TEST(axes_and_policies_hold_in_the_run)
 {
-    (void)state;
     for (int way = 0; way < 3; way++) {
         const int64_t axes[2] = {-1, 2};
         testing t;
@@ -210,9 +203,8 @@ static void axes_and_policies_hold_in_the_run(void **state)
     }
 }
 
-static void a_scale_of_the_run_that_fits_no_shape_is_a_fault(void **state)
+TEST(a_scale_of_the_run_that_fits_no_shape_is_a_fault)
 {
-    (void)state;
     for (int k = 0; k < 2; k++) {
         testing t;
         begin(&t, EBB_OP_RESIZE);
@@ -229,9 +221,8 @@ static void a_scale_of_the_run_that_fits_no_shape_is_a_fault(void **state)
     }
 }
 
-static void a_scale_that_fits_no_shape_is_an_error(void **state)
+TEST(a_scale_that_fits_no_shape_is_an_error)
 {
-    (void)state;
     testing t;
     constants k;
     put_resize(&t, &k, &shapes[0], EBB_F32, "linear", "half_pixel", "floor");
@@ -257,19 +248,4 @@ static void a_scale_that_fits_no_shape_is_an_error(void **state)
     end(&t);
 }
 
-int main(void)
-{
-    with_cuda();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_way_gives_what_the_plain_kernel_gives),
-        cmocka_unit_test(halves_are_float32_rounded),
-        cmocka_unit_test(integers_are_rounded_to_the_nearest),
-        cmocka_unit_test(the_oldest_takes_its_scales_from_an_attribute),
-        cmocka_unit_test(what_the_run_brings_is_read_on_the_device),
-        cmocka_unit_test(axes_and_policies_hold_in_the_run),
-        cmocka_unit_test(every_axis_has_its_say_in_the_run),
-        cmocka_unit_test(a_scale_of_the_run_that_fits_no_shape_is_a_fault),
-        cmocka_unit_test(a_scale_that_fits_no_shape_is_an_error),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+const fixture around_all = {with_cuda, NULL};

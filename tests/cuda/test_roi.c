@@ -50,9 +50,8 @@ static void put_backward(testing *t, const shape *s, ebb_dtype dtype, bool half,
     put_out(t, dtype, 4, D(s->n, s->c, s->h, s->w));
 }
 
-static void regions_are_those_of_the_plain_kernel(void **state)
+TEST(regions_are_those_of_the_plain_kernel)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         for (int way = 0; way < 8; way++) {
             const ebb_dtype dtype = way & 1 ? EBB_F64 : EBB_F32;
@@ -66,9 +65,8 @@ static void regions_are_those_of_the_plain_kernel(void **state)
 }
 
 /* Of maxima in float64: products are as exact as the plain kernel's, so the same element wins. */
-static void gradients_are_gathered_as_the_plain_kernel_spreads_them(void **state)
+TEST(gradients_are_gathered_as_the_plain_kernel_spreads_them)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         for (int way = 0; way < 8; way++) {
             const ebb_dtype dtype = way & 1 ? EBB_F64 : EBB_F32;
@@ -84,9 +82,8 @@ static void gradients_are_gathered_as_the_plain_kernel_spreads_them(void **state
 
 /* How many samples a bin has comes with the data: a region of 300,000 x 300,000 in an image of 4 x 4
  * has 9e10, none of which but a few sees the image. */
-static void regions_far_larger_than_the_image_are_refused(void **state)
+TEST(regions_far_larger_than_the_image_are_refused)
 {
-    (void)state;
     testing t;
     begin(&t, EBB_OP_ROI_ALIGN);
     put_in(&t, EBB_F32, 4, D(1, 1, 4, 4));
@@ -102,13 +99,4 @@ static void regions_far_larger_than_the_image_are_refused(void **state)
     end(&t);
 }
 
-int main(void)
-{
-    with_cuda();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(regions_are_those_of_the_plain_kernel),
-        cmocka_unit_test(gradients_are_gathered_as_the_plain_kernel_spreads_them),
-        cmocka_unit_test(regions_far_larger_than_the_image_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+const fixture around_all = {with_cuda, NULL};

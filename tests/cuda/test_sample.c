@@ -35,9 +35,8 @@ static void put_rows(testing *t, ebb_dtype dtype, int64_t n, int64_t d, int64_t 
     }
 }
 
-static void the_same_rows_are_drawn_as_on_the_cpu(void **state)
+TEST(the_same_rows_are_drawn_as_on_the_cpu)
 {
-    (void)state;
     static const int64_t sizes[][3] = {{1, 1, 1},     {9, 4, 9},     {40, 3, 12},   {300, 5, 30},
                                        {257, 33, 40}, {1100, 2, 64}, {3000, 1, 700}};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
@@ -55,9 +54,8 @@ static void the_same_rows_are_drawn_as_on_the_cpu(void **state)
             }
 }
 
-static void weights_need_not_be_wanted(void **state)
+TEST(weights_need_not_be_wanted)
 {
-    (void)state;
     testing t;
     put_rows(&t, EBB_F32, 50, 3, 7, FLAT);
     unguard(t.out[1].data);
@@ -70,9 +68,8 @@ static void weights_need_not_be_wanted(void **state)
 }
 
 /* Shares that halves hold exactly: the rows cannot depend on the dtype. */
-static void halves_draw_the_rows_that_float32_draws(void **state)
+TEST(halves_draw_the_rows_that_float32_draws)
 {
-    (void)state;
     testing t;
     put_rows(&t, EBB_F32, 300, 4, 50, EQUAL);
     agrees_in_halves(&t, "cuda.sample_rows");
@@ -84,9 +81,8 @@ static void halves_draw_the_rows_that_float32_draws(void **state)
     end(&t);
 }
 
-static void sketches_agree_with_the_plain_sums(void **state)
+TEST(sketches_agree_with_the_plain_sums)
 {
-    (void)state;
     static const int64_t sizes[][3] = {{1, 1, 1},     {33, 5, 7},    {0, 3, 4},
                                        {130, 65, 66}, {300, 3, 130}, {70, 200, 3}};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
@@ -107,14 +103,4 @@ static void sketches_agree_with_the_plain_sums(void **state)
         }
 }
 
-int main(void)
-{
-    with_cuda();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_same_rows_are_drawn_as_on_the_cpu),
-        cmocka_unit_test(weights_need_not_be_wanted),
-        cmocka_unit_test(halves_draw_the_rows_that_float32_draws),
-        cmocka_unit_test(sketches_agree_with_the_plain_sums),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+const fixture around_all = {with_cuda, NULL};

@@ -32,9 +32,8 @@ static const gradient gradients[] = {
     {0, 2, {300, 513}, 20, true}, {0, 1, {2}, 4500, false},
 };
 
-static void gradients_of_gathered_rows_are_those_of_plain(void **state)
+TEST(gradients_of_gathered_rows_are_those_of_plain)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof gradients / sizeof gradients[0]; i++)
         for (int d = 0; d < 4; d++) {
             const gradient *g = &gradients[i];
@@ -58,9 +57,8 @@ static void gradients_of_gathered_rows_are_those_of_plain(void **state)
 
 /* Sums of halves are float32 until they are stored: of rows that end in their chunk, and of longer
  * ones. */
-static void halves_are_summed_as_float32_and_rounded_once(void **state)
+TEST(halves_are_summed_as_float32_and_rounded_once)
 {
-    (void)state;
     for (int64_t n = 30; n <= 300; n += 270)
         for (int elements = 0; elements < 2; elements++) {
             const int64_t rows = 4, inner = 6;
@@ -80,9 +78,8 @@ static void halves_are_summed_as_float32_and_rounded_once(void **state)
 
 /* ---- ScatterND ---- */
 
-static void rows_are_scattered_with_each_reduction(void **state)
+TEST(rows_are_scattered_with_each_reduction)
 {
-    (void)state;
     static const struct {
         int rank, rank_index, rank_update;
         int64_t data[3], index[3], update[4];
@@ -113,9 +110,8 @@ static void rows_are_scattered_with_each_reduction(void **state)
             }
 }
 
-static void rows_of_any_size_are_replaced_by_the_last_update(void **state)
+TEST(rows_of_any_size_are_replaced_by_the_last_update)
 {
-    (void)state;
     for (int s = 0; s < 5; s++)
         for (int64_t inner = 1; inner < 40; inner += 31) {
             testing t;
@@ -131,9 +127,8 @@ static void rows_of_any_size_are_replaced_by_the_last_update(void **state)
 
 /* ---- elements ---- */
 
-static void elements_are_scattered_with_each_reduction(void **state)
+TEST(elements_are_scattered_with_each_reduction)
 {
-    (void)state;
     /* Short lines, many lines, and few long ones, which are ordered instead. */
     static const struct {
         int axis;
@@ -176,9 +171,8 @@ static void elements_are_scattered_with_each_reduction(void **state)
             }
 }
 
-static void elements_of_any_size_are_replaced_by_the_last_update(void **state)
+TEST(elements_of_any_size_are_replaced_by_the_last_update)
 {
-    (void)state;
     for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
         testing t;
         begin(&t, EBB_OP_SCATTER_ELEMENTS);
@@ -191,9 +185,8 @@ static void elements_of_any_size_are_replaced_by_the_last_update(void **state)
     }
 }
 
-static void nan_and_zeros_meet_as_in_plain(void **state)
+TEST(nan_and_zeros_meet_as_in_plain)
 {
-    (void)state;
     for (int r = 3; r < 5; r++) {
         testing t;
         begin(&t, EBB_OP_SCATTER_ND);
@@ -213,9 +206,8 @@ static void nan_and_zeros_meet_as_in_plain(void **state)
 }
 
 /* What is scattered over the data itself leaves the rest of it as it was. */
-static void updates_may_go_into_the_data_itself(void **state)
+TEST(updates_may_go_into_the_data_itself)
 {
-    (void)state;
     for (int elements = 0; elements < 2; elements++)
         for (int r = 0; r < 2; r++) {
             testing t, alone;
@@ -246,9 +238,8 @@ static void updates_may_go_into_the_data_itself(void **state)
         }
 }
 
-static void an_index_out_of_range_is_a_fault_and_is_not_written(void **state)
+TEST(an_index_out_of_range_is_a_fault_and_is_not_written)
 {
-    (void)state;
     static const int64_t bad[] = {7, -8, INT64_MAX, INT64_MIN, (int64_t)1 << 32};
     for (int how = 0; how < 5;
          how++) /* GatherGrad, ND set and add, elements by line and by order */
@@ -278,9 +269,8 @@ static void an_index_out_of_range_is_a_fault_and_is_not_written(void **state)
 }
 
 /* A step is recorded once and done again with other indices and other updates. */
-static void a_recorded_gradient_follows_its_operands(void **state)
+TEST(a_recorded_gradient_follows_its_operands)
 {
-    (void)state;
     const ebb_device *device = ebb_backend_cuda.device;
     const ebb_kernel *kernel = kernel_named("cuda.gather_grad");
     testing t;
@@ -323,20 +313,4 @@ static void a_recorded_gradient_follows_its_operands(void **state)
     end(&t);
 }
 
-int main(void)
-{
-    with_cuda();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_of_gathered_rows_are_those_of_plain),
-        cmocka_unit_test(halves_are_summed_as_float32_and_rounded_once),
-        cmocka_unit_test(rows_are_scattered_with_each_reduction),
-        cmocka_unit_test(rows_of_any_size_are_replaced_by_the_last_update),
-        cmocka_unit_test(elements_are_scattered_with_each_reduction),
-        cmocka_unit_test(elements_of_any_size_are_replaced_by_the_last_update),
-        cmocka_unit_test(nan_and_zeros_meet_as_in_plain),
-        cmocka_unit_test(updates_may_go_into_the_data_itself),
-        cmocka_unit_test(a_recorded_gradient_follows_its_operands),
-        cmocka_unit_test(an_index_out_of_range_is_a_fault_and_is_not_written),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+const fixture around_all = {with_cuda, NULL};

@@ -35,9 +35,8 @@ static void put_dft(testing *t, constants *k, ebb_dtype dtype, int64_t axis, int
     put_out(t, dtype, 4, y);
 }
 
-static void transforms_are_those_of_the_plain_kernel(void **state)
+TEST(transforms_are_those_of_the_plain_kernel)
 {
-    (void)state;
     static const int64_t lengths[] = {0, 5, 12};
     for (int64_t axis = 0; axis < 3; axis++)
         for (int i = 0; i < 3; i++)
@@ -54,9 +53,8 @@ static void transforms_are_those_of_the_plain_kernel(void **state)
             }
 }
 
-static void frames_are_those_of_the_plain_kernel(void **state)
+TEST(frames_are_those_of_the_plain_kernel)
 {
-    (void)state;
     for (int way = 0; way < 16; way++) {
         const int parts = way & 1 ? 2 : 1;
         const bool half = way & 2, window = way & 4;
@@ -84,9 +82,8 @@ static void frames_are_those_of_the_plain_kernel(void **state)
     }
 }
 
-static void determinants_are_those_of_the_plain_kernel(void **state)
+TEST(determinants_are_those_of_the_plain_kernel)
 {
-    (void)state;
     static const int64_t sizes[][3] = {{1, 1, 1},  {2, 3, 3}, {5, 1, 4},
                                        {1, 70, 2}, {2, 2, 0}, {1, 2, 9}};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
@@ -133,9 +130,8 @@ static void put_mel(testing *t, int64_t bins, int64_t length, ebb_dtype dtype)
     put_out(t, dtype, 2, D(length / 2 + 1, bins));
 }
 
-static void mel_weights_are_those_of_the_plain_kernel(void **state)
+TEST(mel_weights_are_those_of_the_plain_kernel)
 {
-    (void)state;
     static const ebb_dtype dtypes[] = {EBB_F32, EBB_F64, EBB_F16, EBB_BF16, EBB_I8,  EBB_I16,
                                        EBB_I32, EBB_I64, EBB_U8,  EBB_U16,  EBB_U32, EBB_U64};
     for (size_t d = 0; d < sizeof dtypes / sizeof dtypes[0]; d++)
@@ -157,9 +153,8 @@ static void mel_weights_are_those_of_the_plain_kernel(void **state)
 }
 
 /* Of no such range can edges be made. */
-static void mel_weights_of_no_numbers_are_refused(void **state)
+TEST(mel_weights_of_no_numbers_are_refused)
 {
-    (void)state;
     static const double wrong[][3] = {
         // rate, lowest, highest
         {INFINITY, 0, 8000},     {NAN, 0, 8000},     {0, 0, 8000},      {-16000, 0, 8000},
@@ -181,15 +176,4 @@ static void mel_weights_of_no_numbers_are_refused(void **state)
     }
 }
 
-int main(void)
-{
-    with_cuda();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(transforms_are_those_of_the_plain_kernel),
-        cmocka_unit_test(frames_are_those_of_the_plain_kernel),
-        cmocka_unit_test(mel_weights_are_those_of_the_plain_kernel),
-        cmocka_unit_test(mel_weights_of_no_numbers_are_refused),
-        cmocka_unit_test(determinants_are_those_of_the_plain_kernel),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+const fixture around_all = {with_cuda, NULL};

@@ -3,16 +3,11 @@
  * Four steps each: the first runs call by call, the second is recorded, the others replay the
  * record: a value that a kernel kept in its arguments would stand still.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
 #include "exec/run/program.h"
 #include "onnx/file/file.h"
 #include "tests/models/models.h"
@@ -141,9 +136,8 @@ static void near_the_cpu(size_t i, const double *gpu, const double *cpu, double 
                      cpu[k]);
 }
 
-static void steps_are_those_of_the_cpu(void **state)
+TEST(steps_are_those_of_the_cpu)
 {
-    (void)state;
     for (size_t i = 0; i < SAMPLES; i++) {
         double cpu[STEPS], joined[STEPS];
         losses_of(cpu, &samples[i], "", "plain");
@@ -156,9 +150,8 @@ static void steps_are_those_of_the_cpu(void **state)
 }
 
 /* And a second run of the same gives the same bits, whatever the order of threads. */
-static void exact_passes_change_no_bit(void **state)
+TEST(exact_passes_change_no_bit)
 {
-    (void)state;
     for (size_t i = 0; i < SAMPLES; i++) {
         double exact[STEPS];
         (void)setenv("EBB_CUDA_ORDER", "reverse", 1);
@@ -172,9 +165,8 @@ static void exact_passes_change_no_bit(void **state)
 }
 
 /* Those that follow each other in one launch: the same bits, values that are kept for later too. */
-static void chains_change_no_bit(void **state)
+TEST(chains_change_no_bit)
 {
-    (void)state;
     for (size_t i = 0; i < SAMPLES; i++) {
         double chained[STEPS];
         (void)setenv("EBB_CUDA_CHAINS", "1", 1);
@@ -186,9 +178,8 @@ static void chains_change_no_bit(void **state)
 
 /* What a step needs first (kernels that load, handles of libraries) is not for a record: the first
  * step of a program is run call by call, though it is the fourth of a training. */
-static void a_training_goes_on_from_a_checkpoint(void **state)
+TEST(a_training_goes_on_from_a_checkpoint)
 {
-    (void)state;
     char path[] = "/tmp/ebb-step-XXXXXX";
     const sample *s = &samples[1];
     running r;
@@ -215,9 +206,8 @@ static void a_training_goes_on_from_a_checkpoint(void **state)
     assert_memory_equal(rest, whole + 2, 2 * sizeof *rest);
 }
 
-static void a_step_that_cannot_be_recorded_is_run_call_by_call(void **state)
+TEST(a_step_that_cannot_be_recorded_is_run_call_by_call)
 {
-    (void)state;
     const sample *s = &samples[1];
     running r;
     if (getenv("EBB_TEST_BACKEND") != NULL)
@@ -234,9 +224,8 @@ static void a_step_that_cannot_be_recorded_is_run_call_by_call(void **state)
     stop(&r);
 }
 
-static void techniques_run_there_too(void **state)
+TEST(techniques_run_there_too)
 {
-    (void)state;
     static const char *const passes = "attention,invert,norm-from-output,dropout-seed,pool-index,"
                                       "quantise:bits=4";
     for (size_t i = 0; i < SAMPLES; i++) {
@@ -247,9 +236,8 @@ static void techniques_run_there_too(void **state)
     }
 }
 
-static void a_profile_times_every_node(void **state)
+TEST(a_profile_times_every_node)
 {
-    (void)state;
     running r;
     char *json;
     must(start(&r, &samples[1], "", "cuda", true));
@@ -269,9 +257,8 @@ static void a_profile_times_every_node(void **state)
     stop(&r);
 }
 
-static void an_index_out_of_range_is_told_with_its_node(void **state)
+TEST(an_index_out_of_range_is_told_with_its_node)
 {
-    (void)state;
     const sample *s = &samples[3];
     running r;
     if (getenv("EBB_CUDA_PLAYER") != NULL)
@@ -343,9 +330,8 @@ static ebb_program *visiting(ebb_model **model, const char *backend)
     return p;
 }
 
-static void what_the_device_has_no_kernel_for_the_host_computes(void **state)
+TEST(what_the_device_has_no_kernel_for_the_host_computes)
 {
-    (void)state;
     ebb_model *here, *there;
     ebb_program *host = visiting(&here, "plain"), *device = visiting(&there, "cuda");
     float expected, loss;
@@ -367,9 +353,8 @@ static void what_the_device_has_no_kernel_for_the_host_computes(void **state)
     ebb_close(there);
 }
 
-static void an_error_of_the_host_ends_the_step(void **state)
+TEST(an_error_of_the_host_ends_the_step)
 {
-    (void)state;
     ebb_model *model;
     ebb_program *p = visiting(&model, "cuda");
     float loss;
@@ -383,9 +368,8 @@ static void an_error_of_the_host_ends_the_step(void **state)
     ebb_close(model);
 }
 
-static void another_count_than_the_planned_is_told_with_its_node(void **state)
+TEST(another_count_than_the_planned_is_told_with_its_node)
 {
-    (void)state;
     ebb_model *model;
     ebb_program *p = visiting(&model, "cuda");
     float loss;
@@ -400,9 +384,8 @@ static void another_count_than_the_planned_is_told_with_its_node(void **state)
     ebb_close(model);
 }
 
-static void no_device_and_too_little_memory_are_sentences(void **state)
+TEST(no_device_and_too_little_memory_are_sentences)
 {
-    (void)state;
     running r;
     if (getenv("EBB_TEST_BACKEND") != NULL)
         skip(); // the emulator alone can be told to have no device, or little memory
@@ -429,19 +412,5 @@ int main(void)
     if (getenv("EBB_TEST_BACKEND") != NULL && device_is_missing())
         return 77;
     (void)setenv("EBB_CUDA_PLUGIN", EBB_BINARY_DIR "/kernels/cuda/libebb_cuda_host_plugin.so", 0);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(steps_are_those_of_the_cpu),
-        cmocka_unit_test(exact_passes_change_no_bit),
-        cmocka_unit_test(chains_change_no_bit),
-        cmocka_unit_test(a_training_goes_on_from_a_checkpoint),
-        cmocka_unit_test(a_step_that_cannot_be_recorded_is_run_call_by_call),
-        cmocka_unit_test(techniques_run_there_too),
-        cmocka_unit_test(a_profile_times_every_node),
-        cmocka_unit_test(an_index_out_of_range_is_told_with_its_node),
-        cmocka_unit_test(what_the_device_has_no_kernel_for_the_host_computes),
-        cmocka_unit_test(an_error_of_the_host_ends_the_step),
-        cmocka_unit_test(another_count_than_the_planned_is_told_with_its_node),
-        cmocka_unit_test(no_device_and_too_little_memory_are_sentences),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_listed();
 }

@@ -139,30 +139,26 @@ static void each(const operator_ *list, size_t count, ebb_dtype dtype, bool grad
 
 #define EACH(list, dtype, gradient) each(list, sizeof list / sizeof list[0], dtype, gradient)
 
-static void functions_are_near_the_plain_ones(void **state)
+TEST(functions_are_near_the_plain_ones)
 {
-    (void)state;
     EACH(unary, EBB_F32, false);
     EACH(unary, EBB_F64, false);
 }
 
-static void functions_of_16_bits_are_those_of_32_rounded(void **state)
+TEST(functions_of_16_bits_are_those_of_32_rounded)
 {
-    (void)state;
     EACH(unary, EBB_F16, false);
     EACH(unary, EBB_BF16, false);
 }
 
-static void gradients_are_near_the_plain_ones(void **state)
+TEST(gradients_are_near_the_plain_ones)
 {
-    (void)state;
     EACH(gradients, EBB_F32, true);
     EACH(gradients, EBB_F64, true);
 }
 
-static void gradients_of_16_bits_are_those_of_32_rounded(void **state)
+TEST(gradients_of_16_bits_are_those_of_32_rounded)
 {
-    (void)state;
     EACH(gradients, EBB_F16, true);
     EACH(gradients, EBB_BF16, true);
 }
@@ -170,9 +166,8 @@ static void gradients_of_16_bits_are_those_of_32_rounded(void **state)
 static const ebb_dtype wholes[] = {EBB_I8, EBB_I16, EBB_I32, EBB_I64,
                                    EBB_U8, EBB_U16, EBB_U32, EBB_U64};
 
-static void integers_are_those_of_the_plain_kernels(void **state)
+TEST(integers_are_those_of_the_plain_kernels)
 {
-    (void)state;
     static const operator_ list[] = {
         {EBB_OP_NEG, "neg", "", 0, 0, false},
         {EBB_OP_ABS, "abs", "", 0, 0, false},
@@ -194,9 +189,8 @@ static void integers_are_those_of_the_plain_kernels(void **state)
         }
 }
 
-static void not_is_that_of_the_plain_kernel(void **state)
+TEST(not_is_that_of_the_plain_kernel)
 {
-    (void)state;
     testing t;
     begin(&t, EBB_OP_NOT);
     put_numbers(&t, EBB_BOOL, 1, (int64_t[]){333}, 0, 0);
@@ -205,9 +199,8 @@ static void not_is_that_of_the_plain_kernel(void **state)
     end(&t);
 }
 
-static void clip_has_its_bounds_from_inputs_or_attributes(void **state)
+TEST(clip_has_its_bounds_from_inputs_or_attributes)
 {
-    (void)state;
     static const ebb_dtype dtypes[] = {EBB_F32, EBB_F64, EBB_F16, EBB_BF16, EBB_I8,  EBB_I16,
                                        EBB_I32, EBB_I64, EBB_U8,  EBB_U16,  EBB_U32, EBB_U64};
     for (size_t d = 0; d < sizeof dtypes / sizeof dtypes[0]; d++)
@@ -237,9 +230,8 @@ static void clip_has_its_bounds_from_inputs_or_attributes(void **state)
         }
 }
 
-static void gradients_of_clip_have_its_bounds(void **state)
+TEST(gradients_of_clip_have_its_bounds)
 {
-    (void)state;
     for (int kind = 0; kind < 4; kind++)
         for (int wide = 0; wide < 2; wide++) {
             ebb_dtype dtype = wide ? EBB_F64 : EBB_F32;
@@ -258,9 +250,8 @@ static void gradients_of_clip_have_its_bounds(void **state)
         }
 }
 
-static void slopes_are_broadcast(void **state)
+TEST(slopes_are_broadcast)
 {
-    (void)state;
     static const ebb_dtype dtypes[] = {EBB_F32, EBB_F64, EBB_F16, EBB_BF16, EBB_I32, EBB_U8};
     static const int64_t dims[] = {2, 3, 4, 8}, slope[] = {3, 1, 1};
     for (size_t d = 0; d < sizeof dtypes / sizeof dtypes[0]; d++)
@@ -279,9 +270,8 @@ static void slopes_are_broadcast(void **state)
 }
 
 /* Results may lie over an input, as the plan does where it can. */
-static void results_may_lie_over_an_input(void **state)
+TEST(results_may_lie_over_an_input)
 {
-    (void)state;
     for (int over = 0; over < 2; over++) {
         testing t;
         make(&t, &gradients[4], EBB_F32, 1031, true);
@@ -296,20 +286,4 @@ static void results_may_lie_over_an_input(void **state)
     }
 }
 
-int main(void)
-{
-    with_cuda();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(functions_are_near_the_plain_ones),
-        cmocka_unit_test(functions_of_16_bits_are_those_of_32_rounded),
-        cmocka_unit_test(gradients_are_near_the_plain_ones),
-        cmocka_unit_test(gradients_of_16_bits_are_those_of_32_rounded),
-        cmocka_unit_test(integers_are_those_of_the_plain_kernels),
-        cmocka_unit_test(not_is_that_of_the_plain_kernel),
-        cmocka_unit_test(clip_has_its_bounds_from_inputs_or_attributes),
-        cmocka_unit_test(gradients_of_clip_have_its_bounds),
-        cmocka_unit_test(slopes_are_broadcast),
-        cmocka_unit_test(results_may_lie_over_an_input),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+const fixture around_all = {with_cuda, NULL};

@@ -6,16 +6,10 @@
  * called x, x1 ... are floating-point, it must have a gradient too: computed in double, that agrees
  * with differences of the same graph.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <math.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "ebb.h"
 #include "onnx/graph/build.h"
@@ -267,29 +261,18 @@ static void see_gradients(const recorded *c, void *context)
     *(size_t *)context += gradients_agree(c);
 }
 
-static void outputs_are_those_that_were_recorded(void **state)
+TEST(outputs_are_those_that_were_recorded)
 {
-    (void)state;
     size_t cases = 0;
     each_case(see_outputs, &cases);
     print_message("%zu cases\n", cases);
     assert_true(cases >= CASES_AT_LEAST);
 }
 
-static void what_is_put_in_has_gradients(void **state)
+TEST(what_is_put_in_has_gradients)
 {
-    (void)state;
     size_t cases = 0;
     each_case(see_gradients, &cases);
     print_message("%zu cases differentiated\n", cases);
     assert_true(cases >= DIFFERENTIATED_AT_LEAST);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(outputs_are_those_that_were_recorded),
-        cmocka_unit_test(what_is_put_in_has_gradients),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

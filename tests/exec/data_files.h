@@ -1,21 +1,17 @@
 /* data_files.h: small .npy and .npz files for the tests of data, written here. */
 #pragma once
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <unistd.h>
 
-#include <cmocka.h>
 #include <zip.h>
 
 #include "ebb.h"
 #include "tests/folder.h"
+#include "tests/test.h"
 
 typedef struct member {
     const char *name, *descr, *shape; /* "x", "<f4", "3, 2" */

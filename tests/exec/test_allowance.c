@@ -1,10 +1,5 @@
 /* test_allowance.c: how much a node may do, by what its file holds; and what is computed before a
  * run. Files that ask for too much: tests/hostile/corpus_text.h. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include <stdio.h>
 
@@ -13,6 +8,7 @@
 #include "exec/weigh/allowance.h"
 #include "onnx/graph/infer.h"
 #include "onnx/file/file.h"
+#include "tests/test.h"
 
 static ebb_model *model_of(const char *graph)
 {
@@ -41,9 +37,8 @@ static ebb_code plans(const ebb_model *model)
     return code;
 }
 
-static void what_is_given_allows_more(void **state)
+TEST(what_is_given_allows_more)
 {
-    (void)state;
     ebb_model *small = model_of("(float[1024] x) => (float[] y) { y = Relu(x) }");
     ebb_model *large = model_of("(float[1048576] x) => (float[] y) { y = Relu(x) }");
     ebb_allowance a = ebb_allowance_of(small), b = ebb_allowance_of(large);
@@ -57,9 +52,8 @@ static void what_is_given_allows_more(void **state)
 }
 
 /* 2 * 65536^3 operations are 5.6e14: for 34 GB of operands little, for a number each much. */
-static void the_same_product_is_right_for_large_operands_alone(void **state)
+TEST(the_same_product_is_right_for_large_operands_alone)
 {
-    (void)state;
     ebb_model *given = model_of("(float[65536,65536] a, float[65536,65536] b) => (float[] y) "
                                 "{ y = MatMul(a, b) }");
     ebb_model *made = model_of("(float[1,1] n) => (float[] y) <int64[2] s = {65536, 65536}> "
@@ -73,9 +67,8 @@ static void the_same_product_is_right_for_large_operands_alone(void **state)
 }
 
 /* Nodes that are computed before a run: the trust of a model goes with its copies. */
-static void much_work_is_left_to_the_run(void **state)
+TEST(much_work_is_left_to_the_run)
 {
-    (void)state;
     ebb_model *model = model_of("() => (float[] y) <float[1] x = {1.0}, int64[2] n = {2000, 2000}> "
                                 "{ a = Expand(x, n) y = MatMul(a, a) }");
     ebb_model *copy = NULL;
@@ -89,14 +82,4 @@ static void much_work_is_left_to_the_run(void **state)
     assert_true(copy->trusted);
     ebb_model_free(copy);
     ebb_model_free(model);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_given_allows_more),
-        cmocka_unit_test(the_same_product_is_right_for_large_operands_alone),
-        cmocka_unit_test(much_work_is_left_to_the_run),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,10 @@
 /* test_checkpoint.c: a checkpoint is loaded as it was written or not at all: no bit of it may have
  * changed, nothing may be missing, and nothing be there besides. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "ebb.h"
 #include "exec/data/checksum.h"
@@ -101,9 +95,8 @@ static void is_refused(ebb_program *p, const void *bytes, size_t count, const ch
     assert_int_equal(ebb_program_measure(p).steps, 0);
 }
 
-static void no_bit_of_the_file_may_change(void **state)
+TEST(no_bit_of_the_file_may_change)
 {
-    (void)state;
     ebb_program *p = compiled();
     const size_t step =
         size * 8 / (SANITIZED ? 200 : 1000) | 1; // odd: all bits of a byte take turns
@@ -120,9 +113,8 @@ static void no_bit_of_the_file_may_change(void **state)
     ebb_program_free(p);
 }
 
-static void no_byte_may_be_missing_or_too_much(void **state)
+TEST(no_byte_may_be_missing_or_too_much)
 {
-    (void)state;
     ebb_program *p = compiled();
     for (size_t count = 0; count < size; count += 37)
         is_refused(p, file, count, "");
@@ -172,9 +164,8 @@ static void says(const char *words)
     ebb_program_free(p);
 }
 
-static void a_state_that_is_missing_or_too_much_is_named(void **state)
+TEST(a_state_that_is_missing_or_too_much_is_named)
 {
-    (void)state;
     const float number = 1;
     const ebb_named more = {"stray", 1, 0, NULL, &number};
     save_states("b", NULL, NULL);
@@ -186,9 +177,8 @@ static void a_state_that_is_missing_or_too_much_is_named(void **state)
     says("'stray' is not in the program");
 }
 
-static void what_the_metadata_lack_or_have_besides_is_named(void **state)
+TEST(what_the_metadata_lack_or_have_besides_is_named)
 {
-    (void)state;
     save_states(NULL, NULL, "{\"format\":\"ebb.checkpoint/1\",\"extra\":\"{}\"}");
     says("lack 'steps'");
     save_states(NULL, NULL, "{\"format\":\"ebb.checkpoint/1\",\"steps\":\"1\"}");
@@ -211,9 +201,8 @@ static void what_the_metadata_lack_or_have_besides_is_named(void **state)
     }
 }
 
-static void a_checkpoint_of_before_checksums_is_loaded_and_said_to_be(void **state)
+TEST(a_checkpoint_of_before_checksums_is_loaded_and_said_to_be)
 {
-    (void)state;
     ebb_program *p = compiled();
     char *extra = NULL;
     save_states(NULL, NULL, "{\"format\":\"ebb.checkpoint/1\",\"steps\":\"7\",\"extra\":\"{}\"}");
@@ -227,9 +216,8 @@ static void a_checkpoint_of_before_checksums_is_loaded_and_said_to_be(void **sta
 }
 
 /* Saved once more, arrays and metadata as they were read: with a checksum of its own. */
-static void what_is_saved_anew_has_its_own_checksum(void **state)
+TEST(what_is_saved_anew_has_its_own_checksum)
 {
-    (void)state;
     ebb_program *p = compiled();
     save_states(NULL, NULL, NULL);
     good(ebb_checkpoint_load(p, path, NULL));
@@ -237,9 +225,8 @@ static void what_is_saved_anew_has_its_own_checksum(void **state)
     ebb_program_free(p);
 }
 
-static void the_checksum_is_crc_64_xz(void **state)
+TEST(the_checksum_is_crc_64_xz)
 {
-    (void)state;
     const char digits[] = "123456789";
     ebb_checksum c;
     for (size_t cut = 0; cut <= 9; cut++) {
@@ -250,16 +237,4 @@ static void the_checksum_is_crc_64_xz(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_bit_of_the_file_may_change),
-        cmocka_unit_test(no_byte_may_be_missing_or_too_much),
-        cmocka_unit_test(a_state_that_is_missing_or_too_much_is_named),
-        cmocka_unit_test(what_the_metadata_lack_or_have_besides_is_named),
-        cmocka_unit_test(a_checkpoint_of_before_checksums_is_loaded_and_said_to_be),
-        cmocka_unit_test(what_is_saved_anew_has_its_own_checksum),
-        cmocka_unit_test(the_checksum_is_crc_64_xz),
-    };
-    return cmocka_run_group_tests(tests, make_checkpoint, drop_checkpoint);
-}
+const fixture around_all = {make_checkpoint, drop_checkpoint};

@@ -1,16 +1,10 @@
 /* test_costs.c: measured costs: fits, signatures, files (also broken ones), and a timed model. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <math.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "exec/weigh/costs.h"
 #include "tests/folder.h"
@@ -34,9 +28,8 @@ static void near(double a, double b)
     within(a, b, 1e-6);
 }
 
-static void a_fit_finds_the_three_rates_in_spite_of_outliers(void **state)
+TEST(a_fit_finds_the_three_rates_in_spite_of_outliers)
 {
-    (void)state;
     ebb_cost_sample samples[40];
     ebb_cost_rate rate;
     for (int i = 0; i < 40; i++) {
@@ -54,9 +47,8 @@ static void a_fit_finds_the_three_rates_in_spite_of_outliers(void **state)
     assert_true(rate.error < 1e-3);
 }
 
-static void no_rate_is_ever_negative(void **state)
+TEST(no_rate_is_ever_negative)
 {
-    (void)state;
     static const ebb_cost_sample falling[] = {{900, 10, 100}, {500, 20, 200}, {100, 30, 300}};
     ebb_cost_rate rate;
     assert_true(ebb_rate_fit(&rate, falling, 3));
@@ -65,9 +57,8 @@ static void no_rate_is_ever_negative(void **state)
     assert_false(ebb_rate_fit(&rate, falling, 0));
 }
 
-static void one_sample_is_charged_to_what_it_is_busy_with(void **state)
+TEST(one_sample_is_charged_to_what_it_is_busy_with)
 {
-    (void)state;
     ebb_cost_rate rate;
     assert_true(ebb_rate_fit(&rate, &(ebb_cost_sample){1000, 50000, 300}, 1));
     near(rate.ns_per_flop, 0.02);
@@ -93,9 +84,8 @@ static const char *signature(const char *text)
     return at;
 }
 
-static void a_signature_holds_what_decides_the_time(void **state)
+TEST(a_signature_holds_what_decides_the_time)
 {
-    (void)state;
     assert_string_equal(signature(HEADER
                                   "g (float[1,2,8,8] x, float[3,2,3,3] w) => (float[1,3,8,8] y) "
                                   "{ y = Conv <pads = [1,1,1,1], kernel_shape = [3,3]> (x, w) }"),
@@ -116,9 +106,8 @@ static void a_signature_holds_what_decides_the_time(void **state)
     assert_non_null(strstr(second, "int64[1]=1)"));
 }
 
-static void a_long_or_odd_signature_is_cut_and_stays_apart(void **state)
+TEST(a_long_or_odd_signature_is_cut_and_stays_apart)
 {
-    (void)state;
     char texts[2][4096], kept[2][EBB_SIGNATURE_BYTES];
     for (int k = 0; k < 2; k++) {
         int n = snprintf(texts[k], sizeof texts[k],
@@ -144,9 +133,8 @@ static const char two_relus[] =
     HEADER "g (float[64] x, float[128] z) => (float[64] y, float[128] w, "
            "float[64] s) { y = Relu (x) w = Relu (z) s = Softmax (x) }";
 
-static void a_file_gives_back_what_was_measured(void **state)
+TEST(a_file_gives_back_what_was_measured)
 {
-    (void)state;
     ebb_model *m = model_of(two_relus);
     ebb_graph *g = m->graph;
     ebb_node relu = ebb_first(g), wide = ebb_next(g, relu), softmax = ebb_last(g);
@@ -191,9 +179,8 @@ static void a_file_gives_back_what_was_measured(void **state)
     "{\"schema\": \"ebb.costs/1\", \"processor\": \"p\", \"processors\": 2, \"threads\": 2, " \
     "\"backend\": \"cpu\", \"entries\": [" entries "], \"rates\": [" rates "]}"
 
-static void a_broken_file_is_refused_at_its_place(void **state)
+TEST(a_broken_file_is_refused_at_its_place)
 {
-    (void)state;
     static const struct {
         const char *text, *says;
     } broken[] = {
@@ -241,9 +228,8 @@ static void a_broken_file_is_refused_at_its_place(void **state)
 }
 
 /* Deep nesting and cut files must not do more than fail. */
-static void a_file_cut_anywhere_is_refused(void **state)
+TEST(a_file_cut_anywhere_is_refused)
 {
-    (void)state;
     static const char whole[] = FILE_OF(ENTRY, RATE);
     char cut[sizeof whole];
     ebb_costs *costs;
@@ -264,9 +250,8 @@ static void a_file_cut_anywhere_is_refused(void **state)
 
 /* ---- measuring ---- */
 
-static void what_is_added_adds_up_to_the_step(void **state)
+TEST(what_is_added_adds_up_to_the_step)
 {
-    (void)state;
     ebb_model *m =
         model_of(HEADER "g (float[64,64] x) => (float[64,64] y) { a = MatMul (x, x) "
                         "b = Relu (a) c = MatMul (b, b) d = Softmax (c) y = Add (d, b) }");
@@ -288,9 +273,8 @@ static void what_is_added_adds_up_to_the_step(void **state)
     ebb_model_free(m);
 }
 
-static void moves_are_timed_by_themselves_and_beside_steps(void **state)
+TEST(moves_are_timed_by_themselves_and_beside_steps)
 {
-    (void)state;
     ebb_model *m =
         model_of(HEADER "g (float[256,256] x) => (float[256,256] y) { y = MatMul (x, x) }");
     ebb_costs *costs;
@@ -311,19 +295,4 @@ static void moves_are_timed_by_themselves_and_beside_steps(void **state)
     ebb_model_free(m);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_fit_finds_the_three_rates_in_spite_of_outliers),
-        cmocka_unit_test(no_rate_is_ever_negative),
-        cmocka_unit_test(one_sample_is_charged_to_what_it_is_busy_with),
-        cmocka_unit_test(a_signature_holds_what_decides_the_time),
-        cmocka_unit_test(a_long_or_odd_signature_is_cut_and_stays_apart),
-        cmocka_unit_test(a_file_gives_back_what_was_measured),
-        cmocka_unit_test(a_broken_file_is_refused_at_its_place),
-        cmocka_unit_test(a_file_cut_anywhere_is_refused),
-        cmocka_unit_test(what_is_added_adds_up_to_the_step),
-        cmocka_unit_test(moves_are_timed_by_themselves_and_beside_steps),
-    };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
-}
+const fixture around_all = {make_folder, remove_folder};

@@ -54,9 +54,8 @@ static void is_whole(const ebb_data *data, const char *name, const int64_t *expe
     assert_memory_equal(a->data, expected, (size_t)rows * 8);
 }
 
-static void each_column_is_an_array_of_its_name(void **state)
+TEST(each_column_is_an_array_of_its_name)
 {
-    (void)state;
     static const char *const tables[] = {
         "age,income,bought\n31,2100.5,True\n44,-1e3,False\n",
         "\xef\xbb\xbf"
@@ -73,9 +72,8 @@ static void each_column_is_an_array_of_its_name(void **state)
     }
 }
 
-static void columns_stand_side_by_side_where_they_are_told_to(void **state)
+TEST(columns_stand_side_by_side_where_they_are_told_to)
 {
-    (void)state;
     ebb_data *data =
         open_table("sepal length,petal,sepal width,kind\n5.1,1,3,0\n4,2,2.5,1\n7,3,1,2\n",
                    LIST("x=sepal*,petal"));
@@ -89,18 +87,16 @@ static void columns_stand_side_by_side_where_they_are_told_to(void **state)
     ebb_data_close(data);
 }
 
-static void a_table_without_names_is_one_array(void **state)
+TEST(a_table_without_names_is_one_array)
 {
-    (void)state;
     ebb_data *data = open_table("1,2\n3,4.5\n5,6\n", NULL);
     assert_int_equal(ebb_data_count(data), 1);
     is_float(data, "t", 2, (const float[]){1, 2, 3, 4.5f, 5, 6}, 3);
     ebb_data_close(data);
 }
 
-static void what_is_missing_is_not_a_number(void **state)
+TEST(what_is_missing_is_not_a_number)
 {
-    (void)state;
     ebb_data *data = open_table("a,b\n1,\nNA,2\n,\n", NULL);
     const ebb_named *a = ebb_data_find(data, "a"), *b = ebb_data_find(data, "b");
     assert_int_equal(a->dims[0], 3);
@@ -111,9 +107,8 @@ static void what_is_missing_is_not_a_number(void **state)
     ebb_data_close(data);
 }
 
-static void files_are_joined_by_rows(void **state)
+TEST(files_are_joined_by_rows)
 {
-    (void)state;
     ebb_data *data = NULL;
     const char *const paths[] = {write_text("p-0.csv", "x,y\n0.5,1\n"),
                                  write_text("p-1.csv", "x,y\n2,3\n4,5\n"), NULL};
@@ -127,9 +122,8 @@ static void files_are_joined_by_rows(void **state)
 }
 
 /* Lines longer than what is read at a time, and their ends at every place of it. */
-static void many_rows_and_long_lines_are_read(void **state)
+TEST(many_rows_and_long_lines_are_read)
 {
-    (void)state;
     enum { ROWS = 20000, WIDE = 3000 };
     char *text = malloc(WIDE * 80);
     assert_non_null(text);
@@ -174,9 +168,8 @@ static void is_refused(const char *text, const char *const *columns, ebb_code co
         fail_msg("%s\ndoes not say: %s", ebb_status_text(status), says);
 }
 
-static void what_is_no_table_is_refused_by_its_line(void **state)
+TEST(what_is_no_table_is_refused_by_its_line)
 {
-    (void)state;
     is_refused("", NULL, EBB_REJECTED, "t.csv: it has no row of numbers");
     is_refused("a,b\n", NULL, EBB_REJECTED, "it has no row of numbers");
     is_refused("a,b\n1,2\n\n3,setosa\n", NULL, EBB_REJECTED,
@@ -198,9 +191,8 @@ static void what_is_no_table_is_refused_by_its_line(void **state)
     is_refused("a,b\n1,2\n", LIST("a"), EBB_USAGE, "columns are told as ARRAY=NAMES");
 }
 
-static void where_memory_ends_nothing_leaks(void **state)
+TEST(where_memory_ends_nothing_leaks)
 {
-    (void)state;
     const char *path = write_text("t.csv", "a,b,c\n1,2,3.5\n4,,6\n");
     bool done = false;
     for (long n = 1; n < 1000 && !done; n++) {
@@ -214,17 +206,4 @@ static void where_memory_ends_nothing_leaks(void **state)
     assert_true(done);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_column_is_an_array_of_its_name),
-        cmocka_unit_test(columns_stand_side_by_side_where_they_are_told_to),
-        cmocka_unit_test(a_table_without_names_is_one_array),
-        cmocka_unit_test(what_is_missing_is_not_a_number),
-        cmocka_unit_test(files_are_joined_by_rows),
-        cmocka_unit_test(many_rows_and_long_lines_are_read),
-        cmocka_unit_test(what_is_no_table_is_refused_by_its_line),
-        cmocka_unit_test(where_memory_ends_nothing_leaks),
-    };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
-}
+const fixture around_all = {make_folder, remove_folder};

@@ -1,9 +1,4 @@
 /* test_data.c: arrays in and out of .npy, .npz and .safetensors, and files that lie. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include <dirent.h>
 #include <signal.h>
@@ -32,9 +27,8 @@ static void write_two(const char *path)
     assert_int_equal(zip_close(zip), 0);
 }
 
-static void npz_arrays_come_in_by_name(void **state)
+TEST(npz_arrays_come_in_by_name)
 {
-    (void)state;
     ebb_data *data = NULL;
     write_two(path_of("a.npz"));
     assert_null(ebb_data_open(&data, path_of("a.npz"), NULL));
@@ -51,9 +45,8 @@ static void npz_arrays_come_in_by_name(void **state)
     ebb_data_close(data);
 }
 
-static void rows_are_gathered_under_the_inputs_names(void **state)
+TEST(rows_are_gathered_under_the_inputs_names)
 {
-    (void)state;
     ebb_data *data = NULL;
     ebb_batch batch;
     write_two(path_of("a.npz"));
@@ -86,9 +79,8 @@ static int64_t row_of(ebb_data *data, const char *name, int64_t row)
     return number;
 }
 
-static void large_arrays_are_read_from_their_own_file_or_from_memory(void **state)
+TEST(large_arrays_are_read_from_their_own_file_or_from_memory)
 {
-    (void)state;
     enum { LABELS = 2200000, WIDTH = 4, ROWS = LABELS / WIDTH }; // 17 MB: more than stays mapped
     int64_t *numbers = malloc(LABELS * sizeof *numbers);
     char packed[512], plain[512];
@@ -113,9 +105,8 @@ static void large_arrays_are_read_from_their_own_file_or_from_memory(void **stat
     ebb_data_close(data);
 }
 
-static void an_npy_is_named_after_its_file(void **state)
+TEST(an_npy_is_named_after_its_file)
 {
-    (void)state;
     static unsigned char a[512];
     ebb_data *data = NULL;
     size_t n = put_npy(a, "{'descr': '<f4', 'fortran_order': False, 'shape': (), }", six, 4);
@@ -126,9 +117,8 @@ static void an_npy_is_named_after_its_file(void **state)
     ebb_data_close(data);
 }
 
-static void headers_of_npy_that_lie_are_refused(void **state)
+TEST(headers_of_npy_that_lie_are_refused)
 {
-    (void)state;
     static const char *const headers[] = {
         "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 3), }",
         "{'descr': '<f4', 'fortran_order': True, 'shape': (3, 2), }",
@@ -167,9 +157,8 @@ static void headers_of_npy_that_lie_are_refused(void **state)
     }
 }
 
-static void a_damaged_archive_is_refused(void **state)
+TEST(a_damaged_archive_is_refused)
 {
-    (void)state;
     static unsigned char bytes[4096];
     write_two(path_of("a.npz"));
     FILE *f = fopen(path_of("a.npz"), "rb");
@@ -190,9 +179,8 @@ static void a_damaged_archive_is_refused(void **state)
     }
 }
 
-static void safetensors_come_back_as_they_went(void **state)
+TEST(safetensors_come_back_as_they_went)
 {
-    (void)state;
     const int64_t dims[] = {3, 2}, one[] = {3}, none[] = {0, 4};
     const uint16_t half[3] = {0x3C00, 0x4000, 0x4200};
     const ebb_named list[] = {{"w", EBB_F32, 2, dims, six},
@@ -213,9 +201,8 @@ static void safetensors_come_back_as_they_went(void **state)
     ebb_data_close(data);
 }
 
-static void nothing_is_left_where_writing_fails(void **state)
+TEST(nothing_is_left_where_writing_fails)
 {
-    (void)state;
     const int64_t dims[] = {3, 2};
     const ebb_named list[] = {{"w", EBB_F32, 2, dims, six}};
     ebb_status status = ebb_tensors_save(path_of("none/a.safetensors"), list, 1, NULL);
@@ -227,9 +214,8 @@ static void nothing_is_left_where_writing_fails(void **state)
 }
 
 /* A limit on file sizes fails a write half way, as a full disk does. */
-static void a_full_disk_leaves_nothing_behind(void **state)
+TEST(a_full_disk_leaves_nothing_behind)
 {
-    (void)state;
     static float many[1 << 16];
     const int64_t dims[] = {1 << 16};
     const ebb_named list[] = {{"w", EBB_F32, 1, dims, many}};
@@ -248,9 +234,8 @@ static void a_full_disk_leaves_nothing_behind(void **state)
     assert_int_equal(closedir(files), 0);
 }
 
-static void running_out_of_memory_is_a_status(void **state)
+TEST(running_out_of_memory_is_a_status)
 {
-    (void)state;
     const int64_t dims[] = {3, 2};
     const ebb_named list[] = {{"w", EBB_F32, 2, dims, six}};
     for (long n = 1;; n++) {
@@ -271,9 +256,8 @@ static void running_out_of_memory_is_a_status(void **state)
     }
 }
 
-static void headers_of_safetensors_that_lie_are_refused(void **state)
+TEST(headers_of_safetensors_that_lie_are_refused)
 {
-    (void)state;
     static const char *const headers[] = {
         "",
         "[]",
@@ -317,9 +301,8 @@ static void headers_of_safetensors_that_lie_are_refused(void **state)
     ebb_data_fini(&data);
 }
 
-static void a_shuffle_is_a_permutation_and_repeatable(void **state)
+TEST(a_shuffle_is_a_permutation_and_repeatable)
 {
-    (void)state;
     int64_t a[257], b[257], seen[257] = {0};
     ebb_shuffle(a, 257, 1, 0);
     ebb_shuffle(b, 257, 1, 0);
@@ -337,21 +320,4 @@ static void a_shuffle_is_a_permutation_and_repeatable(void **state)
     ebb_shuffle(b, 0, 1, 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(npz_arrays_come_in_by_name),
-        cmocka_unit_test(rows_are_gathered_under_the_inputs_names),
-        cmocka_unit_test(large_arrays_are_read_from_their_own_file_or_from_memory),
-        cmocka_unit_test(an_npy_is_named_after_its_file),
-        cmocka_unit_test(headers_of_npy_that_lie_are_refused),
-        cmocka_unit_test(a_damaged_archive_is_refused),
-        cmocka_unit_test(safetensors_come_back_as_they_went),
-        cmocka_unit_test(nothing_is_left_where_writing_fails),
-        cmocka_unit_test(a_full_disk_leaves_nothing_behind),
-        cmocka_unit_test(running_out_of_memory_is_a_status),
-        cmocka_unit_test(headers_of_safetensors_that_lie_are_refused),
-        cmocka_unit_test(a_shuffle_is_a_permutation_and_repeatable),
-    };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
-}
+const fixture around_all = {make_folder, remove_folder};

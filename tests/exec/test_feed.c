@@ -27,9 +27,8 @@ static const int32_t ints[4] = {3, 0, 1, 2};
 static const double reals[4] = {3, 0, 1, 2};
 static const float floats[4] = {3, 0, 1, 2};
 
-static void numbers_go_to_the_models_type_where_they_stay_the_same(void **state)
+TEST(numbers_go_to_the_models_type_where_they_stay_the_same)
 {
-    (void)state;
     const member from[] = {MEMBER("x", "<i8", "4,", whole),  MEMBER("x", "|u1", "4,", bytes),
                            MEMBER("x", "<i2", "4,", shorts), MEMBER("x", "<i4", "4,", ints),
                            MEMBER("x", "<f8", "4,", reals),  MEMBER("x", "<f4", "4,", floats)};
@@ -47,9 +46,8 @@ static void numbers_go_to_the_models_type_where_they_stay_the_same(void **state)
         }
 }
 
-static void truth_values_are_numbers_and_back(void **state)
+TEST(truth_values_are_numbers_and_back)
 {
-    (void)state;
     const uint8_t yes[3] = {1, 0, 1};
     const float as_float[3] = {1, 0, 1};
     write_npz(path_of("a.npz"), (const member[]){MEMBER("x", "|b1", "3,", yes)}, 1, true);
@@ -60,9 +58,8 @@ static void truth_values_are_numbers_and_back(void **state)
     assert_memory_equal(only()->data, yes, sizeof yes);
 }
 
-static void a_number_that_would_change_is_refused_by_row_and_file(void **state)
+TEST(a_number_that_would_change_is_refused_by_row_and_file)
 {
-    (void)state;
     static const int64_t large[3] = {1, 2, INT64_C(3000000000)};
     static const double fraction[3] = {1, 0.1, 2};
     static const float half[3] = {1, 2, 0.5f};
@@ -91,9 +88,8 @@ static void a_number_that_would_change_is_refused_by_row_and_file(void **state)
     assert_true(((const float *)only()->data)[1] == 0.1f);
 }
 
-static void channels_are_moved_to_where_the_model_has_them(void **state)
+TEST(channels_are_moved_to_where_the_model_has_them)
 {
-    (void)state;
     uint8_t image[2 * 2 * 2 * 3];
     for (size_t i = 0; i < sizeof image; i++)
         image[i] = (uint8_t)i;
@@ -125,9 +121,8 @@ static void channels_are_moved_to_where_the_model_has_them(void **state)
             EBB_USAGE, "nhwc or nchw");
 }
 
-static void dims_of_one_come_and_go(void **state)
+TEST(dims_of_one_come_and_go)
 {
-    (void)state;
     write_npz(path_of("a.npz"), (const member[]){MEMBER("x", "<f4", "4,", floats)}, 1, false);
     good(take(path_of("a.npz"), "float[b,1] x", IDENTITY, NULL, 4));
     assert_int_equal(only()->rank, 2);
@@ -141,9 +136,8 @@ static void dims_of_one_come_and_go(void **state)
     refused(take(path_of("a.npz"), "float[1,5] x", IDENTITY, NULL, 1), EBB_USAGE, "rank 2, not 3");
 }
 
-static void lines_of_a_picture_come_behind_each_other_or_below(void **state)
+TEST(lines_of_a_picture_come_behind_each_other_or_below)
 {
-    (void)state;
     static const uint8_t lines[12] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 255};
     const ebb_data_options scaled = {.scale = (const char *const[]){"1/255", NULL}};
     write_npz(path_of("a.npz"), (const member[]){MEMBER("x", "|u1", "2, 6", lines)}, 1, false);
@@ -168,9 +162,8 @@ static void lines_of_a_picture_come_behind_each_other_or_below(void **state)
     refused(status, EBB_USAGE, "12");
 }
 
-static void one_hot_becomes_class_numbers_and_back(void **state)
+TEST(one_hot_becomes_class_numbers_and_back)
 {
-    (void)state;
     static const float hot[3][4] = {{0, 0, 1, 0}, {1, 0, 0, 0}, {0, 0, 0, 1}};
     static const int64_t classes[3] = {2, 0, 3};
     static const float soft[3][4] = {{0, 0, 1, 0}, {0.5f, 0.5f, 0, 0}, {0, 0, 0, 1}};
@@ -192,9 +185,8 @@ static void one_hot_becomes_class_numbers_and_back(void **state)
     assert_memory_equal(only()->data, planes, sizeof planes);
 }
 
-static void tokens_of_another_tokenizer_are_told(void **state)
+TEST(tokens_of_another_tokenizer_are_told)
 {
-    (void)state;
     static const int64_t tokens[3] = {2, 0, 7};
     static const char looked_up[] = "w = Constant <value = float[4,1] {1, 2, 3, 4}> () "
                                     "y = Gather (w, input_ids)";
@@ -204,9 +196,8 @@ static void tokens_of_another_tokenizer_are_told(void **state)
             "the model has 4 tokens");
 }
 
-static void bytes_are_scaled_as_pytorch_does(void **state)
+TEST(bytes_are_scaled_as_pytorch_does)
 {
-    (void)state;
     static const uint8_t image[6] = {0, 128, 255, 1, 2, 3}; // [1, 1, 2, 3]
     const char *const scale[] = {"1/255", NULL}, *const mean[] = {"0.485,0.456,0.406", NULL};
     const char *const std[] = {"0.229,0.224,0.225", NULL};
@@ -237,9 +228,8 @@ static void bytes_are_scaled_as_pytorch_does(void **state)
             EBB_USAGE, "z=2");
 }
 
-static void bad_rows_are_named_by_row_and_file(void **state)
+TEST(bad_rows_are_named_by_row_and_file)
 {
-    (void)state;
     float x[4] = {0, 1, (float)NAN, 3};
     write_npz(path_of("a.npz"), (const member[]){MEMBER("x", "<f4", "4,", x)}, 1, false);
     ebb_status status = take(path_of("a.npz"), "float[4] x", IDENTITY, NULL, 4);
@@ -265,9 +255,8 @@ static void bad_rows_are_named_by_row_and_file(void **state)
             EBB_RUNTIME, "row 2 of 't'");
 }
 
-static void a_bad_row_of_a_second_file_is_named_by_that_file(void **state)
+TEST(a_bad_row_of_a_second_file_is_named_by_that_file)
 {
-    (void)state;
     const float x[4] = {0, 1, (float)NAN, 3};
     const char *const both[] = {path_of("good.npz"), path_of("bad.npz"), NULL};
     static const int64_t index[] = {6};
@@ -287,9 +276,8 @@ static void a_bad_row_of_a_second_file_is_named_by_that_file(void **state)
     }
 }
 
-static void files_are_joined_by_rows_and_stand_side_by_side(void **state)
+TEST(files_are_joined_by_rows_and_stand_side_by_side)
 {
-    (void)state;
     ebb_data *d = NULL;
     static const int64_t more[2] = {8, 9}, index[] = {5, 3, 4};
     write_npz(path_of("part-a.npz"), (const member[]){MEMBER("x", "<i8", "4,", whole)}, 1, false);
@@ -326,9 +314,8 @@ static void files_are_joined_by_rows_and_stand_side_by_side(void **state)
             "'x' has 4 rows and 'z' has 2");
 }
 
-static void rows_read_ahead_are_those_that_were_asked_for(void **state)
+TEST(rows_read_ahead_are_those_that_were_asked_for)
 {
-    (void)state;
     static int32_t many[1000];
     for (int i = 0; i < 1000; i++)
         many[i] = i;
@@ -348,9 +335,8 @@ static void rows_read_ahead_are_those_that_were_asked_for(void **state)
 }
 
 /* Blocks of a batch are read by several threads: the first bad row is named, whoever was faster. */
-static void the_first_bad_row_of_a_large_file_is_named(void **state)
+TEST(the_first_bad_row_of_a_large_file_is_named)
 {
-    (void)state;
     enum { ROWS = 70000, BATCH = 2048 }; // 18 MB: more than stays mapped
     float *x = calloc(ROWS, 64 * sizeof *x);
     int64_t order[BATCH], good_rows[BATCH];
@@ -381,9 +367,8 @@ static void the_first_bad_row_of_a_large_file_is_named(void **state)
 }
 
 /* Two readers of the same bytes, each with its own rows ahead. */
-static void the_same_arrays_are_taken_in_another_way(void **state)
+TEST(the_same_arrays_are_taken_in_another_way)
 {
-    (void)state;
     ebb_data *once = NULL, *again = NULL;
     ebb_batch one, two;
     uint8_t x[4 * 3];
@@ -414,26 +399,11 @@ static void the_same_arrays_are_taken_in_another_way(void **state)
     ebb_data_close(once);
 }
 
+const fixture around_all = {make_folder, remove_folder};
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_go_to_the_models_type_where_they_stay_the_same),
-        cmocka_unit_test(truth_values_are_numbers_and_back),
-        cmocka_unit_test(a_number_that_would_change_is_refused_by_row_and_file),
-        cmocka_unit_test(channels_are_moved_to_where_the_model_has_them),
-        cmocka_unit_test(dims_of_one_come_and_go),
-        cmocka_unit_test(lines_of_a_picture_come_behind_each_other_or_below),
-        cmocka_unit_test(one_hot_becomes_class_numbers_and_back),
-        cmocka_unit_test(tokens_of_another_tokenizer_are_told),
-        cmocka_unit_test(bytes_are_scaled_as_pytorch_does),
-        cmocka_unit_test(bad_rows_are_named_by_row_and_file),
-        cmocka_unit_test(a_bad_row_of_a_second_file_is_named_by_that_file),
-        cmocka_unit_test(files_are_joined_by_rows_and_stand_side_by_side),
-        cmocka_unit_test(the_same_arrays_are_taken_in_another_way),
-        cmocka_unit_test(rows_read_ahead_are_those_that_were_asked_for),
-        cmocka_unit_test(the_first_bad_row_of_a_large_file_is_named),
-    };
-    int failed = cmocka_run_group_tests(tests, make_folder, remove_folder);
+    int failed = run_listed();
     ebb_data_close(data);
     return failed;
 }

@@ -98,9 +98,8 @@ static int set_up(void **state)
 
 /* ---- which ---- */
 
-static void weights_in_an_external_file_are_read_where_it_is_mapped(void **state)
+TEST(weights_in_an_external_file_are_read_where_it_is_mapped)
 {
-    (void)state;
     float copied[ROWS * WIDTH], mapped[ROWS * WIDTH];
     ebb_model *m = with_weights(products);
     ebb_program *p = compiled(m);
@@ -121,9 +120,8 @@ static void weights_in_an_external_file_are_read_where_it_is_mapped(void **state
     ebb_model_free(m);
 }
 
-static void of_a_file_that_aligns_nothing_only_bytes_are_mapped(void **state)
+TEST(of_a_file_that_aligns_nothing_only_bytes_are_mapped)
 {
-    (void)state;
     static const char codes[] =
         HEAD "g (float[5,64] x, uint8[64,64] c, float s, float[64,64] v) => (float[5,64] y)\n"
              "{ w = DequantizeLinear(c, s)  h = MatMul(x, w)  y = MatMul(h, v) }";
@@ -172,9 +170,8 @@ static ebb_model *with_offset(unsigned odd, char *data, size_t data_bytes)
     return m;
 }
 
-static void what_lies_at_an_odd_place_is_copied(void **state)
+TEST(what_lies_at_an_odd_place_is_copied)
 {
-    (void)state;
     enum { COUNT = ROWS * WIDTH * 8, BYTES = 3 * 4096 * 4 };
     static char data[BYTES];
     static float x[COUNT];
@@ -196,9 +193,8 @@ static void what_lies_at_an_odd_place_is_copied(void **state)
     }
 }
 
-static void what_a_step_or_a_caller_changes_is_not_mapped(void **state)
+TEST(what_a_step_or_a_caller_changes_is_not_mapped)
 {
-    (void)state;
     static const char *const roles[] = {"parameter", "statistic", "optimizer", "input", "output"};
     for (size_t i = 0; i < 5; i++) {
         ebb_model *m = in_file(products, "changes.onnx", true);
@@ -218,9 +214,8 @@ static void what_a_step_or_a_caller_changes_is_not_mapped(void **state)
     }
 }
 
-static void a_skeleton_is_planned_as_if_its_file_were_there(void **state)
+TEST(a_skeleton_is_planned_as_if_its_file_were_there)
 {
-    (void)state;
     ebb_model *m = in_file(products, "whole.onnx", true), *bare;
     ebb_program *p = compiled(m), *q;
     const uint64_t arena = ebb_program_measure(p).planned_arena_bytes;
@@ -239,9 +234,8 @@ static void a_skeleton_is_planned_as_if_its_file_were_there(void **state)
 
 /* ---- what else may happen ---- */
 
-static void a_file_that_another_takes_the_name_of_is_still_read(void **state)
+TEST(a_file_that_another_takes_the_name_of_is_still_read)
 {
-    (void)state;
     float before[ROWS * WIDTH], after[ROWS * WIDTH];
     ebb_model *m = in_file(products, "named.onnx", true);
     ebb_program *p = compiled(m);
@@ -262,9 +256,8 @@ static void a_file_that_another_takes_the_name_of_is_still_read(void **state)
     ebb_model_free(m);
 }
 
-static void a_caller_may_set_a_mapped_weight(void **state)
+TEST(a_caller_may_set_a_mapped_weight)
 {
-    (void)state;
     static const float zeros[WIDTH * WIDTH];
     const int64_t dims[] = {WIDTH, WIDTH};
     float first[ROWS * WIDTH], y[ROWS * WIDTH];
@@ -300,9 +293,8 @@ static long resident(const char *kind)
     return found;
 }
 
-static void memory_of_the_process_holds_nothing_of_mapped_weights(void **state)
+TEST(memory_of_the_process_holds_nothing_of_mapped_weights)
 {
-    (void)state;
     enum { SIDE = 2048, MIB = 1 << 20 };
     ebb_model *m = in_file(HEAD "g (float[5,2048] x, float[2048,2048] w) => (float[5,2048] y)\n"
                                 "{ h = MatMul(x, w)  y = MatMul(h, w) }",
@@ -323,9 +315,8 @@ static void memory_of_the_process_holds_nothing_of_mapped_weights(void **state)
     ebb_model_free(m);
 }
 
-static void a_loop_reads_them_by_its_names(void **state)
+TEST(a_loop_reads_them_by_its_names)
 {
-    (void)state;
     static const char loop[] =
         HEAD "g (float[5,64] x, float[64,64] w, float[64] zero) => (float[64] end, float[5,64] y)\n"
              "{ end, y = Scan <num_scan_inputs = 1, body = b (float[64] s, float[64] t)\n"
@@ -346,18 +337,4 @@ static void a_loop_reads_them_by_its_names(void **state)
     ebb_model_free(m);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(weights_in_an_external_file_are_read_where_it_is_mapped),
-        cmocka_unit_test(of_a_file_that_aligns_nothing_only_bytes_are_mapped),
-        cmocka_unit_test(what_lies_at_an_odd_place_is_copied),
-        cmocka_unit_test(what_a_step_or_a_caller_changes_is_not_mapped),
-        cmocka_unit_test(a_skeleton_is_planned_as_if_its_file_were_there),
-        cmocka_unit_test(a_file_that_another_takes_the_name_of_is_still_read),
-        cmocka_unit_test(a_caller_may_set_a_mapped_weight),
-        cmocka_unit_test(a_loop_reads_them_by_its_names),
-        cmocka_unit_test(memory_of_the_process_holds_nothing_of_mapped_weights),
-    };
-    return cmocka_run_group_tests(tests, set_up, remove_folder);
-}
+const fixture around_all = {set_up, remove_folder};

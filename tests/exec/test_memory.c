@@ -1,9 +1,4 @@
 /* test_memory.c: the ruler on graphs small enough to weigh by hand. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include "exec/weigh/memory.h"
 #include "tests/text.h"
@@ -65,9 +60,8 @@ static ebb_model *step_model(void)
     return m;
 }
 
-static void a_step_is_weighed_as_by_hand(void **state)
+TEST(a_step_is_weighed_as_by_hand)
 {
-    (void)state;
     ebb_model *m = step_model();
     ebb_arena arena = {0};
     ebb_memory w;
@@ -100,9 +94,8 @@ static void a_step_is_weighed_as_by_hand(void **state)
 }
 
 /* Another device's tensors begin at multiples of 256: so much do they take. */
-static void sizes_are_rounded_for_the_device(void **state)
+TEST(sizes_are_rounded_for_the_device)
 {
-    (void)state;
     ebb_model *m = step_model();
     ebb_arena arena = {0};
     ebb_memory w;
@@ -123,9 +116,8 @@ static void sizes_are_rounded_for_the_device(void **state)
     ebb_model_free(m);
 }
 
-static void values_in_place_are_one_tensor(void **state)
+TEST(values_in_place_are_one_tensor)
 {
-    (void)state;
     ebb_model *m = step_model();
     ebb_graph *g = m->graph;
     ebb_node relu = ebb_value_of(g, value_of(m, "r"))->producer;
@@ -150,9 +142,8 @@ static void values_in_place_are_one_tensor(void **state)
     ebb_model_free(m);
 }
 
-static void a_workspace_lives_while_its_node_runs(void **state)
+TEST(a_workspace_lives_while_its_node_runs)
 {
-    (void)state;
     ebb_model *m = step_model();
     ebb_node relu = ebb_value_of(m->graph, value_of(m, "r"))->producer;
     ebb_arena arena = {0};
@@ -172,9 +163,8 @@ static void a_workspace_lives_while_its_node_runs(void **state)
     ebb_model_free(m);
 }
 
-static void an_unknown_size_is_refused_by_name(void **state)
+TEST(an_unknown_size_is_refused_by_name)
 {
-    (void)state;
     ebb_model *m = model_of(HEAD "g (float[batch,3] x) => (float[batch,3] y) { y = Relu(x) }");
     ebb_arena arena = {0};
     ebb_memory w;
@@ -186,9 +176,8 @@ static void an_unknown_size_is_refused_by_name(void **state)
     ebb_model_free(m);
 }
 
-static void empty_tensors_take_nothing(void **state)
+TEST(empty_tensors_take_nothing)
 {
-    (void)state;
     ebb_model *m = model_of(HEAD "g (float[0,3] x) => (float[0,3] y) { y = Relu(x) }");
     ebb_arena arena = {0};
     ebb_memory w;
@@ -199,9 +188,8 @@ static void empty_tensors_take_nothing(void **state)
     ebb_model_free(m);
 }
 
-static void running_out_of_memory_is_a_status(void **state)
+TEST(running_out_of_memory_is_a_status)
 {
-    (void)state;
     ebb_model *m = step_model();
     for (long n = 1;; n++) {
         ebb_arena arena = {0};
@@ -216,18 +204,4 @@ static void running_out_of_memory_is_a_status(void **state)
         assert_true(n < 100);
     }
     ebb_model_free(m);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_step_is_weighed_as_by_hand),
-        cmocka_unit_test(sizes_are_rounded_for_the_device),
-        cmocka_unit_test(values_in_place_are_one_tensor),
-        cmocka_unit_test(a_workspace_lives_while_its_node_runs),
-        cmocka_unit_test(an_unknown_size_is_refused_by_name),
-        cmocka_unit_test(empty_tensors_take_nothing),
-        cmocka_unit_test(running_out_of_memory_is_a_status),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,11 +2,6 @@
  * flatbuffers library (ort_checkpoint.py says what is in it); what is wrong with it is made here.
  * So it is with what ebb writes, which tests/models/ort_artifacts.py gives the library to read.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,9 +44,8 @@ static void numbers_are(const ebb_data *data, const char *name, int rank, size_t
         assert_float_equal(((const float *)t->data)[i], want[i], 0);
 }
 
-static void parameters_and_what_the_optimizer_counted_are_read(void **state)
+TEST(parameters_and_what_the_optimizer_counted_are_read)
 {
-    (void)state;
     ebb_data data;
     size_t trained = 0;
     good(ebb_data_init(&data, FILE_NAME));
@@ -72,9 +66,8 @@ static void parameters_and_what_the_optimizer_counted_are_read(void **state)
     ebb_data_fini(&data);
 }
 
-static void inputs_of_its_names_become_weights(void **state)
+TEST(inputs_of_its_names_become_weights)
 {
-    (void)state;
     static const char text[] =
         "<ir_version: 10, opset_import: [\"\" : 20]>\n"
         "g (float[4,3] x, float[2,3] \"fc.weight\", int64 steps_seen) => (float[4,2] y, int64 n) "
@@ -128,9 +121,8 @@ static size_t cut_off(const unsigned char *bytes, size_t size)
     return refused;
 }
 
-static void a_file_cut_off_anywhere_is_refused_or_whole(void **state)
+TEST(a_file_cut_off_anywhere_is_refused_or_whole)
 {
-    (void)state;
     size_t size;
     unsigned char *bytes = read_all(&size);
     assert_in_range(cut_off(bytes, size), size - 3, size); // its last bytes fill up a string
@@ -153,18 +145,16 @@ static size_t spoil(unsigned char *bytes, size_t size)
     return refused;
 }
 
-static void no_byte_that_is_wrong_leads_out_of_the_file(void **state)
+TEST(no_byte_that_is_wrong_leads_out_of_the_file)
 {
-    (void)state;
     size_t size;
     unsigned char *bytes = read_all(&size);
     assert_true(spoil(bytes, size) > size);
     free(bytes);
 }
 
-static void each_refusal_says_what_and_where(void **state)
+TEST(each_refusal_says_what_and_where)
 {
-    (void)state;
     size_t size;
     unsigned char *bytes = read_all(&size);
     uint32_t root = (uint32_t)(bytes[0] | bytes[1] << 8);
@@ -253,9 +243,8 @@ static void end(const files *f)
     assert_int_equal(rmdir(f->folder), 0); // nothing else was left in it
 }
 
-static void what_is_written_is_read_again(void **state)
+TEST(what_is_written_is_read_again)
 {
-    (void)state;
     files f = begin();
     size_t size;
     write_one(f.tables, 0);
@@ -278,9 +267,8 @@ static ebb_status read_again(const char *path)
     return status;
 }
 
-static void large_arrays_lie_in_a_file_beside_it(void **state)
+TEST(large_arrays_lie_in_a_file_beside_it)
 {
-    (void)state;
     files f = begin();
     write_one(f.tables, sizeof bias); // of those arrays all but the number
     holds_what_was_written(f.tables);
@@ -295,9 +283,8 @@ static void large_arrays_lie_in_a_file_beside_it(void **state)
     end(&f);
 }
 
-static void places_in_the_file_beside_it_are_checked(void **state)
+TEST(places_in_the_file_beside_it_are_checked)
 {
-    (void)state;
     files f = begin();
     size_t size, refused = 0;
     write_one(f.tables, sizeof bias);
@@ -317,9 +304,8 @@ static void places_in_the_file_beside_it_are_checked(void **state)
     end(&f);
 }
 
-static void an_array_without_bytes_is_not_written(void **state)
+TEST(an_array_without_bytes_is_not_written)
 {
-    (void)state;
     files f = begin();
     const ebb_named bare = {"w", EBB_F32, 1, &two, NULL}, strings = {"s", EBB_STRING, 0, NULL, ""};
     ebb_ort_checkpoint c = {.trained = &bare, .trained_count = 1};
@@ -333,20 +319,4 @@ static void an_array_without_bytes_is_not_written(void **state)
     assert_int_equal(ebb_status_code(ebb_ort_checkpoint_write(f.tables, &c)), EBB_USAGE);
     assert_int_equal(access(f.tables, F_OK), -1);
     end(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parameters_and_what_the_optimizer_counted_are_read),
-        cmocka_unit_test(inputs_of_its_names_become_weights),
-        cmocka_unit_test(a_file_cut_off_anywhere_is_refused_or_whole),
-        cmocka_unit_test(no_byte_that_is_wrong_leads_out_of_the_file),
-        cmocka_unit_test(each_refusal_says_what_and_where),
-        cmocka_unit_test(what_is_written_is_read_again),
-        cmocka_unit_test(large_arrays_lie_in_a_file_beside_it),
-        cmocka_unit_test(places_in_the_file_beside_it_are_checked),
-        cmocka_unit_test(an_array_without_bytes_is_not_written),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

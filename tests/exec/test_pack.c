@@ -1,10 +1,5 @@
 /* test_pack.c: no two alive together overlap; the bound is met where that is easy, and neared where
  * it is hard. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include <time.h>
 
@@ -12,6 +7,7 @@
 #include "exec/weigh/pack/exact.h"
 #include "exec/weigh/pack/space.h"
 #include "tests/share.h"
+#include "tests/test.h"
 
 static const ebb_pack_options by_64 = {.alignment = 64};
 static uint64_t random_state;
@@ -84,9 +80,8 @@ static void places_go_as_by_a_walk(const ebb_piece *list, uint32_t count)
     ebb_arena_fini(&arena);
 }
 
-static void the_tree_finds_the_lowest_free_place(void **state)
+TEST(the_tree_finds_the_lowest_free_place)
 {
-    (void)state;
     enum { COUNT = 600 };
     static ebb_piece list[COUNT];
     random_state = 7;
@@ -101,9 +96,8 @@ static void the_tree_finds_the_lowest_free_place(void **state)
 }
 
 /* Two nests of lives, which take turns, and then short lives in a row: what a training step has. */
-static void places_in_nests_of_lives_are_the_lowest(void **state)
+TEST(places_in_nests_of_lives_are_the_lowest)
 {
-    (void)state;
     enum { NEST = 1200, SHORT = 2 * NEST, COUNT = 2 * NEST + 2 * SHORT };
     static ebb_piece list[COUNT];
     uint32_t n = 0;
@@ -120,9 +114,8 @@ static void places_in_nests_of_lives_are_the_lowest(void **state)
     places_go_as_by_a_walk(list, COUNT);
 }
 
-static void random_intervals_never_overlap(void **state)
+TEST(random_intervals_never_overlap)
 {
-    (void)state;
     static ebb_interval v[200];
     random_state = 1;
     for (int round = 0; round < 64 / FEWER; round++) {
@@ -135,9 +128,8 @@ static void random_intervals_never_overlap(void **state)
     }
 }
 
-static void nested_lives_reach_the_bound(void **state)
+TEST(nested_lives_reach_the_bound)
 {
-    (void)state;
     ebb_interval v[32];
     for (uint32_t i = 0; i < 32; i++)
         v[i] = (ebb_interval){i, 64 - i, 100 + 37 * (uint64_t)i, 0};
@@ -163,9 +155,8 @@ static size_t training(ebb_interval *v, uint32_t layers)
     return n;
 }
 
-static void training_steps_come_within_one_percent(void **state)
+TEST(training_steps_come_within_one_percent)
 {
-    (void)state;
     static ebb_interval v[2000];
     random_state = 7;
     for (uint32_t layers = 4; layers <= 256; layers *= 4) {
@@ -182,9 +173,8 @@ static void forget(void)
         (void)pack(&(ebb_interval){0, 1, 1000000 + i, 0}, 1, 1);
 }
 
-static void the_same_input_gives_the_same_offsets(void **state)
+TEST(the_same_input_gives_the_same_offsets)
 {
-    (void)state;
     static ebb_interval given[600], a[600], b[600];
     random_state = 9;
     for (size_t i = 0; i < 600; i++) {
@@ -205,9 +195,8 @@ static void the_same_input_gives_the_same_offsets(void **state)
     assert_true(one.height == two.height && one.height == three.height && one.least == three.least);
 }
 
-static void what_is_remembered_is_of_equal_intervals_and_options(void **state)
+TEST(what_is_remembered_is_of_equal_intervals_and_options)
 {
-    (void)state;
     ebb_arena arena = {0};
     ebb_packing p;
     const ebb_interval given[] = {{0, 2, 65, 0}, {1, 3, 65, 0}};
@@ -233,9 +222,8 @@ static void what_is_remembered_is_of_equal_intervals_and_options(void **state)
     ebb_arena_fini(&arena);
 }
 
-static void ten_thousand_intervals_are_quick(void **state)
+TEST(ten_thousand_intervals_are_quick)
 {
-    (void)state;
     static ebb_interval v[10000];
     ebb_arena arena = {0};
     ebb_packing p;
@@ -341,9 +329,8 @@ static void check_tiny(const tiny *t, const uint64_t *offsets, uint64_t capacity
     }
 }
 
-static void exact_search_agrees_with_brute_force(void **state)
+TEST(exact_search_agrees_with_brute_force)
 {
-    (void)state;
     random_state = 11;
     for (int round = 0; round < 3000 / FEWER; round++) {
         tiny t;
@@ -361,9 +348,8 @@ static void exact_search_agrees_with_brute_force(void **state)
     }
 }
 
-static void small_instances_are_packed_as_low_as_can_be(void **state)
+TEST(small_instances_are_packed_as_low_as_can_be)
 {
-    (void)state;
     random_state = 12;
     for (int round = 0; round < 1000 / FEWER; round++) {
         tiny t;
@@ -415,9 +401,8 @@ static size_t cut_rectangle(ebb_interval *v, size_t count, uint32_t positions, u
     return n;
 }
 
-static void what_orders_miss_is_found_by_exact_search(void **state)
+TEST(what_orders_miss_is_found_by_exact_search)
 {
-    (void)state;
     int exact = 0;
     random_state = 21;
     for (int round = 0; round < 8; round++) {
@@ -432,9 +417,8 @@ static void what_orders_miss_is_found_by_exact_search(void **state)
     assert_true(exact >= 4);
 }
 
-static void a_capacity_is_met_or_said_to_be_missed(void **state)
+TEST(a_capacity_is_met_or_said_to_be_missed)
 {
-    (void)state;
     static ebb_interval v[300];
     ebb_arena arena = {0};
     ebb_packing p;
@@ -457,9 +441,8 @@ static void a_capacity_is_met_or_said_to_be_missed(void **state)
     ebb_arena_fini(&arena);
 }
 
-static void sizes_beyond_32_bits_are_packed(void **state)
+TEST(sizes_beyond_32_bits_are_packed)
 {
-    (void)state;
     ebb_interval v[40];
     random_state = 31;
     size_t count = cut_rectangle(v, 40, 60, 1024);
@@ -469,9 +452,8 @@ static void sizes_beyond_32_bits_are_packed(void **state)
     assert_true((double)p.height <= 1.001 * (double)p.lower_bound);
 }
 
-static void a_lack_of_memory_is_said(void **state)
+TEST(a_lack_of_memory_is_said)
 {
-    (void)state;
     int failed = 0;
     for (long n = 1;; n++) {
         static ebb_interval v[1000]; /* enough to ask for memory more than once */
@@ -490,9 +472,8 @@ static void a_lack_of_memory_is_said(void **state)
     assert_true(failed > 1);
 }
 
-static void wrong_intervals_are_refused(void **state)
+TEST(wrong_intervals_are_refused)
 {
-    (void)state;
     ebb_arena arena = {0};
     ebb_packing p;
     ebb_interval reversed[] = {{0, 4, 8, 0}, {5, 3, 8, 0}};
@@ -521,35 +502,11 @@ static void refused(ebb_interval a, ebb_interval b, const char *words)
     ebb_arena_fini(&arena);
 }
 
-static void wrong_fixed_offsets_are_refused(void **state)
+TEST(wrong_fixed_offsets_are_refused)
 {
-    (void)state;
     const ebb_interval a = {0, 4, 100, 0};
     refused(a, (ebb_interval){3, 5, 10, 64}, "line 5: its fixed offset overlaps that of line 2");
     refused((ebb_interval){3, 5, 10, 64}, a, "line 5: its fixed offset overlaps that of line 2");
     refused(a, (ebb_interval){5, 6, 10, 100}, "line 5: its fixed offset 100 is no multiple");
     refused(a, (ebb_interval){5, 6, 10, UINT64_MAX - 63}, "line 5: its fixed offset is too large");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_tree_finds_the_lowest_free_place),
-        cmocka_unit_test(places_in_nests_of_lives_are_the_lowest),
-        cmocka_unit_test(random_intervals_never_overlap),
-        cmocka_unit_test(nested_lives_reach_the_bound),
-        cmocka_unit_test(training_steps_come_within_one_percent),
-        cmocka_unit_test(the_same_input_gives_the_same_offsets),
-        cmocka_unit_test(what_is_remembered_is_of_equal_intervals_and_options),
-        cmocka_unit_test(ten_thousand_intervals_are_quick),
-        cmocka_unit_test(exact_search_agrees_with_brute_force),
-        cmocka_unit_test(small_instances_are_packed_as_low_as_can_be),
-        cmocka_unit_test(what_orders_miss_is_found_by_exact_search),
-        cmocka_unit_test(a_capacity_is_met_or_said_to_be_missed),
-        cmocka_unit_test(sizes_beyond_32_bits_are_packed),
-        cmocka_unit_test(a_lack_of_memory_is_said),
-        cmocka_unit_test(wrong_intervals_are_refused),
-        cmocka_unit_test(wrong_fixed_offsets_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

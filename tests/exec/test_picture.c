@@ -80,9 +80,8 @@ static const char *album(void)
 #define PICTURES "uint8[b,3,6,8] image"
 #define IDENTITY IDENTITY_OF("image")
 
-static void a_folder_of_pictures_is_images_and_labels(void **state)
+TEST(a_folder_of_pictures_is_images_and_labels)
 {
-    (void)state;
     good(take_rows(album(), PICTURES ", int64[b] label", IDENTITY, NULL, 0, in_order, 3));
     assert_string_equal(ebb_data_metadata(data), "{\"classes\":[\"ant\",\"cat\"]}");
     assert_int_equal(ebb_data_find(data, "image")->dims[0], 3);
@@ -109,9 +108,8 @@ static void a_folder_of_pictures_is_images_and_labels(void **state)
     assert_true(((const float *)batch.tensors[0].data)[0] == (float)pixels[0] / 255.0f);
 }
 
-static void kinds_of_png_are_all_red_green_and_blue(void **state)
+TEST(kinds_of_png_are_all_red_green_and_blue)
 {
-    (void)state;
     ebb_picture p = {0};
     void *file = NULL;
     size_t size = 0;
@@ -136,9 +134,8 @@ static void kinds_of_png_are_all_red_green_and_blue(void **state)
 }
 
 /* Numbers of Pillow's resize with BILINEAR, on the same pixels. */
-static void pictures_are_resized_as_pillow_does(void **state)
+TEST(pictures_are_resized_as_pillow_does)
 {
-    (void)state;
     static const unsigned char smaller[36] = {
         110, 85,  137, 94, 133, 131, 136, 67,  116, 134, 89,  141, 97,  130, 116, 168, 124, 78,
         85,  139, 105, 97, 78,  92,  125, 102, 91,  100, 101, 119, 100, 76,  108, 113, 93,  94};
@@ -165,9 +162,8 @@ static void pictures_are_resized_as_pillow_does(void **state)
     ebb_picture_free(&between);
 }
 
-static void sizes_come_from_the_model_or_are_said(void **state)
+TEST(sizes_come_from_the_model_or_are_said)
 {
-    (void)state;
     good(take_rows(album(), "float[b,3,4,4] image", IDENTITY, NULL, 0, in_order,
                    3)); // 4 x 5, the middle
     refused(take_rows(album(), "float[b,3,h,w] image", IDENTITY, NULL, 0, in_order, 3), EBB_USAGE,
@@ -210,9 +206,8 @@ static const char *images(void)
 
 #define IMAGES "float[b,1,5,5] image, int64[b,5,5] mask"
 
-static void draws_depend_on_seed_epoch_and_row_alone(void **state)
+TEST(draws_depend_on_seed_epoch_and_row_alone)
 {
-    (void)state;
     const char *const augment[] = {"flip", "flip-vertical", NULL};
     const ebb_data_options options = {.augment = augment};
     float first[8 * SIDE * SIDE];
@@ -248,9 +243,8 @@ static void draws_depend_on_seed_epoch_and_row_alone(void **state)
     assert_memory_not_equal(batch.tensors[0].data, first, sizeof first);
 }
 
-static void a_crop_moves_by_at_most_its_padding(void **state)
+TEST(a_crop_moves_by_at_most_its_padding)
 {
-    (void)state;
     const char *const augment[] = {"crop:padding=2", NULL};
     good(take_rows(images(), "float[b,5,5] image", IDENTITY,
                    &(ebb_data_options){.augment = augment}, 0, in_order, 8));
@@ -281,9 +275,8 @@ static void a_crop_moves_by_at_most_its_padding(void **state)
                             sizeof before);
 }
 
-static void what_cannot_be_drawn_is_said(void **state)
+TEST(what_cannot_be_drawn_is_said)
 {
-    (void)state;
     static const struct {
         const char *word, *inputs, *words;
     } cases[] = {
@@ -311,9 +304,8 @@ static size_t read_file(const char *path, unsigned char *bytes, size_t room)
     return size;
 }
 
-static void a_picture_that_is_cut_or_damaged_is_refused_or_read(void **state)
+TEST(a_picture_that_is_cut_or_damaged_is_refused_or_read)
 {
-    (void)state;
     static unsigned char bytes[4096];
     const char *const names[] = {"album/cat/1.png", "album/cat/2.JPG"};
     ebb_picture p = {0};
@@ -340,9 +332,8 @@ static void a_picture_that_is_cut_or_damaged_is_refused_or_read(void **state)
     ebb_picture_free(&p);
 }
 
-static void a_bad_picture_is_named_with_its_row(void **state)
+TEST(a_bad_picture_is_named_with_its_row)
 {
-    (void)state;
     assert_int_equal(mkdir(path_of("bad"), 0700), 0);
     assert_int_equal(mkdir(path_of("bad/cat"), 0700), 0);
     write_png(path_of("bad/cat/1.png"), pixels, HEIGHT, WIDTH, PNG_FORMAT_RGB);
@@ -366,21 +357,12 @@ static void a_bad_picture_is_named_with_its_row(void **state)
             "without a picture");
 }
 
+const fixture around_all = {make_folder, remove_folder};
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_folder_of_pictures_is_images_and_labels),
-        cmocka_unit_test(kinds_of_png_are_all_red_green_and_blue),
-        cmocka_unit_test(pictures_are_resized_as_pillow_does),
-        cmocka_unit_test(sizes_come_from_the_model_or_are_said),
-        cmocka_unit_test(draws_depend_on_seed_epoch_and_row_alone),
-        cmocka_unit_test(a_crop_moves_by_at_most_its_padding),
-        cmocka_unit_test(what_cannot_be_drawn_is_said),
-        cmocka_unit_test(a_picture_that_is_cut_or_damaged_is_refused_or_read),
-        cmocka_unit_test(a_bad_picture_is_named_with_its_row),
-    };
     fill_pixels();
-    int failed = cmocka_run_group_tests(tests, make_folder, remove_folder);
+    int failed = run_listed();
     closed();
     return failed;
 }

@@ -2,21 +2,16 @@
  * which reading and writing a file can fail; and that exchanges go on beside the step. */
 #include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "exec/run/program.h"
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
+#include "tests/test.h"
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20, \"ai.ebb\" : 1]>\n"
 
@@ -159,9 +154,8 @@ static int set_up(void **state)
 
 /* ---- what comes back ---- */
 
-static void bytes_come_back_and_the_file_is_as_long_as_planned(void **state)
+TEST(bytes_come_back_and_the_file_is_as_long_as_planned)
 {
-    (void)state;
     ebb_model *m = model_of(AWAY("disk"));
     ebb_program *p = NULL;
     good(compile(&p, m, NULL));
@@ -178,9 +172,8 @@ static void bytes_come_back_and_the_file_is_as_long_as_planned(void **state)
     ebb_model_free(m);
 }
 
-static void memory_of_the_host_is_a_place_too(void **state)
+TEST(memory_of_the_host_is_a_place_too)
 {
-    (void)state;
     ebb_model *m = model_of(AWAY("host"));
     ebb_program *p = NULL;
     good(compile(&p, m, "/a folder that is not there")); // and is not asked for
@@ -194,9 +187,8 @@ static void memory_of_the_host_is_a_place_too(void **state)
     ebb_model_free(m);
 }
 
-static void the_ruler_weighs_each_place_apart(void **state)
+TEST(the_ruler_weighs_each_place_apart)
 {
-    (void)state;
     ebb_model *m = model_of(AWAY("disk"));
     ebb_arena arena = {0};
     ebb_memory memory;
@@ -218,9 +210,8 @@ static void the_ruler_weighs_each_place_apart(void **state)
     ebb_model_free(m);
 }
 
-static void a_move_is_alive_until_it_is_waited_for(void **state)
+TEST(a_move_is_alive_until_it_is_waited_for)
 {
-    (void)state;
     static const struct {
         const char *body, *why;
     } wrong[] = {
@@ -262,9 +253,8 @@ static void a_move_is_alive_until_it_is_waited_for(void **state)
 /* ---- what goes wrong ---- */
 
 /* Every call in its turn: the step says it in a sentence with the node, and the next one is right. */
-static void every_failure_is_said_and_forgotten(void **state)
+TEST(every_failure_is_said_and_forgotten)
 {
-    (void)state;
     static const struct {
         enum way way;
         int code;
@@ -294,9 +284,8 @@ static void every_failure_is_said_and_forgotten(void **state)
     ebb_model_free(m);
 }
 
-static void short_and_interrupted_calls_go_on(void **state)
+TEST(short_and_interrupted_calls_go_on)
 {
-    (void)state;
     ebb_model *m = model_of(AWAY("disk"));
     ebb_program *p = NULL;
     good(compile(&p, m, NULL));
@@ -311,9 +300,8 @@ static void short_and_interrupted_calls_go_on(void **state)
     ebb_model_free(m);
 }
 
-static void bytes_that_changed_are_seen(void **state)
+TEST(bytes_that_changed_are_seen)
 {
-    (void)state;
     ebb_model *m = model_of(AWAY("disk"));
     ebb_program *p = NULL;
     good(compile(&p, m, NULL));
@@ -326,9 +314,8 @@ static void bytes_that_changed_are_seen(void **state)
     ebb_model_free(m);
 }
 
-static void without_the_checksum_what_a_disk_says_is_taken(void **state)
+TEST(without_the_checksum_what_a_disk_says_is_taken)
 {
-    (void)state;
     const ebb_compile_options options = {.spill_unchecked = true};
     ebb_model *m = model_of(AWAY("disk"));
     ebb_program *p = NULL;
@@ -345,9 +332,8 @@ static void without_the_checksum_what_a_disk_says_is_taken(void **state)
     ebb_model_free(m);
 }
 
-static void a_full_disk_is_said_before_the_first_step(void **state)
+TEST(a_full_disk_is_said_before_the_first_step)
 {
-    (void)state;
     ebb_model *m = model_of(AWAY("disk"));
     ebb_program *p = NULL;
     disk.no_room = 1;
@@ -373,9 +359,8 @@ static ebb_status exchange_with_a_twin(void *context, ebb_group_verb verb, const
 }
 
 /* The thread that steps makes an exchange itself only where it is not to go on beside it. */
-static void what_a_step_starts_goes_on_beside_it(void **state)
+TEST(what_a_step_starts_goes_on_beside_it)
 {
-    (void)state;
     static const char *const steps[] = {"s = ai.ebb.StartAllReduce <ranks = 2> (a)\n"
                                         "  b = ai.ebb.Wait(s, a)\n",
                                         "b = ai.ebb.AllReduce <ranks = 2> (a)\n"};
@@ -404,19 +389,4 @@ static void what_a_step_starts_goes_on_beside_it(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(bytes_come_back_and_the_file_is_as_long_as_planned, set_up),
-        cmocka_unit_test_setup(memory_of_the_host_is_a_place_too, set_up),
-        cmocka_unit_test_setup(the_ruler_weighs_each_place_apart, set_up),
-        cmocka_unit_test_setup(a_move_is_alive_until_it_is_waited_for, set_up),
-        cmocka_unit_test_setup(every_failure_is_said_and_forgotten, set_up),
-        cmocka_unit_test_setup(short_and_interrupted_calls_go_on, set_up),
-        cmocka_unit_test_setup(bytes_that_changed_are_seen, set_up),
-        cmocka_unit_test_setup(without_the_checksum_what_a_disk_says_is_taken, set_up),
-        cmocka_unit_test_setup(a_full_disk_is_said_before_the_first_step, set_up),
-        cmocka_unit_test_setup(what_a_step_starts_goes_on_beside_it, set_up),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+const fixture around_each = {set_up, NULL};

@@ -1,9 +1,4 @@
 /* test_program.c: steps of graphs small enough to follow by hand, on the plain kernels. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include <jansson.h>
 #include <stdio.h>
@@ -86,17 +81,15 @@ static void two_steps(ebb_model *m)
     ebb_program_free(p);
 }
 
-static void a_step_trains_and_planned_is_measured(void **state)
+TEST(a_step_trains_and_planned_is_measured)
 {
-    (void)state;
     ebb_model *m = step_model();
     two_steps(m);
     ebb_model_free(m);
 }
 
-static void a_step_in_place_gives_the_same_numbers(void **state)
+TEST(a_step_in_place_gives_the_same_numbers)
 {
-    (void)state;
     ebb_model *m = step_model();
     static const struct {
         const char *output;
@@ -110,9 +103,8 @@ static void a_step_in_place_gives_the_same_numbers(void **state)
     ebb_model_free(m);
 }
 
-static void inputs_are_checked_by_name_and_type(void **state)
+TEST(inputs_are_checked_by_name_and_type)
 {
-    (void)state;
     ebb_model *m = step_model();
     ebb_program *p = NULL;
     good(ebb_program_compile(&p, m, &plain));
@@ -135,9 +127,8 @@ static void inputs_are_checked_by_name_and_type(void **state)
     ebb_model_free(m);
 }
 
-static void missing_weights_are_named_and_may_be_set(void **state)
+TEST(missing_weights_are_named_and_may_be_set)
 {
-    (void)state;
     ebb_model *m = step_model();
     good(ebb_value_point(m->graph, value_of(m, "w"), NULL));
     ebb_program *p = NULL;
@@ -154,9 +145,8 @@ static void missing_weights_are_named_and_may_be_set(void **state)
 }
 
 /* prev <- w and w <- next: prev must get the old w whatever the order of the bindings. */
-static void a_state_carried_to_another_is_the_old_one(void **state)
+TEST(a_state_carried_to_another_is_the_old_one)
 {
-    (void)state;
     for (int order = 0; order < 2; order++) {
         ebb_model *m = model_of(HEAD "g (float[4] x) => (float[4] y) <float[4] w = {1, 2, 3, 4}, "
                                      "float[4] prev = {0, 0, 0, 0}> {\n"
@@ -177,9 +167,8 @@ static void a_state_carried_to_another_is_the_old_one(void **state)
     }
 }
 
-static void states_that_change_places_are_refused(void **state)
+TEST(states_that_change_places_are_refused)
 {
-    (void)state;
     ebb_model *m = model_of(HEAD "g (float[4] x) => (float[4] y) <float[4] a = {1, 2, 3, 4}, "
                                  "float[4] b = {0, 0, 0, 0}> {\n  y = Add(a, x)\n}\n");
     bind(m, "a", "b");
@@ -190,9 +179,8 @@ static void states_that_change_places_are_refused(void **state)
     ebb_model_free(m);
 }
 
-static void every_node_without_kernel_is_named(void **state)
+TEST(every_node_without_kernel_is_named)
 {
-    (void)state;
     ebb_model *m =
         model_of("<ir_version: 10, opset_import: [\"\" : 20, \"acme\" : 1]>\n"
                  "g (float[4] x) => (float[4] y) <float[4] a, float[4] b, float[4] c> {\n"
@@ -210,10 +198,9 @@ static void every_node_without_kernel_is_named(void **state)
 }
 
 /* So many nodes stand behind it that what an estimate knows of it is let go meanwhile. */
-static void a_node_without_kernel_is_named_in_a_long_graph(void **state)
+TEST(a_node_without_kernel_is_named_in_a_long_graph)
 {
     enum { NODES = 20000, LINE = 32 };
-    (void)state;
     char *text = malloc(1024 + (size_t)NODES * LINE);
     assert_non_null(text);
     int at = sprintf(text, "<ir_version: 10, opset_import: [\"\" : 20, \"acme\" : 1]>\n"
@@ -231,9 +218,8 @@ static void a_node_without_kernel_is_named_in_a_long_graph(void **state)
     free(text);
 }
 
-static void a_checkpoint_brings_states_and_steps_back(void **state)
+TEST(a_checkpoint_brings_states_and_steps_back)
 {
-    (void)state;
     char path[] = "/tmp/ebb_checkpoint_XXXXXX";
     int fd = mkstemp(path);
     assert_true(fd >= 0);
@@ -268,9 +254,8 @@ static void a_checkpoint_brings_states_and_steps_back(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
-static void trained_weights_go_back_into_a_model(void **state)
+TEST(trained_weights_go_back_into_a_model)
 {
-    (void)state;
     ebb_model *m = step_model(), *target = model_of(step_text);
     ebb_program *p = NULL;
     good(ebb_program_compile(&p, m, &plain));
@@ -291,9 +276,8 @@ static void trained_weights_go_back_into_a_model(void **state)
     ebb_model_free(m);
 }
 
-static void plan_and_diff_have_their_fields(void **state)
+TEST(plan_and_diff_have_their_fields)
 {
-    (void)state;
     static const char *const fields[] = {
         "peak_bytes",      "arena_bytes", "lower_bound_bytes", "categories", "saved_bytes",
         "peak_node",       "nodes",       "recompute_flops",   "flops",      "planned_ns",
@@ -342,9 +326,8 @@ static json_t *profile_of(const ebb_program *p)
     return root;
 }
 
-static void a_profile_counts_each_operator(void **state)
+TEST(a_profile_counts_each_operator)
 {
-    (void)state;
     ebb_model *m = step_model();
     ebb_program *p = NULL;
     good(ebb_program_compile(&p, m, &plain));
@@ -364,9 +347,8 @@ static void a_profile_counts_each_operator(void **state)
 }
 
 /* Steps before a checkpoint are none of this process's; its first is left out where others came. */
-static void a_profile_is_of_the_steps_behind_the_first(void **state)
+TEST(a_profile_is_of_the_steps_behind_the_first)
 {
-    (void)state;
     ebb_model *m = step_model();
     ebb_program *p = NULL;
     good(ebb_program_compile(&p, m, &plain));
@@ -385,9 +367,8 @@ static void a_profile_is_of_the_steps_behind_the_first(void **state)
     ebb_model_free(m);
 }
 
-static void a_node_on_constants_is_computed(void **state)
+TEST(a_node_on_constants_is_computed)
 {
-    (void)state;
     ebb_model *m = model_of(HEAD "g (float[2] x) => (float[2] y, float[2] z) <float[2] a = {1, 2}, "
                                  "float[2] b = {3, 5}> {\n y = Mul(a, b)\n z = Mul(x, b)\n}\n");
     ebb_tensor out;
@@ -402,9 +383,8 @@ static void a_node_on_constants_is_computed(void **state)
     ebb_model_free(m);
 }
 
-static void running_out_of_memory_is_a_status(void **state)
+TEST(running_out_of_memory_is_a_status)
 {
-    (void)state;
     ebb_model *m = step_model();
     for (long n = 1;; n++) {
         ebb_program *p = NULL;
@@ -420,26 +400,4 @@ static void running_out_of_memory_is_a_status(void **state)
         assert_true(n < 500);
     }
     ebb_model_free(m);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_step_trains_and_planned_is_measured),
-        cmocka_unit_test(a_step_in_place_gives_the_same_numbers),
-        cmocka_unit_test(inputs_are_checked_by_name_and_type),
-        cmocka_unit_test(missing_weights_are_named_and_may_be_set),
-        cmocka_unit_test(a_state_carried_to_another_is_the_old_one),
-        cmocka_unit_test(states_that_change_places_are_refused),
-        cmocka_unit_test(every_node_without_kernel_is_named),
-        cmocka_unit_test(a_node_without_kernel_is_named_in_a_long_graph),
-        cmocka_unit_test(a_checkpoint_brings_states_and_steps_back),
-        cmocka_unit_test(trained_weights_go_back_into_a_model),
-        cmocka_unit_test(plan_and_diff_have_their_fields),
-        cmocka_unit_test(a_profile_counts_each_operator),
-        cmocka_unit_test(a_profile_is_of_the_steps_behind_the_first),
-        cmocka_unit_test(a_node_on_constants_is_computed),
-        cmocka_unit_test(running_out_of_memory_is_a_status),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

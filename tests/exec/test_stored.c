@@ -28,9 +28,8 @@ static void write_large(const char *path, bool compressed)
     free(label);
 }
 
-static void a_large_entry_is_read_row_by_row_where_it_lies(void **state)
+TEST(a_large_entry_is_read_row_by_row_where_it_lies)
 {
-    (void)state;
     for (int compressed = 0; compressed < 2; compressed++) {
         ebb_data *data = NULL;
         ebb_batch batch;
@@ -56,9 +55,8 @@ static void a_large_entry_is_read_row_by_row_where_it_lies(void **state)
     }
 }
 
-static void a_file_that_is_cut_while_it_is_read_is_an_error(void **state)
+TEST(a_file_that_is_cut_while_it_is_read_is_an_error)
 {
-    (void)state;
     ebb_data *data = NULL;
     ebb_batch batch;
     const int64_t last[] = {ROWS - 1};
@@ -192,9 +190,8 @@ static bool is_found(const maker *m, size_t size, const char *entry, uint64_t by
     return found;
 }
 
-static void entries_are_found_with_sizes_of_32_and_64_bits(void **state)
+TEST(entries_are_found_with_sizes_of_32_and_64_bits)
 {
-    (void)state;
     for (int wide = 0; wide < 2; wide++) {
         places at;
         uint64_t offset = 0;
@@ -207,9 +204,8 @@ static void entries_are_found_with_sizes_of_32_and_64_bits(void **state)
     }
 }
 
-static void what_does_not_agree_is_left_to_others(void **state)
+TEST(what_does_not_agree_is_left_to_others)
 {
-    (void)state;
     places at;
     uint64_t offset;
     const maker good = make_zip(&at, true);
@@ -250,13 +246,4 @@ static void what_does_not_agree_is_left_to_others(void **state)
         }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_large_entry_is_read_row_by_row_where_it_lies),
-        cmocka_unit_test(a_file_that_is_cut_while_it_is_read_is_an_error),
-        cmocka_unit_test(entries_are_found_with_sizes_of_32_and_64_bits),
-        cmocka_unit_test(what_does_not_agree_is_left_to_others),
-    };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
-}
+const fixture around_all = {make_folder, remove_folder};

@@ -1,17 +1,11 @@
 /* test_tokenizer.c: texts become the ids that Hugging Face's tokenizers give them (tokenizers/record.py, tokenizers
  * 0.23), and rows of .jsonl what is to be learned of them; what is not computed is refused by its name.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "exec/data/text/tokenizer.h"
 #include "tests/status.h"
@@ -80,9 +74,8 @@ static json_t *next_case(FILE *f)
     return fgets(line, sizeof line, f) != NULL ? json_loads(line, JSON_ALLOW_NUL, NULL) : NULL;
 }
 
-static void texts_become_the_ids_that_hugging_face_gives_them(void **state)
+TEST(texts_become_the_ids_that_hugging_face_gives_them)
 {
-    (void)state;
     recorded r = {.name = ""};
     json_t *c;
     size_t count = 0;
@@ -163,9 +156,8 @@ static int end_of(const ebb_tokenizer *t)
     return (int)id;
 }
 
-static void messages_are_written_as_the_template_has_them(void **state)
+TEST(messages_are_written_as_the_template_has_them)
 {
-    (void)state;
     recorded r = {.name = ""};
     json_t *c;
     size_t count = 0;
@@ -187,9 +179,8 @@ static void messages_are_written_as_the_template_has_them(void **state)
     (void)fclose(f);
 }
 
-static void a_prompt_is_not_learned(void **state)
+TEST(a_prompt_is_not_learned)
 {
-    (void)state;
     ebb_data *data;
     recorded r = {.name = ""};
     ebb_arena arena = {0};
@@ -222,9 +213,8 @@ static void assert_says(ebb_status status, const char *words)
         fail_msg("%s\nexpected: %s", ebb_status_text(status), words);
 }
 
-static void what_is_wrong_with_rows_is_said(void **state)
+TEST(what_is_wrong_with_rows_is_said)
 {
-    (void)state;
     static const struct {
         const char *text, *tokenizer, *says;
     } cases[] = {
@@ -265,9 +255,8 @@ static void what_is_wrong_with_rows_is_said(void **state)
 }
 
 /* A pattern that is asked at each word looks at that word alone: minutes, if it looked at all of the text. */
-static void a_long_text_is_read_in_one_go(void **state)
+TEST(a_long_text_is_read_in_one_go)
 {
-    (void)state;
     enum { WORDS = 400000 };
     static const char word[] = "harbour ", before[] = "{\"text\": \"", behind[] = "\"}";
     const size_t size = sizeof before + sizeof behind + WORDS * (sizeof word - 1);
@@ -298,9 +287,8 @@ static void write_file(const char *folder, const char *name, const char *text)
 }
 
 /* Templates of no form that is written, of which most have some of another's words. */
-static void a_template_of_another_form_is_refused(void **state)
+TEST(a_template_of_another_form_is_refused)
 {
-    (void)state;
     static const char tokenizer[] =
         "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": []}, \"added_tokens\": "
         "[{\"id\": 1, \"content\": \"<|im_start|>\"}, {\"id\": 2, \"content\": \"<|im_end|>\"}]}";
@@ -338,9 +326,8 @@ static void a_template_of_another_form_is_refused(void **state)
     (void)rmdir(folder);
 }
 
-static void what_is_not_computed_is_refused_by_its_name(void **state)
+TEST(what_is_not_computed_is_refused_by_its_name)
 {
-    (void)state;
     static const char model[] =
         "\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": []}";
     static const struct {
@@ -407,16 +394,4 @@ static int remove_file(void **state)
     return unlink(rows);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(texts_become_the_ids_that_hugging_face_gives_them),
-        cmocka_unit_test(messages_are_written_as_the_template_has_them),
-        cmocka_unit_test(a_prompt_is_not_learned),
-        cmocka_unit_test(what_is_wrong_with_rows_is_said),
-        cmocka_unit_test(a_long_text_is_read_in_one_go),
-        cmocka_unit_test(a_template_of_another_form_is_refused),
-        cmocka_unit_test(what_is_not_computed_is_refused_by_its_name),
-    };
-    return cmocka_run_group_tests(tests, make_file, remove_file);
-}
+const fixture around_all = {make_file, remove_file};

@@ -1,15 +1,9 @@
 /* test_tokens.c: texts of token ids become rows of one length: cut, filled up, packed, and what is to be
  * predicted in them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "ebb.h"
 #include "tests/status.h"
@@ -40,9 +34,8 @@ static void has(const ebb_data *data, const char *name, int64_t rows, int64_t co
                      want[i]);
 }
 
-static void a_stream_is_cut_and_goes_on_in_the_next_row(void **state)
+TEST(a_stream_is_cut_and_goes_on_in_the_next_row)
 {
-    (void)state;
     static const int64_t ids[] = {5, 6, 7, 8, 9, 10, 11}, dims[] = {7};
     ebb_data *d;
     good(open_rows(&d, &(ebb_named){"input_ids", 7, 1, dims, ids}, 1, 3, false));
@@ -54,9 +47,8 @@ static void a_stream_is_cut_and_goes_on_in_the_next_row(void **state)
     ebb_data_close(d);
 }
 
-static void texts_are_filled_up_on_the_right(void **state)
+TEST(texts_are_filled_up_on_the_right)
 {
-    (void)state;
     static const int32_t ids[] = {5, 6, 7, 8, 9, 10, 11}, mask[] = {0, 0, 1, 0, 1, 1, 1};
     static const int64_t lengths[] = {3, 4}, seven[] = {7}, two[] = {2};
     const ebb_named tensors[] = {{"tokens", 6, 1, seven, ids},
@@ -70,9 +62,8 @@ static void texts_are_filled_up_on_the_right(void **state)
     ebb_data_close(d);
 }
 
-static void texts_are_packed_with_numbers_of_their_own(void **state)
+TEST(texts_are_packed_with_numbers_of_their_own)
 {
-    (void)state;
     static const int32_t ids[] = {5, 6, 7, 8, 9, 10, 11, 12, 13};
     static const int64_t lengths[] = {3, 4, 2}, nine[] = {9}, three[] = {3};
     const ebb_named tensors[] = {{"tokens", 6, 1, nine, ids}, {"lengths", 7, 1, three, lengths}};
@@ -85,9 +76,8 @@ static void texts_are_packed_with_numbers_of_their_own(void **state)
     ebb_data_close(d);
 }
 
-static void rows_have_labels_and_a_mask(void **state)
+TEST(rows_have_labels_and_a_mask)
 {
-    (void)state;
     static const int64_t ids[] = {5, 6, 7, 0, 8, 9, 10, 11},
                          labels[] = {NO, 6, 7, NO, NO, NO, 2, 11},
                          mask[] = {1, 1, 1, 0, 1, 1, 1, 1}, dims[] = {2, 4};
@@ -101,9 +91,8 @@ static void rows_have_labels_and_a_mask(void **state)
     ebb_data_close(d);
 }
 
-static void texts_that_are_longer_than_a_row_are_told(void **state)
+TEST(texts_that_are_longer_than_a_row_are_told)
 {
-    (void)state;
     static const int64_t ids[] = {5, 6, 7, 8, 9, 10, 11}, dims[] = {7}, two[] = {2},
                          lengths[] = {2, 5};
     const ebb_named arrays[] = {{"input_ids", 7, 1, dims, ids}, {"lengths", 7, 1, two, lengths}};
@@ -119,9 +108,8 @@ static void texts_that_are_longer_than_a_row_are_told(void **state)
     }
 }
 
-static void what_is_wrong_with_texts_is_said(void **state)
+TEST(what_is_wrong_with_texts_is_said)
 {
-    (void)state;
     static const int64_t ids[] = {5, 6, 7, 8}, minus[] = {5, -1, 7, 8}, left[] = {0, 1, 1, 1};
     static const int64_t four[] = {4}, square[] = {2, 2}, row[] = {1, 4}, one[] = {1}, five[] = {5};
     static const float reals[] = {1, 2, 3, 4};
@@ -156,15 +144,7 @@ int main(void)
     if (file < 0)
         return 1;
     (void)close(file);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_stream_is_cut_and_goes_on_in_the_next_row),
-        cmocka_unit_test(texts_are_filled_up_on_the_right),
-        cmocka_unit_test(texts_are_packed_with_numbers_of_their_own),
-        cmocka_unit_test(rows_have_labels_and_a_mask),
-        cmocka_unit_test(texts_that_are_longer_than_a_row_are_told),
-        cmocka_unit_test(what_is_wrong_with_texts_is_said),
-    };
-    const int failed = cmocka_run_group_tests_name("tokens", tests, NULL, NULL);
+    const int failed = run_listed();
     (void)remove(path);
     return failed;
 }

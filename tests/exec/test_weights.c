@@ -1,10 +1,5 @@
 /* test_weights.c: weights drawn by a skeleton's own initialization, or read from a file; and inputs
  * from a test_data_set folder. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include <math.h>
 #include <stdio.h>
@@ -56,9 +51,8 @@ static ebb_model *skeleton(void)
     return m;
 }
 
-static void a_skeleton_draws_its_weights_by_seed(void **state)
+TEST(a_skeleton_draws_its_weights_by_seed)
 {
-    (void)state;
     float first[4096];
     ebb_model *m = skeleton();
     assert_null(tensor_of(m, "weight")->data);
@@ -81,17 +75,15 @@ static void a_skeleton_draws_its_weights_by_seed(void **state)
     ebb_model_free(m);
 }
 
-static void a_model_without_initialization_says_so(void **state)
+TEST(a_model_without_initialization_says_so)
 {
-    (void)state;
     ebb_model *m = model_of(HEAD "g (float[4] x) => (float[4] y) { y = Relu(x) }");
     assert_int_equal(ebb_status_code(ebb_init_weights(m, 0)), EBB_USAGE);
     ebb_model_free(m);
 }
 
-static void weights_come_from_a_file_by_name(void **state)
+TEST(weights_come_from_a_file_by_name)
 {
-    (void)state;
     char path[] = "/tmp/ebb_weights_XXXXXX";
     int fd = mkstemp(path);
     assert_true(fd >= 0);
@@ -119,9 +111,8 @@ static void weights_come_from_a_file_by_name(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
-static void a_step_in_parts_says_where_whole_weights_go(void **state)
+TEST(a_step_in_parts_says_where_whole_weights_go)
 {
-    (void)state;
     char path[] = "/tmp/ebb_weights_XXXXXX";
     int fd = mkstemp(path);
     assert_true(fd >= 0);
@@ -152,9 +143,8 @@ static ebb_model *convolution(void)
 }
 
 /* In a file [M, C, h, w], in the step [M, h, w, C]; and back into a model of the first order. */
-static void a_weight_stored_with_channels_last_is_turned_on_its_way(void **state)
+TEST(a_weight_stored_with_channels_last_is_turned_on_its_way)
 {
-    (void)state;
     char path[] = "/tmp/ebb_weights_XXXXXX";
     int fd = mkstemp(path);
     assert_true(fd >= 0);
@@ -194,9 +184,8 @@ static void a_weight_stored_with_channels_last_is_turned_on_its_way(void **state
     assert_int_equal(unlink(path), 0);
 }
 
-static void a_skeleton_draws_the_same_weight_in_either_order(void **state)
+TEST(a_skeleton_draws_the_same_weight_in_either_order)
 {
-    (void)state;
     ebb_model *models[2];
     for (int k = 0; k < 2; k++) {
         models[k] = skeleton();
@@ -233,9 +222,8 @@ static void a_skeleton_draws_the_same_weight_in_either_order(void **state)
     ebb_model_free(models[1]);
 }
 
-static void a_test_data_set_names_its_inputs_by_the_model(void **state)
+TEST(a_test_data_set_names_its_inputs_by_the_model)
 {
-    (void)state;
     /* TensorProto: dims 2, FLOAT, raw_data 1.0 2.0; no name */
     static const unsigned char tensor[] = {0x08, 2,    0x10, 1, 0x4A, 8, 0,
                                            0,    0x80, 0x3F, 0, 0,    0, 0x40};
@@ -273,9 +261,8 @@ static bool is_mapped(const ebb_model *m, const void *data)
     return false;
 }
 
-static void what_is_drawn_lies_in_a_file_that_is_mapped_where_one_can_be_made(void **state)
+TEST(what_is_drawn_lies_in_a_file_that_is_mapped_where_one_can_be_made)
 {
-    (void)state;
     const char *folder = getenv("TMPDIR");
     char *before = folder != NULL ? strdup(folder) : NULL;
     ebb_model *m = skeleton(), *other = skeleton();
@@ -289,19 +276,4 @@ static void what_is_drawn_lies_in_a_file_that_is_mapped_where_one_can_be_made(vo
     free(before);
     ebb_model_free(other);
     ebb_model_free(m);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_skeleton_draws_its_weights_by_seed),
-        cmocka_unit_test(what_is_drawn_lies_in_a_file_that_is_mapped_where_one_can_be_made),
-        cmocka_unit_test(a_model_without_initialization_says_so),
-        cmocka_unit_test(weights_come_from_a_file_by_name),
-        cmocka_unit_test(a_step_in_parts_says_where_whole_weights_go),
-        cmocka_unit_test(a_weight_stored_with_channels_last_is_turned_on_its_way),
-        cmocka_unit_test(a_skeleton_draws_the_same_weight_in_either_order),
-        cmocka_unit_test(a_test_data_set_names_its_inputs_by_the_model),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,14 +2,11 @@
  * what was found before (tests/fuzz/found/TARGET), and some draws. So targets stay built, and what
  * was mended stays so, on machines without clang.
  */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include <dirent.h>
+
+#include "tests/test.h"
 
 int fuzz_read(const uint8_t *data, size_t size);
 int fuzz_text(const uint8_t *data, size_t size);
@@ -54,9 +51,8 @@ static const struct {
 };
 enum { TARGETS = sizeof targets / sizeof targets[0] };
 
-static void every_target_takes_the_hostile_corpus(void **state)
+TEST(every_target_takes_the_hostile_corpus)
 {
-    (void)state;
     for (size_t p = 0; p < CORPUS_PARTS; p++)
         for (size_t i = 0; i < corpus_parts[p].count; i++) {
             const hostile_file *f = &corpus_parts[p].files[i];
@@ -84,9 +80,8 @@ static void replay(int (*target)(const uint8_t *data, size_t size), const char *
     free(data);
 }
 
-static void what_was_found_is_found_no_more(void **state)
+TEST(what_was_found_is_found_no_more)
 {
-    (void)state;
     size_t files = 0;
     for (size_t t = 0; t < TARGETS; t++) {
         char path[1024];
@@ -109,9 +104,8 @@ static void what_was_found_is_found_no_more(void **state)
 }
 
 /* Bytes as libFuzzer would begin with them. */
-static void graphs_drawn_from_any_bytes_are_survived(void **state)
+TEST(graphs_drawn_from_any_bytes_are_survived)
 {
-    (void)state;
     draws d = {.state = 7};
     uint8_t data[512];
     for (int i = 0; i < 300; i++) {
@@ -124,10 +118,5 @@ static void graphs_drawn_from_any_bytes_are_survived(void **state)
 int main(void)
 {
     (void)setenv("OMP_NUM_THREADS", "1", 1);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_target_takes_the_hostile_corpus),
-        cmocka_unit_test(what_was_found_is_found_no_more),
-        cmocka_unit_test(graphs_drawn_from_any_bytes_are_survived),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_listed();
 }

@@ -5,20 +5,15 @@
  * gradient. The model is y = x + b with b = 0, so that b's gradient is that of the predictions.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "ebb.h"
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
 #include "onnx/text/text.h"
+#include "tests/test.h"
 
 enum { LINE = 1 << 15, MOST = 512, CASES_AT_LEAST = 66 };
 
@@ -209,9 +204,8 @@ static void whole(const problem *c)
     check(c, "", is_smooth(c));
 }
 
-static void losses_and_gradients_are_those_of_pytorch(void **state)
+TEST(losses_and_gradients_are_those_of_pytorch)
 {
-    (void)state;
     assert_true(each_case(whole) >= CASES_AT_LEAST);
 }
 
@@ -221,17 +215,7 @@ static void in_parts(const problem *c)
         check(c, "micro-batch:parts=2", false);
 }
 
-static void in_parts_of_the_batch_they_are_the_same(void **state)
+TEST(in_parts_of_the_batch_they_are_the_same)
 {
-    (void)state;
     assert_true(each_case(in_parts) >= CASES_AT_LEAST);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(losses_and_gradients_are_those_of_pytorch),
-        cmocka_unit_test(in_parts_of_the_batch_they_are_the_same),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,16 +4,10 @@
  * gradient's own gradient, record_second.py: case, model as text, the loss, and for each trained
  * tensor its gradient. The step that passes loss and gradient make must give the same numbers.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <math.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "ebb.h"
 #include "onnx/file/file.h"
@@ -135,9 +129,8 @@ static void check_file(const char *path, int opset, const char *passes, tally *t
     fclose(file);
 }
 
-static void gradients_are_those_that_pytorch_recorded(void **state)
+TEST(gradients_are_those_that_pytorch_recorded)
 {
-    (void)state;
     static tally t;
     check_file(FOLDER "recorded.txt", 20, GRADIENT, &t);
     check_file(FOLDER "recorded_spatial.txt", 20, GRADIENT, &t);
@@ -148,9 +141,8 @@ static void gradients_are_those_that_pytorch_recorded(void **state)
     assert_true(t.cases >= CASES_AT_LEAST && t.operators >= OPERATORS_AT_LEAST);
 }
 
-static void a_quantised_model_trains_as_in_pytorch(void **state)
+TEST(a_quantised_model_trains_as_in_pytorch)
 {
-    (void)state;
     static char line[LINE], text[LINE + 128];
     const char *passes = GRADIENT STRAIGHT ",optimizer:sgd,lr=1.0";
     const ebb_compile_options options = {.backend = "plain"};
@@ -182,13 +174,4 @@ static void a_quantised_model_trains_as_in_pytorch(void **state)
     assert_true(steps >= 10 && last < 0.5 * first);
     ebb_program_free(program);
     ebb_close(model);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_quantised_model_trains_as_in_pytorch),
-        cmocka_unit_test(gradients_are_those_that_pytorch_recorded),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,6 +11,7 @@
 #include "exec/run/program.h"
 #include "onnx/graph/infer.h"
 #include "tests/hostile/draw.h"
+#include "tests/test.h"
 
 enum { EXERCISE_BYTES = 4 << 20 };
 

@@ -3,12 +3,7 @@
  * end with the exit code and the sentence that its row names.
  *     test_hostile_corpus --list      the table as text
  */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -16,6 +11,7 @@
 
 #include "tests/hostile/corpus.h"
 #include "tests/share.h"
+#include "tests/test.h"
 
 static char folder[] = "/tmp/ebb-corpus-XXXXXX";
 
@@ -178,9 +174,8 @@ static bool ends_as_it_must(const hostile_file *f)
     return true;
 }
 
-static void every_hostile_file_ends_with_its_sentence_and_exit_code(void **state)
+TEST(every_hostile_file_ends_with_its_sentence_and_exit_code)
 {
-    (void)state;
     size_t files = 0, failures = 0;
     for (size_t p = 0; p < CORPUS_PARTS; p++)
         for (size_t i = 0; i < corpus_parts[p].count; i++) {
@@ -192,9 +187,8 @@ static void every_hostile_file_ends_with_its_sentence_and_exit_code(void **state
     assert_true(files >= 60);
 }
 
-static void no_two_files_have_one_name(void **state)
+TEST(no_two_files_have_one_name)
 {
-    (void)state;
     for (size_t p = 0; p < CORPUS_PARTS; p++)
         for (size_t i = 0; i < corpus_parts[p].count; i++)
             for (size_t q = 0; q <= p; q++)
@@ -204,9 +198,8 @@ static void no_two_files_have_one_name(void **state)
 }
 
 /* Nothing that a file names was made, and nothing beside it was changed. */
-static void the_folder_holds_what_was_put_there(void **state)
+TEST(the_folder_holds_what_was_put_there)
 {
-    (void)state;
     struct stat facts;
     char path[256];
     (void)snprintf(path, sizeof path, "%s/w.bin", folder);
@@ -226,14 +219,11 @@ static int list(void)
     return 0;
 }
 
+const fixture around_all = {make_folder, remove_folder};
+
 int main(int argc, char **argv)
 {
     if (argc == 2 && strcmp(argv[1], "--list") == 0)
         return list();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_two_files_have_one_name),
-        cmocka_unit_test(every_hostile_file_ends_with_its_sentence_and_exit_code),
-        cmocka_unit_test(the_folder_holds_what_was_put_there),
-    };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return run_listed();
 }

@@ -6,11 +6,6 @@
  *     test_hostile_fields FILE             only says
  * A part of them; EBB_TEST_ALL=1 asks for all.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include <glob.h>
 
@@ -18,6 +13,7 @@
 #include "tests/hostile/verbs.h"
 #include "tests/hostile/wire.h"
 #include "tests/hostile/forms.h"
+#include "tests/test.h"
 
 enum { MUTANTS = 3000, COMMANDS = 50 };
 
@@ -137,9 +133,8 @@ static bool write_mutant(const char *path, unsigned number, const glob_t *golden
     return written;
 }
 
-static void no_mutant_crashes_hangs_or_swallows_memory(void **state)
+TEST(no_mutant_crashes_hangs_or_swallows_memory)
 {
-    (void)state;
     const unsigned one_in = share(SANITIZED ? 10 : 3);
     char path[] = "/tmp/ebb-fields-XXXXXX", what[512];
     watch_tally t = {0};
@@ -184,8 +179,5 @@ static int by_hand(int count, char **words)
 
 int main(int count, char **words)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_mutant_crashes_hangs_or_swallows_memory),
-    };
-    return count > 1 ? by_hand(count, words) : cmocka_run_group_tests(tests, NULL, NULL);
+    return count > 1 ? by_hand(count, words) : run_listed();
 }

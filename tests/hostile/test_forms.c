@@ -4,14 +4,10 @@
  *     test_hostile_forms 123 out.onnx      writes one, and says what each verb says
  * A part of them; EBB_TEST_ALL=1 asks for all.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include "tests/hostile/verbs.h"
 #include "tests/hostile/forms.h"
+#include "tests/test.h"
 
 enum { COMMANDS = 100 };
 
@@ -25,9 +21,8 @@ static bool write_form(const char *path, const form *f)
     return file != NULL && fclose(file) == 0 && written;
 }
 
-static void every_form_of_control_flow_ends_with_a_code(void **state)
+TEST(every_form_of_control_flow_ends_with_a_code)
 {
-    (void)state;
     static const char *const verbs[][4] = {{"check"}, {"grad", "--loss", "mse"}, {"plan"}, {"ops"}};
     const unsigned one_in = share(SANITIZED ? 80 : 10);
     char path[] = "/tmp/ebb-form-XXXXXX", what[512];
@@ -85,8 +80,5 @@ static int by_hand(int count, char **words)
 
 int main(int count, char **words)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_form_of_control_flow_ends_with_a_code),
-    };
-    return count > 1 ? by_hand(count, words) : cmocka_run_group_tests(tests, NULL, NULL);
+    return count > 1 ? by_hand(count, words) : run_listed();
 }

@@ -3,20 +3,15 @@
  * fixed seed, so a failure repeats; the file that failed is kept and named. Those of test_fields.c
  * are protobuf to the last byte; these need not be.
  */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "ebb.h"
 #include "onnx/words/mix.h"
 #include "tests/hostile/watch.h"
+#include "tests/test.h"
 
 enum { MUTANTS = SANITIZED ? 500 : 2000, COMMANDS = 50 };
 
@@ -125,9 +120,8 @@ static int judge(const char *path)
     return (int)ebb_status_code(status);
 }
 
-static void no_mutant_crashes_hangs_or_swallows_memory(void **state)
+TEST(no_mutant_crashes_hangs_or_swallows_memory)
 {
-    (void)state;
     char path[] = "/tmp/ebb-mutant-XXXXXX";
     int file = mkstemp(path);
     char what[512];
@@ -162,12 +156,4 @@ static void no_mutant_crashes_hangs_or_swallows_memory(void **state)
                   t.codes[0], t.codes[2], t.codes[5], t.codes[6]);
     assert_int_equal(t.failures, 0);
     assert_true(t.codes[6] > MUTANTS / 10); // else the mutants do not reach the reader
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_mutant_crashes_hangs_or_swallows_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

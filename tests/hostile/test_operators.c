@@ -5,12 +5,7 @@
  * the draw that killed it. A draw is named by the operator and its number, which is its seed:
  *     test_hostile_operators CONV 17
  */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include <signal.h>
 #include <sys/mman.h>
@@ -94,9 +89,8 @@ static uint32_t run_child(ebb_op op, uint32_t first, int *how)
     return *how == 0 ? DRAWS : shared->at;
 }
 
-static void no_draw_of_any_operator_crashes_hangs_or_breaks_the_graph(void **state)
+TEST(no_draw_of_any_operator_crashes_hangs_or_breaks_the_graph)
 {
-    (void)state;
     unsigned failures = 0;
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(shared != MAP_FAILED);
@@ -134,8 +128,5 @@ int main(int argc, char **argv)
     (void)setenv("OMP_NUM_THREADS", "1", 1);
     if (argc == 3)
         return repeat(argv[1], (uint32_t)strtoul(argv[2], NULL, 10));
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_draw_of_any_operator_crashes_hangs_or_breaks_the_graph),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_listed();
 }

@@ -1,14 +1,8 @@
 /* test_quantised.c: weights in few bits whose operands do not fit each other. Each is refused by a
  * sentence that names the node and the input or attribute; none is read beyond its end.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "ebb.h"
 #include "onnx/file/file.h"
@@ -160,25 +154,14 @@ static void has_a_sentence(const broken *b)
     ebb_close(m);
 }
 
-static void what_does_not_fit_has_a_sentence(void **state)
+TEST(what_does_not_fit_has_a_sentence)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof misfits / sizeof *misfits; i++)
         has_a_sentence(&misfits[i]);
 }
 
-static void an_index_outside_has_one_in_the_run(void **state)
+TEST(an_index_outside_has_one_in_the_run)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof misfits_in_the_run / sizeof *misfits_in_the_run; i++)
         has_a_sentence(&misfits_in_the_run[i]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_does_not_fit_has_a_sentence),
-        cmocka_unit_test(an_index_outside_has_one_in_the_run),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

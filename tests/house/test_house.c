@@ -1,18 +1,14 @@
 /* test_house.c: includes run one way, from room to room; a pass knows no other;
  * files and folders stay small; public names are ours. */
 #include <ctype.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
 #include <dirent.h>
 #include <sys/stat.h>
 
-#include <cmocka.h>
+#include "tests/test.h"
 
 #define WORDS "onnx/words/", "onnx/tables/op.h", "onnx/graph/tile.h"
 #define RULER                                                                                  \
@@ -232,9 +228,8 @@ static void check_arrows(const char *file, FILE *text)
             complain("%s: %s may not include \"%s\"\n", file, rooms[room].room, name);
 }
 
-static void includes_run_down_and_no_folder_is_a_pile(void **state)
+TEST(includes_run_down_and_no_folder_is_a_pile)
 {
-    (void)state;
     walk_all(check_arrows);
     assert_int_equal(broken, 0);
 }
@@ -292,9 +287,8 @@ static void check_suite(const char *file, FILE *text)
         complain("%s has %d lines: which of its tests are of another suite?\n", file, lines);
 }
 
-static void a_long_file_has_a_reason(void **state)
+TEST(a_long_file_has_a_reason)
 {
-    (void)state;
     walk_all(check_length);
     walk("samples", check_length);
     walk("bench", check_length);
@@ -341,9 +335,8 @@ static void check_switches(const char *file, FILE *text)
     }
 }
 
-static void a_fact_about_operators_is_a_column_of_their_table(void **state)
+TEST(a_fact_about_operators_is_a_column_of_their_table)
 {
-    (void)state;
     walk_all(check_switches);
     for (size_t row = 0; row < LONG_SWITCHES; row++)
         if (!long_switches[row].found)
@@ -381,9 +374,8 @@ static void check_numbers(const char *file, FILE *text)
         }
 }
 
-static void numbers_are_written_alike_in_every_locale(void **state)
+TEST(numbers_are_written_alike_in_every_locale)
 {
-    (void)state;
     walk_all(check_numbers);
     assert_int_equal(broken, 0);
 }
@@ -452,9 +444,8 @@ static void check_passes(const char *file, FILE *text)
 }
 
 /* passes/pipeline.c alone runs them: what two of them do is a function that they share. */
-static void a_pass_knows_no_other_pass(void **state)
+TEST(a_pass_knows_no_other_pass)
 {
-    (void)state;
     walk_all(check_passes);
     assert_int_equal(broken, 0);
 }
@@ -471,16 +462,14 @@ static void check_recipes(const char *file, FILE *text)
             complain("%s writes a recipe of its own: %s", file, line);
 }
 
-static void one_file_writes_the_recipe_of_a_step(void **state)
+TEST(one_file_writes_the_recipe_of_a_step)
 {
-    (void)state;
     walk_all(check_recipes);
     assert_int_equal(broken, 0);
 }
 
-static void libebb_exports_only_its_own_names(void **state)
+TEST(libebb_exports_only_its_own_names)
 {
-    (void)state;
     char command[2048], line[1024];
     (void)snprintf(command, sizeof command, "nm -D --defined-only %s/libebb.so 2>/dev/null",
                    EBB_BINARY_DIR);
@@ -500,18 +489,4 @@ static void libebb_exports_only_its_own_names(void **state)
     pclose(pipe);
     if (names == 0)
         skip();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(includes_run_down_and_no_folder_is_a_pile),
-        cmocka_unit_test(a_long_file_has_a_reason),
-        cmocka_unit_test(a_fact_about_operators_is_a_column_of_their_table),
-        cmocka_unit_test(numbers_are_written_alike_in_every_locale),
-        cmocka_unit_test(a_pass_knows_no_other_pass),
-        cmocka_unit_test(one_file_writes_the_recipe_of_a_step),
-        cmocka_unit_test(libebb_exports_only_its_own_names),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

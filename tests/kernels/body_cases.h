@@ -1,12 +1,6 @@
 /* body_cases.h: calls of the operators that have a function body, in ONNX text, and how one is run. */
 #pragma once
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,6 +8,7 @@
 #include "exec/weigh/call.h"
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
+#include "tests/test.h"
 
 typedef struct body_case {
     ebb_op op;
@@ -69,7 +64,6 @@ static const body_case cases[] = {
     {EBB_OP_CONV_WEIGHT_GRAD, NEAR, "float[2,4,3,3] d, float[2,4,8,7] x", "", "w = ai.ebb.ConvWeightGrad <kernel_shape = [3, 2], strides = [2, 2], group = 2> (d, x)"},
     {EBB_OP_CONV_WEIGHT_GRAD, NEAR, "float[2,4,4,4] d, float[2,4,8,8] x", "", "w = ai.ebb.ConvWeightGrad <kernel_shape = [3, 3], dilations = [2, 2], group = 4> (d, x)"},
     {EBB_OP_CONV_WEIGHT_GRAD, NEAR, "float[3,2,4] d, float[3,5,9] x", "", "w = ai.ebb.ConvWeightGrad <kernel_shape = [3], strides = [2]> (d, x)"},
-
 
     {EBB_OP_MATMUL_CODES, NEAR, "float[2,40] A", "uint8[3,3,8] c = {68,32,130,60,253,230,241,194,107,48,249,14,199,221,1,228,136,117,52,162,15,11,13,4,195,110,216,14,113,224,253,119,176,118,112,235,148,11,213,51,95,151,61,170,216,97,155,145,255,201,17,245,124,206,212,88,187,191,44,224,55,83,201,189,250,15,240,22,157,201,87,86}, float[3,3] s = {0.274,0.269,-0.266,-0.249,0.201,0.142,0.102,-0.115,0.064}, uint8[3,2] z = {121,66,189,242,33,6}, float[16] l = {0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15}", "y = ai.ebb.MatMulCodes <K = 40, N = 3, bits = 4, block_size = 16> (A, c, s, z, l)"},
     {EBB_OP_MATMUL_CODES, NEAR, "float[2,5,3] A", "uint8[3,3,8] c = {68,32,130,60,253,230,241,194,107,48,249,14,199,221,1,228,136,117,52,162,15,11,13,4,195,110,216,14,113,224,253,119,176,118,112,235,148,11,213,51,95,151,61,170,216,97,155,145,255,201,17,245,124,206,212,88,187,191,44,224,55,83,201,189,250,15,240,22,157,201,87,86}, float[9] s = {0.274,0.269,-0.266,-0.249,0.201,0.142,0.102,-0.115,0.064}, uint8[3,2] z = {121,66,189,242,33,6}, float[16] l = {0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15}", "y = ai.ebb.MatMulCodes <K = 40, N = 3, bits = 4, block_size = 16, transB = 0> (A, c, s, z, l)"},

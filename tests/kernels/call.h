@@ -11,12 +11,6 @@
  */
 #pragma once
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +18,7 @@
 
 #include "kernels/kernels.h"
 #include "kernels/parallel.h"
+#include "tests/test.h"
 
 enum { GUARD = 256, GUARD_BYTE = 0xA5 }; /* operands begin as a device's do */
 

@@ -61,9 +61,8 @@ static void check_backward(const problem *p, const ebb_operand *max, const ebb_o
     end(&t);
 }
 
-static void tiles_agree_with_rows(void **state)
+TEST(tiles_agree_with_rows)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof problems / sizeof problems[0]; i++) {
         testing t;
         check_forward(&t, &problems[i]);
@@ -158,18 +157,16 @@ static void check_narrow(const problem *p, ebb_dtype dtype, bool grad)
 
 /* Widening the operands and rounding the results around the same kernel would give these bits of float16,
  * and of bfloat16 where products are of float32. */
-static void of_16_bits_it_is_that_of_float32_rounded(void **state)
+TEST(of_16_bits_it_is_that_of_float32_rounded)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof problems / sizeof problems[0]; i++)
         for (int k = 0; k < 4; k++)
             check_narrow(&problems[i], k < 2 ? EBB_BF16 : EBB_F16, k % 2 == 1);
 }
 
 /* No copy of the operands: what grows with the number of heads is not in the workspace. */
-static void of_16_bits_it_takes_no_copy_of_all_heads(void **state)
+TEST(of_16_bits_it_takes_no_copy_of_all_heads)
 {
-    (void)state;
     problem p = {4, 16, 64, 64, 64, 64, true, false, false, OPEN, -INFINITY, 0, 0, 0};
     size_t few = 0, many = 0, wide = 0;
     const ebb_threads_before before = ebb_threads_enter(2);
@@ -190,9 +187,8 @@ static void of_16_bits_it_takes_no_copy_of_all_heads(void **state)
 }
 
 /* A row of NaN stays one where nobody guards. */
-static void a_row_that_sees_no_key_is_no_number(void **state)
+TEST(a_row_that_sees_no_key_is_no_number)
 {
-    (void)state;
     static const char *const names[] = {"plain.attention", "dnnl.attention"};
     problem p = {2, 1, 3, 4, 2, 2, true, false, false, SHUT, -INFINITY, 0, 0, 0};
     for (int k = 0; k < 2; k++) {
@@ -211,9 +207,8 @@ static void a_row_that_sees_no_key_is_no_number(void **state)
 }
 
 /* One head is one thread's work: the bits depend on no number of threads. */
-static void any_number_of_threads_gives_the_same_bits(void **state)
+TEST(any_number_of_threads_gives_the_same_bits)
 {
-    (void)state;
     problem p = {2, 3, 70, 70, 16, 16, true, true, false, OPEN, -INFINITY, 0, 0, 0.1};
     unsigned char *first = NULL;
     size_t bytes = 0;
@@ -245,16 +240,4 @@ static void any_number_of_threads_gives_the_same_bits(void **state)
     }
     free(first);
     ebb_threads_leave(before);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tiles_agree_with_rows),
-        cmocka_unit_test(of_16_bits_it_is_that_of_float32_rounded),
-        cmocka_unit_test(of_16_bits_it_takes_no_copy_of_all_heads),
-        cmocka_unit_test(a_row_that_sees_no_key_is_no_number),
-        cmocka_unit_test(any_number_of_threads_gives_the_same_bits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -161,9 +161,8 @@ static void run_case(const body_case *c, int64_t opset)
 
 /* ---- tests ---- */
 
-static void kernels_compute_what_the_bodies_say(void **state)
+TEST(kernels_compute_what_the_bodies_say)
 {
-    (void)state;
     static const int64_t opsets[] = {17, 18, 20, 21};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         for (size_t k = 0; k < sizeof opsets / sizeof opsets[0]; k++)
@@ -171,9 +170,8 @@ static void kernels_compute_what_the_bodies_say(void **state)
                 run_case(&cases[i], opsets[k]);
 }
 
-static void every_body_has_a_case(void **state)
+TEST(every_body_has_a_case)
 {
-    (void)state;
     for (int op = 1; op < EBB_OP_COUNT; op++) {
         bool found = ebb_op_body((ebb_op)op) == NULL;
         for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
@@ -181,13 +179,4 @@ static void every_body_has_a_case(void **state)
         if (!found)
             fail_msg("%s has a body and no case here", ebb_op_row_of((ebb_op)op)->name);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(kernels_compute_what_the_bodies_say),
-        cmocka_unit_test(every_body_has_a_case),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

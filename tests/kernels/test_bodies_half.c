@@ -101,9 +101,8 @@ static void check_case(const body_case *c, const char *inputs)
     ebb_model_free(model);
 }
 
-static void faster_kernels_agree_with_plain(void **state)
+TEST(faster_kernels_agree_with_plain)
 {
-    (void)state;
     static const char *const words[] = {"float", "bfloat16", "float16"};
     char inputs[2048];
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
@@ -124,9 +123,8 @@ static bool multiplies(void)
     return false;
 }
 
-static void each_of_them_is_compared(void **state)
+TEST(each_of_them_is_compared)
 {
-    (void)state;
     const ebb_backend *const *cpu;
     ok(ebb_backends("cpu", &cpu), "cpu");
     if (!multiplies())
@@ -141,13 +139,4 @@ static void each_of_them_is_compared(void **state)
             if (is_asked && !stands(kernel) && !is_of_float32_alone(kernel->name))
                 fail_msg("%s: no case in 16 bits that it takes", kernel->name);
         }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(faster_kernels_agree_with_plain),
-        cmocka_unit_test(each_of_them_is_compared),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

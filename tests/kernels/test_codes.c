@@ -20,9 +20,8 @@ static uint32_t half_of(const testing *q, const tensor *k, int64_t row, int64_t 
     return p.word[at % 8 / 2] >> (at % 2 * 16) & 65535u;
 }
 
-static void every_code_is_its_place_rounded_by_its_bits(void **state)
+TEST(every_code_is_its_place_rounded_by_its_bits)
 {
-    (void)state;
     for (size_t n = 0; n < TENSORS; n++) {
         const tensor *k = &tensors[n];
         testing t;
@@ -47,9 +46,8 @@ static void every_code_is_its_place_rounded_by_its_bits(void **state)
     }
 }
 
-static void ranges_hold_every_element(void **state)
+TEST(ranges_hold_every_element)
 {
-    (void)state;
     static const double means[] = {0, 20, -1e6, 1e-20}, widths[] = {1, 1, 3, 1e-22};
     for (size_t n = 0; n < TENSORS; n++)
         for (int m = 0; m < 4; m++) {
@@ -148,9 +146,8 @@ static void check_draws(const tensor *k, const kind *what, ebb_dtype dtype)
     free(squares);
 }
 
-static void rounding_is_unbiased_and_within_its_variance(void **state)
+TEST(rounding_is_unbiased_and_within_its_variance)
 {
-    (void)state;
     static const int bits[] = {1, 2, 4, 8};
     for (size_t w = 0; w < sizeof kinds / sizeof *kinds; w++)
         for (int b = 0; b < 4; b++) {
@@ -169,9 +166,8 @@ static void decode_all(testing *d, const testing *q, const tensor *k)
     run_with(d, "plain.dequantize");
 }
 
-static void equal_elements_come_back_exactly(void **state)
+TEST(equal_elements_come_back_exactly)
 {
-    (void)state;
     static const float values[] = {0, 1, -1, 0.15625f, -1024, 3e38f, 1e-30f};
     for (size_t v = 0; v < sizeof values / sizeof *values; v++) {
         const tensor k = {1, 20, 8, 2};
@@ -191,9 +187,8 @@ static void equal_elements_come_back_exactly(void **state)
     }
 }
 
-static void levels_that_are_numbers_of_the_range_come_back_exactly(void **state)
+TEST(levels_that_are_numbers_of_the_range_come_back_exactly)
 {
-    (void)state;
     const tensor k = {1, 16, 16, 2};
     testing q, d;
     put_quantize(&q, &k, EBB_F32);
@@ -206,9 +201,8 @@ static void levels_that_are_numbers_of_the_range_come_back_exactly(void **state)
     end(&d);
 }
 
-static void a_group_with_no_number_decodes_to_none(void **state)
+TEST(a_group_with_no_number_decodes_to_none)
 {
-    (void)state;
     static const double bad[] = {(double)NAN, (double)INFINITY, -(double)INFINITY};
     for (int b = 0; b < 3; b++)
         for (int bits = 1; bits <= 8; bits *= 2) {
@@ -225,9 +219,8 @@ static void a_group_with_no_number_decodes_to_none(void **state)
         }
 }
 
-static void rows_decode_alone(void **state)
+TEST(rows_decode_alone)
 {
-    (void)state;
     for (size_t n = 0; n < TENSORS; n++) {
         const tensor *k = &tensors[n];
         testing q, all, some;
@@ -245,9 +238,8 @@ static void rows_decode_alone(void **state)
     }
 }
 
-static void a_tensor_of_no_rows_or_empty_rows_has_no_codes(void **state)
+TEST(a_tensor_of_no_rows_or_empty_rows_has_no_codes)
 {
-    (void)state;
     static const tensor empty[] = {{0, 20, 8, 2}, {3, 0, 8, 2}};
     for (int i = 0; i < 2; i++) {
         testing q, d;
@@ -265,9 +257,8 @@ static void a_tensor_of_no_rows_or_empty_rows_has_no_codes(void **state)
     }
 }
 
-static void operands_of_wrong_sizes_are_declined(void **state)
+TEST(operands_of_wrong_sizes_are_declined)
 {
-    (void)state;
     const tensor k = {3, 20, 8, 2};
     for (int wrong = 0; wrong < 7; wrong++) {
         testing q, d;
@@ -311,9 +302,8 @@ static void operands_of_wrong_sizes_are_declined(void **state)
 
 /* ---- running ranges ---- */
 
-static void the_first_range_is_that_of_the_step_and_later_ones_move_a_tenth(void **state)
+TEST(the_first_range_is_that_of_the_step_and_later_ones_move_a_tenth)
 {
-    (void)state;
     const tensor k = {3, 64, 16, 8};
     const float before[4] = {0, -1, 10, 4};
     testing t;
@@ -335,9 +325,8 @@ static void the_first_range_is_that_of_the_step_and_later_ones_move_a_tenth(void
 }
 
 /* Where Mesa's own kernel wraps around, to the other end of the range. */
-static void what_lies_outside_a_running_range_takes_the_nearest_end(void **state)
+TEST(what_lies_outside_a_running_range_takes_the_nearest_end)
 {
-    (void)state;
     const tensor k = {3, 64, 16, 8};
     const float before[4] = {-0.25, 0.5, -0.125, 0.25};
     for (int over = 0; over < 2; over++) { // next may be written over the state
@@ -366,9 +355,8 @@ static void what_lies_outside_a_running_range_takes_the_nearest_end(void **state
     }
 }
 
-static void what_is_no_number_does_not_reach_the_running_range(void **state)
+TEST(what_is_no_number_does_not_reach_the_running_range)
 {
-    (void)state;
     const tensor k = {3, 64, 16, 8};
     const float before[4] = {-1, 2, 0, -1};
     testing t, d;
@@ -387,9 +375,8 @@ static void what_is_no_number_does_not_reach_the_running_range(void **state)
 
 /* ---- split-frequency ---- */
 
-static void split_images_come_back_without_bias(void **state)
+TEST(split_images_come_back_without_bias)
 {
-    (void)state;
     static const int64_t shapes[][4] = {{2, 3, 16, 24}, {1, 2, 11, 13}, {3, 1, 7, 7}};
     for (int shape = 0; shape < 3; shape++)
         for (int64_t bits = 1; bits <= 8; bits *= 2) {
@@ -427,9 +414,8 @@ static void split_images_come_back_without_bias(void **state)
 }
 
 /* What the means are for. */
-static void smooth_images_lose_less_than_by_codes_alone(void **state)
+TEST(smooth_images_lose_less_than_by_codes_alone)
 {
-    (void)state;
     const int64_t dims[4] = {2, 3, 32, 32};
     const tensor k = {2, 3 * 32 * 32, 1024, 2};
     testing t, d, q, c;
@@ -455,25 +441,4 @@ static void smooth_images_lose_less_than_by_codes_alone(void **state)
     end(&d);
     end(&q);
     end(&c);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_code_is_its_place_rounded_by_its_bits),
-        cmocka_unit_test(ranges_hold_every_element),
-        cmocka_unit_test(rounding_is_unbiased_and_within_its_variance),
-        cmocka_unit_test(equal_elements_come_back_exactly),
-        cmocka_unit_test(levels_that_are_numbers_of_the_range_come_back_exactly),
-        cmocka_unit_test(a_group_with_no_number_decodes_to_none),
-        cmocka_unit_test(rows_decode_alone),
-        cmocka_unit_test(a_tensor_of_no_rows_or_empty_rows_has_no_codes),
-        cmocka_unit_test(operands_of_wrong_sizes_are_declined),
-        cmocka_unit_test(the_first_range_is_that_of_the_step_and_later_ones_move_a_tenth),
-        cmocka_unit_test(what_lies_outside_a_running_range_takes_the_nearest_end),
-        cmocka_unit_test(what_is_no_number_does_not_reach_the_running_range),
-        cmocka_unit_test(split_images_come_back_without_bias),
-        cmocka_unit_test(smooth_images_lose_less_than_by_codes_alone),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,6 @@
 /* test_conv_nhwc.c: oneDNN's convolutions with channels last against the plain ones, which
  * test_bodies.c holds to their bodies.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include <math.h>
 #include <stdlib.h>
@@ -138,37 +133,32 @@ static void pairs_agree(const shape *s, const char *kernel)
     end(&t);
 }
 
-static void pairs_agree_with_the_plain_ones(void **state)
+TEST(pairs_agree_with_the_plain_ones)
 {
-    (void)state;
     for (size_t i = 0; i < OF_PAIRS; i++)
         pairs_agree(&of_pairs[i], "tiles.conv_weight_grad_nhwc");
 }
 
-static void the_forward_agrees_with_the_plain_one(void **state)
+TEST(the_forward_agrees_with_the_plain_one)
 {
-    (void)state;
     conv_agrees(EBB_OP_CONV_NHWC, false, "dnnl.conv_nhwc", "plain.conv_nhwc");
     conv_agrees(EBB_OP_CONV_NHWC, true, "dnnl.conv_nhwc", "plain.conv_nhwc");
 }
 
-static void the_gradient_of_the_image_agrees_with_the_plain_one(void **state)
+TEST(the_gradient_of_the_image_agrees_with_the_plain_one)
 {
-    (void)state;
     conv_agrees(EBB_OP_CONV_TRANSPOSE_NHWC, false, "dnnl.conv_transpose_nhwc",
                 "plain.conv_transpose_nhwc");
 }
 
-static void the_gradient_of_the_weight_agrees_with_the_plain_one(void **state)
+TEST(the_gradient_of_the_weight_agrees_with_the_plain_one)
 {
-    (void)state;
     conv_agrees(EBB_OP_CONV_WEIGHT_GRAD_NHWC, false, "dnnl.conv_weight_grad_nhwc",
                 "plain.conv_weight_grad_nhwc");
 }
 
-static void what_has_no_two_axes_is_declined(void **state)
+TEST(what_has_no_two_axes_is_declined)
 {
-    (void)state;
     static const int64_t x[] = {2, 9, 4}, w[] = {6, 3, 4}, y[] = {2, 7, 6};
     testing t;
     begin(&t, EBB_OP_CONV_NHWC);
@@ -178,16 +168,4 @@ static void what_has_no_two_axes_is_declined(void **state)
     assert_non_null(declined_by(&t, "plain.conv_nhwc"));
     assert_non_null(declined_by(&t, "dnnl.conv_nhwc"));
     end(&t);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_forward_agrees_with_the_plain_one),
-        cmocka_unit_test(the_gradient_of_the_image_agrees_with_the_plain_one),
-        cmocka_unit_test(the_gradient_of_the_weight_agrees_with_the_plain_one),
-        cmocka_unit_test(pairs_agree_with_the_plain_ones),
-        cmocka_unit_test(what_has_no_two_axes_is_declined),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -71,9 +71,8 @@ static const double avg_1[] = {-0.0028749, -6.43e-05, 0.048106, 0.1134285, 0.047
 /* The same draws in float32 and float64; literals must come out of both. */
 static const ebb_dtype floats[] = {EBB_F32, EBB_F64};
 
-static void conv_strided_dilated_grouped_padded(void **state)
+TEST(conv_strided_dilated_grouped_padded)
 {
-    (void)state;
     for (int f = 0; f < 2; f++) {
         testing t;
         begin(&t, EBB_OP_CONV);
@@ -91,9 +90,8 @@ static void conv_strided_dilated_grouped_padded(void **state)
     }
 }
 
-static void conv_pads_by_auto_pad(void **state)
+TEST(conv_pads_by_auto_pad)
 {
-    (void)state;
     testing t;
     begin(&t, EBB_OP_CONV);
     put_int(&t, "group", 2);
@@ -115,9 +113,8 @@ static void put_transposed(testing *t, const int64_t *strides)
     put_in(t, EBB_F64, 4, D(2, 2, 3, 2));
 }
 
-static void conv_transpose_pads_in_three_ways(void **state)
+TEST(conv_transpose_pads_in_three_ways)
 {
-    (void)state;
     testing t;
     put_transposed(&t, D(2, 3));
     put_ints(&t, "pads", 4, D(1, 0, 0, 1));
@@ -158,9 +155,8 @@ static void swap_data(ebb_operand *a, ebb_operand *b)
 
 /* <Conv(x, w), dy> = <x, ConvTranspose(dy, w)> = <w, ConvWeightGrad(dy, x)>, in one to three axes.
  */
-static void the_three_convolutions_are_adjoint(void **state)
+TEST(the_three_convolutions_are_adjoint)
 {
-    (void)state;
     static const struct {
         int axes;
         int64_t x[5], w[5], y[5], strides[3], dilations[3], pads[6], extra[3], groups;
@@ -215,9 +211,8 @@ static void the_three_convolutions_are_adjoint(void **state)
     }
 }
 
-static void shapes_that_contradict_each_other_are_declined(void **state)
+TEST(shapes_that_contradict_each_other_are_declined)
 {
-    (void)state;
     testing t;
     begin(&t, EBB_OP_CONV);
     put_in(&t, EBB_F64, 4, D(1, 3, 4, 4));
@@ -237,7 +232,7 @@ static void shapes_that_contradict_each_other_are_declined(void **state)
 /* ---- pools ---- */
 
 /* 2^22 * 2^21 * 2^21 taps are 2^64. */
-static void windows_with_too_many_taps_are_declined(void **state)
+TEST(windows_with_too_many_taps_are_declined)
 {
     static const struct {
         ebb_op op;
@@ -246,7 +241,6 @@ static void windows_with_too_many_taps_are_declined(void **state)
                  {EBB_OP_MAX_POOL, "dnnl.max_pool"},
                  {EBB_OP_AVERAGE_POOL, "plain.average_pool"},
                  {EBB_OP_LP_POOL, "plain.lp_pool"}};
-    (void)state;
     for (size_t i = 0; i < sizeof pools / sizeof pools[0]; i++) {
         testing t;
         begin(&t, pools[i].op);
@@ -262,9 +256,8 @@ static void windows_with_too_many_taps_are_declined(void **state)
 }
 
 /* Many channels are no many taps: a pool reads one channel a window. */
-static void pools_of_many_channels_are_taken(void **state)
+TEST(pools_of_many_channels_are_taken)
 {
-    (void)state;
     testing t;
     begin(&t, EBB_OP_MAX_POOL);
     put_ints(&t, "kernel_shape", 1, D(1 << 20));
@@ -279,9 +272,8 @@ static void pools_of_many_channels_are_taken(void **state)
     end(&t);
 }
 
-static void max_pool_gives_values_and_indices(void **state)
+TEST(max_pool_gives_values_and_indices)
 {
-    (void)state;
     for (int f = 0; f < 2; f++)
         for (int order = 0; order < 2; order++) {
             testing t;
@@ -302,9 +294,8 @@ static void max_pool_gives_values_and_indices(void **state)
 }
 
 /* As EfficientNet of transformers pools whatever is left of the image. */
-static void average_pool_of_a_window_that_holds_all_is_the_mean(void **state)
+TEST(average_pool_of_a_window_that_holds_all_is_the_mean)
 {
-    (void)state;
     for (int padded = 0; padded < 2; padded++) {
         testing t;
         begin(&t, EBB_OP_AVERAGE_POOL);
@@ -323,9 +314,8 @@ static void average_pool_of_a_window_that_holds_all_is_the_mean(void **state)
     }
 }
 
-static void average_pool_divides_by_the_taps_that_count(void **state)
+TEST(average_pool_divides_by_the_taps_that_count)
 {
-    (void)state;
     for (int f = 0; f < 2; f++)
         for (int padded = 0; padded < 2; padded++) {
             testing t;
@@ -344,9 +334,8 @@ static void average_pool_divides_by_the_taps_that_count(void **state)
 }
 
 /* Each dy goes to the place that the forward's Indices name. */
-static void max_pool_grad_goes_to_the_maxima(void **state)
+TEST(max_pool_grad_goes_to_the_maxima)
 {
-    (void)state;
     testing t;
     begin(&t, EBB_OP_MAX_POOL);
     put_ints(&t, "kernel_shape", 2, D(3, 2));
@@ -376,9 +365,8 @@ static void max_pool_grad_goes_to_the_maxima(void **state)
     end(&t);
 }
 
-static void average_pool_grad_is_the_adjoint(void **state)
+TEST(average_pool_grad_is_the_adjoint)
 {
-    (void)state;
     for (int padded = 0; padded < 2; padded++) {
         testing t;
         begin(&t, EBB_OP_AVERAGE_POOL);
@@ -404,9 +392,8 @@ static void average_pool_grad_is_the_adjoint(void **state)
     }
 }
 
-static void global_pools_take_all_of_a_channel(void **state)
+TEST(global_pools_take_all_of_a_channel)
 {
-    (void)state;
     testing t;
     begin(&t, EBB_OP_GLOBAL_AVERAGE_POOL);
     put_values(&t, 3, D(1, 2, 3), (const double[]){1, 2, 6, -1, -7, -4});
@@ -421,9 +408,8 @@ static void global_pools_take_all_of_a_channel(void **state)
 
 /* ---- LSTM ---- */
 
-static void lstm_of_both_directions_with_everything(void **state)
+TEST(lstm_of_both_directions_with_everything)
 {
-    (void)state;
     for (int f = 0; f < 2; f++) {
         ebb_dtype dtype = floats[f];
         testing t;
@@ -449,9 +435,8 @@ static void lstm_of_both_directions_with_everything(void **state)
     }
 }
 
-static void lstm_backwards_without_options(void **state)
+TEST(lstm_backwards_without_options)
 {
-    (void)state;
     testing t;
     begin(&t, EBB_OP_LSTM);
     put_int(&t, "hidden_size", 2);
@@ -484,9 +469,8 @@ static double lstm_loss(testing *t, const ebb_operand *weights)
 }
 
 /* Every gradient of LSTMGrad against a central difference of the loss. */
-static void lstm_grad_is_the_slope(void **state)
+TEST(lstm_grad_is_the_slope)
 {
-    (void)state;
     static const char *const directions[] = {"forward", "reverse", "bidirectional"};
     for (int mode = 0; mode < 3; mode++) {
         int64_t n = mode == 2 ? 2 : 1;
@@ -557,9 +541,8 @@ static void lstm_grad_is_the_slope(void **state)
 }
 
 /* The optional outputs and gradients may each be absent. */
-static void lstm_grad_of_the_last_state_only(void **state)
+TEST(lstm_grad_of_the_last_state_only)
 {
-    (void)state;
     testing t, g;
     begin(&t, EBB_OP_LSTM_TRAINING);
     put_in(&t, EBB_F32, 3, D(T, B, I));
@@ -598,28 +581,4 @@ static void lstm_grad_of_the_last_state_only(void **state)
     free(results[0]);
     free(results[1]);
     end(&t);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(conv_strided_dilated_grouped_padded),
-        cmocka_unit_test(conv_pads_by_auto_pad),
-        cmocka_unit_test(conv_transpose_pads_in_three_ways),
-        cmocka_unit_test(the_three_convolutions_are_adjoint),
-        cmocka_unit_test(shapes_that_contradict_each_other_are_declined),
-        cmocka_unit_test(windows_with_too_many_taps_are_declined),
-        cmocka_unit_test(pools_of_many_channels_are_taken),
-        cmocka_unit_test(max_pool_gives_values_and_indices),
-        cmocka_unit_test(average_pool_divides_by_the_taps_that_count),
-        cmocka_unit_test(average_pool_of_a_window_that_holds_all_is_the_mean),
-        cmocka_unit_test(max_pool_grad_goes_to_the_maxima),
-        cmocka_unit_test(average_pool_grad_is_the_adjoint),
-        cmocka_unit_test(global_pools_take_all_of_a_channel),
-        cmocka_unit_test(lstm_of_both_directions_with_everything),
-        cmocka_unit_test(lstm_backwards_without_options),
-        cmocka_unit_test(lstm_grad_is_the_slope),
-        cmocka_unit_test(lstm_grad_of_the_last_state_only),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

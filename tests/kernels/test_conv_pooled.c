@@ -70,9 +70,8 @@ static size_t cell_of(const dims *d, const int64_t *m, int64_t p, size_t i)
     return cell;
 }
 
-static void it_is_the_gradient_by_the_averages_in_float64(void **state)
+TEST(it_is_the_gradient_by_the_averages_in_float64)
 {
-    (void)state;
     for (size_t i = 0; i < SHAPES; i++)
         for (int64_t p = 2; p <= 4; p++) {
             const dims d = dims_of(&shapes[i]);
@@ -95,9 +94,8 @@ static void it_is_the_gradient_by_the_averages_in_float64(void **state)
         }
 }
 
-static void products_agree_with_the_plain_loops(void **state)
+TEST(products_agree_with_the_plain_loops)
 {
-    (void)state;
     for (size_t i = 0; i < SHAPES; i++)
         for (int64_t p = 1; p <= 4; p++) {
             const dims d = dims_of(&shapes[i]);
@@ -111,9 +109,8 @@ static void products_agree_with_the_plain_loops(void **state)
         }
 }
 
-static void contradictions_are_declined(void **state)
+TEST(contradictions_are_declined)
 {
-    (void)state;
     static const char *const names[] = {"dnnl.conv_weight_grad_pooled",
                                         "plain.conv_weight_grad_pooled"};
     for (int wrong = 0; wrong < 5; wrong++)
@@ -131,14 +128,4 @@ static void contradictions_are_declined(void **state)
             assert_non_null(declined_by(&t, names[k]));
             end(&t);
         }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_is_the_gradient_by_the_averages_in_float64),
-        cmocka_unit_test(products_agree_with_the_plain_loops),
-        cmocka_unit_test(contradictions_are_declined),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -46,16 +46,14 @@ static void convolutions_agree(const shape *s, size_t count, size_t expected)
     assert_true(taken >= expected);
 }
 
-static void convolutions_agree_with_the_plain_ones(void **state)
+TEST(convolutions_agree_with_the_plain_ones)
 {
-    (void)state;
     convolutions_agree(shapes, SHAPES, 6 * 17);
 }
 
 /* More than a block and a stretch in each direction. */
-static void convolutions_of_several_blocks_agree(void **state)
+TEST(convolutions_of_several_blocks_agree)
 {
-    (void)state;
     // clang-format off
     static const shape large[] = {
         {"many filters",  2, 3,  40, 210, 1, {9, 10},  {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}},
@@ -67,9 +65,8 @@ static void convolutions_of_several_blocks_agree(void **state)
 }
 
 /* Strides, dilations and kernels of which some phases have no tap; rows and images shorter than a line. */
-static void convolutions_of_any_phase_agree(void **state)
+TEST(convolutions_of_any_phase_agree)
 {
-    (void)state;
     // clang-format off
     static const shape odd[] = {
         {"phases without a tap",  2, 2,  5,  6, 1, {11, 14},  {2, 1}, {3, 4}, {1, 1}, {0, 0, 0, 0}},
@@ -86,9 +83,8 @@ static void convolutions_of_any_phase_agree(void **state)
     convolutions_agree(odd, sizeof odd / sizeof *odd, 6 * 9);
 }
 
-static void a_convolution_that_is_none_is_declined(void **state)
+TEST(a_convolution_that_is_none_is_declined)
 {
-    (void)state;
     shape s = shapes[2];
     testing t;
     put_conv(&t, &s, FORWARD, true);
@@ -101,9 +97,8 @@ static void a_convolution_that_is_none_is_declined(void **state)
     end(&t);
 }
 
-static void bits_are_the_same_for_every_number_of_threads(void **state)
+TEST(bits_are_the_same_for_every_number_of_threads)
 {
-    (void)state;
     float *first = NULL;
     for (int threads = 1; threads < 5; threads++) {
         testing t;
@@ -120,16 +115,4 @@ static void bits_are_the_same_for_every_number_of_threads(void **state)
         ebb_threads_leave(before);
     }
     free(first);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(convolutions_agree_with_the_plain_ones),
-        cmocka_unit_test(convolutions_of_several_blocks_agree),
-        cmocka_unit_test(convolutions_of_any_phase_agree),
-        cmocka_unit_test(a_convolution_that_is_none_is_declined),
-        cmocka_unit_test(bits_are_the_same_for_every_number_of_threads),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

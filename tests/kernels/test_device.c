@@ -1,16 +1,11 @@
 /* test_device.c: the host as a device: large blocks are of large pages where the kernel has them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "kernels/device.h"
+#include "tests/test.h"
 
 /* Whether /proc/self/smaps marks the mapping of this address "hg": it was asked for. */
 static bool asked_for(const void *address)
@@ -41,9 +36,8 @@ static bool tells_what_is_asked_for(void)
     return asked;
 }
 
-static void large_blocks_ask_for_large_pages_and_small_ones_do_not(void **state)
+TEST(large_blocks_ask_for_large_pages_and_small_ones_do_not)
 {
-    (void)state;
     if (access("/sys/kernel/mm/transparent_hugepage/enabled", R_OK) != 0 ||
         !tells_what_is_asked_for())
         skip(); // the kernel has none, or does not say
@@ -57,12 +51,4 @@ static void large_blocks_ask_for_large_pages_and_small_ones_do_not(void **state)
         d->release(queue, block);
         d->close(queue);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(large_blocks_ask_for_large_pages_and_small_ones_do_not),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

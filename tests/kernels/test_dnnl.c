@@ -29,21 +29,18 @@ static void conv_agrees(bool biased)
     }
 }
 
-static void conv_agrees_with_the_plain_one(void **state)
+TEST(conv_agrees_with_the_plain_one)
 {
-    (void)state;
     conv_agrees(false);
 }
 
-static void conv_with_a_bias_agrees_with_the_plain_one(void **state)
+TEST(conv_with_a_bias_agrees_with_the_plain_one)
 {
-    (void)state;
     conv_agrees(true);
 }
 
-static void conv_transpose_as_input_gradient_agrees(void **state)
+TEST(conv_transpose_as_input_gradient_agrees)
 {
-    (void)state;
     for (size_t i = 0; i < SHAPES; i++) {
         const shape *s = &shapes[i];
         dims d = dims_of(s);
@@ -71,9 +68,8 @@ static void conv_transpose_as_input_gradient_agrees(void **state)
     }
 }
 
-static void conv_weight_grad_agrees_with_the_plain_one(void **state)
+TEST(conv_weight_grad_agrees_with_the_plain_one)
 {
-    (void)state;
     for (size_t i = 0; i < SHAPES; i++) {
         const shape *s = &shapes[i];
         dims d = dims_of(s);
@@ -91,9 +87,8 @@ static void conv_weight_grad_agrees_with_the_plain_one(void **state)
 }
 
 /* Rows of 3x3 filters, one a channel: every border, both strides, all three directions. */
-static void depthwise_by_rows_agrees_with_the_plain_one(void **state)
+TEST(depthwise_by_rows_agrees_with_the_plain_one)
 {
-    (void)state;
     static const ebb_op ops[] = {EBB_OP_CONV, EBB_OP_CONV_TRANSPOSE, EBB_OP_CONV_WEIGHT_GRAD};
     static const char *const names[][2] = {{"rows.conv", "plain.conv"},
                                            {"rows.conv_transpose", "plain.conv_transpose"},
@@ -157,9 +152,8 @@ static void to_channels_last(ebb_operand *o)
     free(v);
 }
 
-static void conv_takes_channels_last(void **state)
+TEST(conv_takes_channels_last)
 {
-    (void)state;
     for (size_t i = 0; i < SHAPES; i++) {
         const shape *s = &shapes[i];
         dims d = dims_of(s);
@@ -225,9 +219,8 @@ static void pools_agree(ebb_op op, const char *kernel, const char *oracle, bool 
         }
 }
 
-static void pools_by_rows_agree_with_the_plain_ones(void **state)
+TEST(pools_by_rows_agree_with_the_plain_ones)
 {
-    (void)state;
     pools_agree(EBB_OP_MAX_POOL, "rows.max_pool", "plain.max_pool", false);
     pools_agree(EBB_OP_MAX_POOL, "rows.max_pool", "plain.max_pool", true);
     pools_agree(EBB_OP_AVERAGE_POOL, "rows.average_pool", "plain.average_pool", false);
@@ -236,9 +229,8 @@ static void pools_by_rows_agree_with_the_plain_ones(void **state)
                 false);
 }
 
-static void ties_and_nans_go_the_same_way(void **state)
+TEST(ties_and_nans_go_the_same_way)
 {
-    (void)state;
     for (size_t i = 0; i < SHAPES; i++) {
         testing t;
         dims d;
@@ -261,9 +253,8 @@ static void ties_and_nans_go_the_same_way(void **state)
     }
 }
 
-static void pools_take_channels_last(void **state)
+TEST(pools_take_channels_last)
 {
-    (void)state;
     static const ebb_op ops[] = {EBB_OP_MAX_POOL, EBB_OP_AVERAGE_POOL};
     static const char *const names[][2] = {{"dnnl.max_pool", "plain.max_pool"},
                                            {"dnnl.average_pool", "plain.average_pool"}};
@@ -328,9 +319,8 @@ static void beside_rows_of_zeros(int64_t rows, int64_t inner, int64_t columns, b
     end(&t);
 }
 
-static void products_pass_rows_of_zeros_by(void **state)
+TEST(products_pass_rows_of_zeros_by)
 {
-    (void)state;
     for (int turned = 0; turned < 2; turned++) {
         beside_rows_of_zeros(5, 7, 9, turned, false, 1);
         beside_rows_of_zeros(40, 33, 65, turned, false, 0.5);
@@ -339,9 +329,8 @@ static void products_pass_rows_of_zeros_by(void **state)
     }
 }
 
-static void fused_matmul_agrees_with_the_plain_one(void **state)
+TEST(fused_matmul_agrees_with_the_plain_one)
 {
-    (void)state;
     fused(D(5, 7), 2, D(7, 9), 2, D(5, 9), 2, false, false, 1);
     fused(D(7, 5), 2, D(7, 9), 2, D(5, 9), 2, true, false, 1);
     fused(D(5, 7), 2, D(9, 7), 2, D(5, 9), 2, false, true, 1);
@@ -358,9 +347,8 @@ static void fused_matmul_agrees_with_the_plain_one(void **state)
     fused(D(2, 4, 3, 5, 6), 5, D(4, 1, 7, 6), 4, D(2, 4, 3, 5, 7), 5, false, true, 1);
 }
 
-static void matmul_takes_vectors_and_batches(void **state)
+TEST(matmul_takes_vectors_and_batches)
 {
-    (void)state;
     static const struct {
         int ra, rb, ry;
         int64_t a[3], b[3], y[3];
@@ -386,9 +374,8 @@ static void matmul_takes_vectors_and_batches(void **state)
 
 /* Dims above INT32_MAX are beyond what oneDNN's products count with. The tensors are too large for a
  * test, so it listens to what oneDNN says of the product that it is asked to make. */
-static void batches_of_too_many_rows_are_not_folded(void **state)
+TEST(batches_of_too_many_rows_are_not_folded)
 {
-    (void)state;
     testing t;
     char said[4096];
     begin(&t, EBB_OP_MATMUL);
@@ -427,9 +414,8 @@ static void batches_of_too_many_rows_are_not_folded(void **state)
     end(&t);
 }
 
-static void gemm_agrees_with_the_plain_one(void **state)
+TEST(gemm_agrees_with_the_plain_one)
 {
-    (void)state;
     static const struct {
         int rank;
         int64_t dims[2];
@@ -454,9 +440,8 @@ static void gemm_agrees_with_the_plain_one(void **state)
 
 /* ---- manners ---- */
 
-static void what_oneDNN_cannot_is_declined_with_a_reason(void **state)
+TEST(what_oneDNN_cannot_is_declined_with_a_reason)
 {
-    (void)state;
     testing t;
     begin(&t, EBB_OP_MATMUL);
     put_in(&t, EBB_F64, 2, D(2, 3));
@@ -480,9 +465,8 @@ static void what_oneDNN_cannot_is_declined_with_a_reason(void **state)
     end(&t);
 }
 
-static void two_runs_give_the_same_bits(void **state)
+TEST(two_runs_give_the_same_bits)
 {
-    (void)state;
     const shape *s = &shapes[3];
     dims d = dims_of(s);
     testing t;
@@ -533,9 +517,8 @@ static void check_in_parts(testing *t, const char *kernel, const char *oracle)
     free(first);
 }
 
-static void large_batches_go_through_in_parts(void **state)
+TEST(large_batches_go_through_in_parts)
 {
-    (void)state;
     // with 16, the one block of these weights wants an image for each thread
     (void)ebb_threads_enter(2);
     for (size_t i = 0; i < sizeof large / sizeof large[0]; i++) {
@@ -565,9 +548,8 @@ static void large_batches_go_through_in_parts(void **state)
     (void)ebb_threads_enter(0);
 }
 
-static void too_little_workspace_is_an_error(void **state)
+TEST(too_little_workspace_is_an_error)
 {
-    (void)state;
     const shape *s = &shapes[3];
     dims d = dims_of(s);
     testing t;
@@ -593,7 +575,7 @@ static void too_little_workspace_is_an_error(void **state)
 }
 
 /* The same calls again, by pieces, with more threads than some have pieces. */
-static void in_pieces_they_agree_as_well(void **state)
+TEST(in_pieces_they_agree_as_well)
 {
     static void (*const again[])(void **) = {
         conv_agrees_with_the_plain_one,
@@ -615,30 +597,4 @@ static void in_pieces_they_agree_as_well(void **state)
         again[i](state);
     deterministic = false;
     ebb_threads_leave(before);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(conv_agrees_with_the_plain_one),
-        cmocka_unit_test(conv_with_a_bias_agrees_with_the_plain_one),
-        cmocka_unit_test(conv_transpose_as_input_gradient_agrees),
-        cmocka_unit_test(conv_weight_grad_agrees_with_the_plain_one),
-        cmocka_unit_test(depthwise_by_rows_agrees_with_the_plain_one),
-        cmocka_unit_test(conv_takes_channels_last),
-        cmocka_unit_test(pools_by_rows_agree_with_the_plain_ones),
-        cmocka_unit_test(ties_and_nans_go_the_same_way),
-        cmocka_unit_test(pools_take_channels_last),
-        cmocka_unit_test(fused_matmul_agrees_with_the_plain_one),
-        cmocka_unit_test(products_pass_rows_of_zeros_by),
-        cmocka_unit_test(matmul_takes_vectors_and_batches),
-        cmocka_unit_test(batches_of_too_many_rows_are_not_folded),
-        cmocka_unit_test(gemm_agrees_with_the_plain_one),
-        cmocka_unit_test(what_oneDNN_cannot_is_declined_with_a_reason),
-        cmocka_unit_test(two_runs_give_the_same_bits),
-        cmocka_unit_test(large_batches_go_through_in_parts),
-        cmocka_unit_test(too_little_workspace_is_an_error),
-        cmocka_unit_test(in_pieces_they_agree_as_well),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -66,9 +66,8 @@ static void make_conv(testing *t, const shape *s, int kind, bool biased, ebb_dty
     put_out(t, result, d.rank, kind == 0 ? d.y : kind == 1 ? d.x : d.w);
 }
 
-static void convolutions_agree_with_the_plain_ones(void **state)
+TEST(convolutions_agree_with_the_plain_ones)
 {
-    (void)state;
     size_t taken = 0;
     for (size_t i = 0; i < SHAPES; i++)
         for (int mode = 0; mode < 5; mode++) {
@@ -82,9 +81,8 @@ static void convolutions_agree_with_the_plain_ones(void **state)
 }
 
 /* 64 MiB of copies and more: dW is the sum of several parts, in float32. */
-static void large_batches_go_through_in_parts(void **state)
+TEST(large_batches_go_through_in_parts)
 {
-    (void)state;
     static const shape large = {"parts and a rest", 2,      19,     64,     2,           1,
                                 {180, 180},         {1, 2}, {1, 1}, {1, 1}, {0, 1, 0, 0}};
     const ebb_threads_before before = ebb_threads_enter(2);
@@ -119,9 +117,8 @@ static void check_product(ebb_op op, const char *kernel, const int64_t *a, int r
     end(&t);
 }
 
-static void products_agree_with_the_plain_ones(void **state)
+TEST(products_agree_with_the_plain_ones)
 {
-    (void)state;
     static const int64_t sizes[][3] = {{1, 1, 1},    {5, 9, 7},     {33, 65, 70},
                                        {64, 64, 64}, {13, 21, 300}, {128, 3, 77}};
     static const ebb_dtype results[] = {EBB_BF16, EBB_F32};
@@ -142,9 +139,8 @@ static void products_agree_with_the_plain_ones(void **state)
             }
 }
 
-static void pools_agree_with_the_plain_ones(void **state)
+TEST(pools_agree_with_the_plain_ones)
 {
-    (void)state;
     size_t taken = 0;
     for (size_t i = 0; i < SHAPES; i++) {
         const shape *s = &shapes[i];
@@ -162,7 +158,7 @@ static void pools_agree_with_the_plain_ones(void **state)
     assert_true(taken > SHAPES / 2);
 }
 
-static void in_pieces_they_agree_as_well(void **state)
+TEST(in_pieces_they_agree_as_well)
 {
     const ebb_threads_before before = ebb_threads_enter(3);
     deterministic = true;
@@ -175,16 +171,9 @@ static void in_pieces_they_agree_as_well(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(convolutions_agree_with_the_plain_ones),
-        cmocka_unit_test(large_batches_go_through_in_parts),
-        cmocka_unit_test(products_agree_with_the_plain_ones),
-        cmocka_unit_test(pools_agree_with_the_plain_ones),
-        cmocka_unit_test(in_pieces_they_agree_as_well),
-    };
     if (!ebb_dnnl_multiplies(EBB_BF16)) {
         print_message("this processor multiplies no bfloat16: nothing to compare\n");
         return 0;
     }
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_listed();
 }

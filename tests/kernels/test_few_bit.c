@@ -29,9 +29,8 @@ static void encode(testing *t, ebb_dtype dtype, int bits, int64_t n)
     run_with(t, "plain.few_bit");
 }
 
-static void a_code_counts_the_borders_below(void **state)
+TEST(a_code_counts_the_borders_below)
 {
-    (void)state;
     static const int64_t sizes[] = {1, 7, 8, 9, 512, 515, 20011};
     for (int bits = 1; bits <= 4; bits++)
         for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
@@ -50,9 +49,8 @@ static void a_code_counts_the_borders_below(void **state)
             }
 }
 
-static void three_bits_lie_as_they_are_published(void **state)
+TEST(three_bits_lie_as_they_are_published)
 {
-    (void)state;
     testing t;
     begin(&t, EBB_OP_FEW_BIT);
     put_int(&t, "bits", 3);
@@ -69,9 +67,8 @@ static void three_bits_lie_as_they_are_published(void **state)
     end(&t);
 }
 
-static void dy_is_multiplied_by_the_level(void **state)
+TEST(dy_is_multiplied_by_the_level)
 {
-    (void)state;
     static const int64_t sizes[] = {1, 8, 13, 20011};
     for (int bits = 1; bits <= 4; bits++)
         for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
@@ -96,9 +93,8 @@ static void dy_is_multiplied_by_the_level(void **state)
             }
 }
 
-static void sizes_that_do_not_fit_are_declined(void **state)
+TEST(sizes_that_do_not_fit_are_declined)
 {
-    (void)state;
     static const struct {
         int bits;
         int64_t codes, levels;
@@ -123,15 +119,4 @@ static void sizes_that_do_not_fit_are_declined(void **state)
             assert_string_equal(why, bad[i].because);
         end(&t);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_code_counts_the_borders_below),
-        cmocka_unit_test(three_bits_lie_as_they_are_published),
-        cmocka_unit_test(dy_is_multiplied_by_the_level),
-        cmocka_unit_test(sizes_that_do_not_fit_are_declined),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,9 +22,8 @@ static void both_agree(testing *t, const char *plain, const char *tiles, const c
     free(expected);
 }
 
-static void tiles_are_what_the_plain_kernel_computes(void **state)
+TEST(tiles_are_what_the_plain_kernel_computes)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         testing t;
         char what[64];
@@ -37,9 +36,8 @@ static void tiles_are_what_the_plain_kernel_computes(void **state)
 
 /* ---- tensors as DequantizeLinear takes them ---- */
 
-static void tiles_of_tensors_are_too(void **state)
+TEST(tiles_of_tensors_are_too)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
         testing t;
         char what[64];
@@ -52,9 +50,8 @@ static void tiles_of_tensors_are_too(void **state)
 
 /* ---- a matrix for each expert ---- */
 
-static void tiles_of_experts_are_too(void **state)
+TEST(tiles_of_experts_are_too)
 {
-    (void)state;
     enum { EXPERTS = 4 };
     const size_t some[] = {1, 2, 4, 5, 7, 9, 12, 18};
     for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
@@ -78,9 +75,8 @@ static void tiles_of_experts_are_too(void **state)
 }
 
 /* An expert that is none is named, and nothing is read beyond the weights. */
-static void an_expert_that_is_none_is_refused(void **state)
+TEST(an_expert_that_is_none_is_refused)
 {
-    (void)state;
     static const char *const kernels[] = {"plain.experts_matmul", "tiles.experts_matmul"};
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
         for (int64_t wrong = -1; wrong <= 2; wrong += 3) {
@@ -99,9 +95,8 @@ static void an_expert_that_is_none_is_refused(void **state)
         }
 }
 
-static void threads_change_no_bit(void **state)
+TEST(threads_change_no_bit)
 {
-    (void)state;
     testing t;
     put_form(&t, &forms[5]);
     float *one = NULL;
@@ -123,9 +118,8 @@ static void threads_change_no_bit(void **state)
 
 /* Every product with a scale that is no number would be none either: so those that were made are counted.
  * Rows of zeros lie alone, side by side, first and last. */
-static void rows_of_zeros_cost_no_product(void **state)
+TEST(rows_of_zeros_cost_no_product)
 {
-    (void)state;
     const size_t some[] = {2, 5, 6}; // forward and back, one job and several
     for (size_t k = 0; k < sizeof some / sizeof *some; k++) {
         const form *f = &forms[some[k]];
@@ -146,17 +140,4 @@ static void rows_of_zeros_cost_no_product(void **state)
         }
         end(&t);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tiles_are_what_the_plain_kernel_computes),
-        cmocka_unit_test(tiles_of_tensors_are_too),
-        cmocka_unit_test(tiles_of_experts_are_too),
-        cmocka_unit_test(an_expert_that_is_none_is_refused),
-        cmocka_unit_test(threads_change_no_bit),
-        cmocka_unit_test(rows_of_zeros_cost_no_product),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

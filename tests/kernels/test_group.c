@@ -77,9 +77,8 @@ static int sums_are_right(ebb_group *group)
     return sum_is_right(group, EBB_F32, 3 * EBB_GROUP_PIECE / 4 + 5) ? check : 0; // in pieces
 }
 
-static void sums_have_the_bits_of_adding_one_rank_after_another(void **state)
+TEST(sums_have_the_bits_of_adding_one_rank_after_another)
 {
-    (void)state;
     all_are_right(1, sums_are_right);
     all_are_right(2, sums_are_right);
     all_are_right(3, sums_are_right);
@@ -155,9 +154,8 @@ static int parts_are_right(ebb_group *group)
     return 0;
 }
 
-static void parts_have_the_bits_of_the_whole(void **state)
+TEST(parts_have_the_bits_of_the_whole)
 {
-    (void)state;
     all_are_right(1, parts_are_right);
     all_are_right(2, parts_are_right);
     all_are_right(7, parts_are_right);
@@ -171,9 +169,8 @@ static int traffic_is_as_said(ebb_group *group)
     return group->exchanges != 2 || group->sent_bytes != 2 * (ranks - 1) * block * 4;
 }
 
-static void traffic_is_counted_to_the_byte(void **state)
+TEST(traffic_is_counted_to_the_byte)
 {
-    (void)state;
     all_are_right(2, traffic_is_as_said);
     all_are_right(3, traffic_is_as_said);
 }
@@ -254,9 +251,8 @@ static int the_step_goes_on(ebb_group *group)
     return 0;
 }
 
-static void sums_are_made_beside_the_step_in_its_order(void **state)
+TEST(sums_are_made_beside_the_step_in_its_order)
 {
-    (void)state;
     all_are_right(2, the_step_goes_on);
     all_are_right(3, the_step_goes_on);
 }
@@ -279,9 +275,8 @@ static int what_is_started_fails(ebb_group *group)
     return is ? 0 : 2;
 }
 
-static void a_sum_that_fails_is_said_where_it_is_waited_for(void **state)
+TEST(a_sum_that_fails_is_said_where_it_is_waited_for)
 {
-    (void)state;
     int ends[2] = {0};
     run_all(2, 60000, 2, what_is_started_fails, ends);
     assert_int_equal(ends[0], 0);
@@ -297,9 +292,8 @@ static int each_is_elsewhere(ebb_group *group)
     return !is_said(status, group->rank == 1 ? "rank 1 is at Add 'b'" : "rank 1 at Add 'b'");
 }
 
-static void two_at_different_nodes_are_told(void **state)
+TEST(two_at_different_nodes_are_told)
 {
-    (void)state;
     all_are_right(2, each_is_elsewhere);
 }
 
@@ -312,9 +306,8 @@ static int numbers_differ(ebb_group *group)
                                                                                              : 2;
 }
 
-static void a_number_that_differs_is_told_to_all(void **state)
+TEST(a_number_that_differs_is_told_to_all)
 {
-    (void)state;
     all_are_right(3, numbers_differ);
 }
 
@@ -327,9 +320,8 @@ static int one_stays_away(ebb_group *group)
     return !is_said(status, "Conv 'late': rank 1 did not come within 0.2 s");
 }
 
-static void one_that_does_not_come_is_named(void **state)
+TEST(one_that_does_not_come_is_named)
 {
-    (void)state;
     int ends[3] = {0};
     run_all(3, 200, 0, one_stays_away, ends);
     assert_true(ends[0] == 0 && ends[1] == 0 && ends[2] == 0);
@@ -342,9 +334,8 @@ static int waits_for_all(ebb_group *group)
                     "Conv 'c': rank 1 has ended");
 }
 
-static void nobody_waits_for_one_that_has_ended(void **state)
+TEST(nobody_waits_for_one_that_has_ended)
 {
-    (void)state;
     int ends[3] = {0};
     run_all(3, 60000, 2, waits_for_all, ends);
     assert_true(ends[0] == 0 && ends[2] == 0);
@@ -360,9 +351,8 @@ static int one_speaks(ebb_group *group)
     return sum == 1 ? 0 : 2;
 }
 
-static void one_alone_speaks(void **state)
+TEST(one_alone_speaks)
 {
-    (void)state;
     all_are_right(4, one_speaks);
 }
 
@@ -378,9 +368,8 @@ static void not_joined(const char *where, const char *words)
     assert_true(is_said(status, words));
 }
 
-static void what_is_no_group_is_not_joined(void **state)
+TEST(what_is_no_group_is_not_joined)
 {
-    (void)state;
     char where[64];
     ebb_shared *shared;
     int descriptor;
@@ -410,9 +399,8 @@ static void what_is_no_group_is_not_joined(void **state)
     fclose(file);
 }
 
-static void a_process_alone_is_a_group_of_one(void **state)
+TEST(a_process_alone_is_a_group_of_one)
 {
-    (void)state;
     ebb_group *group;
     uint64_t own = 7, all = 0;
     (void)unsetenv(EBB_SHARED_VARIABLE);
@@ -423,23 +411,4 @@ static void a_process_alone_is_a_group_of_one(void **state)
     assert_true(ebb_group_speaks(group));
     check_status(ebb_group_all_gather(group, &own, &all, sizeof own, "alone"), "alone");
     assert_int_equal(all, 7);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums_have_the_bits_of_adding_one_rank_after_another),
-        cmocka_unit_test(parts_have_the_bits_of_the_whole),
-        cmocka_unit_test(traffic_is_counted_to_the_byte),
-        cmocka_unit_test(sums_are_made_beside_the_step_in_its_order),
-        cmocka_unit_test(a_sum_that_fails_is_said_where_it_is_waited_for),
-        cmocka_unit_test(two_at_different_nodes_are_told),
-        cmocka_unit_test(a_number_that_differs_is_told_to_all),
-        cmocka_unit_test(one_that_does_not_come_is_named),
-        cmocka_unit_test(nobody_waits_for_one_that_has_ended),
-        cmocka_unit_test(one_alone_speaks),
-        cmocka_unit_test(what_is_no_group_is_not_joined),
-        cmocka_unit_test(a_process_alone_is_a_group_of_one),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -99,9 +99,8 @@ static double floor_of(const function *f, const store *s)
     return sqrt(f->bend * ldexp(1, exponent - 1 - s->digits));
 }
 
-static void derivatives_are_near_on_the_whole_line(void **state)
+TEST(derivatives_are_near_on_the_whole_line)
 {
-    (void)state;
     double *y = calloc(GRID, sizeof *y), *d = calloc(GRID, sizeof *d);
     double *got = calloc(GRID, sizeof *got), *kept = calloc(GRID, sizeof *kept);
     bool *right = calloc(GRID, sizeof *right);
@@ -143,9 +142,8 @@ static void derivatives_are_near_on_the_whole_line(void **state)
     free(right);
 }
 
-static void tails_end_and_nothing_below_the_minimum_is_nan(void **state)
+TEST(tails_end_and_nothing_below_the_minimum_is_nan)
 {
-    (void)state;
     for (const function *f = functions; f < functions + FUNCTIONS; f++) {
         const double y[] = {-0.0,     -1e-30,      -1e-12,       f->y0 - 1e-3, f->y0 - 0.5, 1e9,
                             INFINITY, f->y0 - 0.5, f->y0 - 1e-3, 17,           NAN,         NAN,
@@ -164,9 +162,8 @@ static void tails_end_and_nothing_below_the_minimum_is_nan(void **state)
     }
 }
 
-static void bits_of_the_wrong_length_are_declined(void **state)
+TEST(bits_of_the_wrong_length_are_declined)
 {
-    (void)state;
     testing t;
     begin(&t, EBB_OP_GELU_GRAD_FROM_OUTPUT);
     put_in(&t, EBB_F32, 1, DIMS(17));
@@ -184,14 +181,4 @@ static void bits_of_the_wrong_length_are_declined(void **state)
     assert_string_equal(declined_by(&t, "plain.gelu_grad_from_output"),
                         "the inputs differ in shape");
     end(&t);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(derivatives_are_near_on_the_whole_line),
-        cmocka_unit_test(tails_end_and_nothing_below_the_minimum_is_nan),
-        cmocka_unit_test(bits_of_the_wrong_length_are_declined),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,9 +41,8 @@ static void check_pytorch(const char *reduction, bool weighted, double loss, con
     }
 }
 
-static void loss_and_gradients_agree_with_pytorch(void **state)
+TEST(loss_and_gradients_agree_with_pytorch)
 {
-    (void)state;
     check_pytorch("mean", true, 1.851706050283315,
                   LIST(-0.1659695661, 0.05879896674, 0.03592587771, 0.4533756501, 0.07902779464,
                        -0.260242148, 0, 0, 0, -0.007830702463, 0.02542714704, -0.04322424887,
@@ -81,9 +80,8 @@ static double loss_at(testing *t, ebb_operand *o, size_t i, double value)
     return value_of(&t->out[0], 0);
 }
 
-static void gradients_are_the_slopes_of_the_loss(void **state)
+TEST(gradients_are_the_slopes_of_the_loss)
 {
-    (void)state;
     static const uint32_t input[] = {0, 1, 2};
     const double h = 1e-5;
     for (size_t k = 0; k < 4; k++) {
@@ -112,9 +110,8 @@ static void gradients_are_the_slopes_of_the_loss(void **state)
 
 /* ---- kernels and blocks ---- */
 
-static void onednn_agrees_with_the_plain_one(void **state)
+TEST(onednn_agrees_with_the_plain_one)
 {
-    (void)state;
     for (size_t k = 0; k < LAYERS; k++) {
         testing t;
         make(&t, &layers[k], EBB_F32);
@@ -123,9 +120,8 @@ static void onednn_agrees_with_the_plain_one(void **state)
     }
 }
 
-static void blocks_change_nothing_but_rounding(void **state)
+TEST(blocks_change_nothing_but_rounding)
 {
-    (void)state;
     static const char *const kernels[] = {PLAIN, DNNL};
     for (size_t k = 0; k < 2; k++) {
         layer y = {50, 24, 90, 0, true, true, false, true, false, 0};
@@ -151,9 +147,8 @@ static void blocks_change_nothing_but_rounding(void **state)
     }
 }
 
-static void outputs_that_nobody_wants_are_left_out(void **state)
+TEST(outputs_that_nobody_wants_are_left_out)
 {
-    (void)state;
     static const char *const kernels[] = {PLAIN, DNNL};
     for (uint32_t absent = 0; absent < 16; absent++) {
         testing t;
@@ -179,9 +174,8 @@ static void outputs_that_nobody_wants_are_left_out(void **state)
     }
 }
 
-static void dx_may_be_written_over_x(void **state)
+TEST(dx_may_be_written_over_x)
 {
-    (void)state;
     static const char *const kernels[] = {PLAIN, DNNL};
     for (size_t k = 0; k < 2; k++) {
         testing t;
@@ -208,9 +202,8 @@ static void dx_may_be_written_over_x(void **state)
     }
 }
 
-static void the_plain_one_does_not_depend_on_the_number_of_threads(void **state)
+TEST(the_plain_one_does_not_depend_on_the_number_of_threads)
 {
-    (void)state;
     const layer y = {130, 96, 513, 48, true, true, true, true, false, 0};
     testing t;
     make(&t, &y, EBB_F32);
@@ -231,9 +224,8 @@ static void the_plain_one_does_not_depend_on_the_number_of_threads(void **state)
     end(&t);
 }
 
-static void two_runs_of_onednn_give_the_same_bits(void **state)
+TEST(two_runs_of_onednn_give_the_same_bits)
 {
-    (void)state;
     testing t;
     make(&t, &layers[5], EBB_F32);
     run_with(&t, DNNL);
@@ -252,9 +244,8 @@ static void two_runs_of_onednn_give_the_same_bits(void **state)
 
 /* ---- labels ---- */
 
-static void without_a_label_that_counts_the_mean_is_no_number_and_gradients_are_zero(void **state)
+TEST(without_a_label_that_counts_the_mean_is_no_number_and_gradients_are_zero)
 {
-    (void)state;
     static const char *const kernels[] = {PLAIN, DNNL};
     for (size_t k = 0; k < 2; k++) {
         testing t;
@@ -271,9 +262,8 @@ static void without_a_label_that_counts_the_mean_is_no_number_and_gradients_are_
 }
 
 /* What a product with such a row would give is no number, nor is what it would be added to. */
-static void rows_that_do_not_count_cost_no_product(void **state)
+TEST(rows_that_do_not_count_cost_no_product)
 {
-    (void)state;
     for (int64_t block = 0; block < 40; block += 6) {
         layer y = layers[1];
         testing t;
@@ -302,9 +292,8 @@ static void rows_that_do_not_count_cost_no_product(void **state)
     }
 }
 
-static void a_label_outside_the_classes_is_named(void **state)
+TEST(a_label_outside_the_classes_is_named)
 {
-    (void)state;
     static const char *const kernels[] = {PLAIN, DNNL};
     for (size_t k = 0; k < 2; k++) {
         testing t;
@@ -319,9 +308,8 @@ static void a_label_outside_the_classes_is_named(void **state)
     }
 }
 
-static void what_does_not_fit_is_declined(void **state)
+TEST(what_does_not_fit_is_declined)
 {
-    (void)state;
     testing t;
     make(&t, &layers[1], EBB_F32);
     assert_null(declined_by(&t, PLAIN));
@@ -342,23 +330,4 @@ static void what_does_not_fit_is_declined(void **state)
     make(&t, &layers[1], EBB_F64);
     assert_string_equal(declined_by(&t, DNNL), "oneDNN multiplies float32 only");
     end(&t);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(loss_and_gradients_agree_with_pytorch),
-        cmocka_unit_test(gradients_are_the_slopes_of_the_loss),
-        cmocka_unit_test(onednn_agrees_with_the_plain_one),
-        cmocka_unit_test(blocks_change_nothing_but_rounding),
-        cmocka_unit_test(outputs_that_nobody_wants_are_left_out),
-        cmocka_unit_test(dx_may_be_written_over_x),
-        cmocka_unit_test(the_plain_one_does_not_depend_on_the_number_of_threads),
-        cmocka_unit_test(two_runs_of_onednn_give_the_same_bits),
-        cmocka_unit_test(without_a_label_that_counts_the_mean_is_no_number_and_gradients_are_zero),
-        cmocka_unit_test(rows_that_do_not_count_cost_no_product),
-        cmocka_unit_test(a_label_outside_the_classes_is_named),
-        cmocka_unit_test(what_does_not_fit_is_declined),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -92,9 +92,8 @@ static float moment(const testing *t, int k, int i)
     return k == 0 ? g : g * g;
 }
 
-static void a_code_is_that_of_the_nearest_level(void **unused)
+TEST(a_code_is_that_of_the_nearest_level)
 {
-    (void)unused;
     for (int bits = 4; bits <= 8; bits += 4) {
         testing t;
         float map[2][256];
@@ -116,9 +115,8 @@ static void a_code_is_that_of_the_nearest_level(void **unused)
 }
 
 /* z-test: of each element the mean over draws, beside its own spread; and of all z together. */
-static void draws_are_right_on_average(void **unused)
+TEST(draws_are_right_on_average)
 {
-    (void)unused;
     for (int bits = 4; bits <= 8; bits += 4) {
         testing t;
         float map[2][256];
@@ -171,9 +169,8 @@ static void draws_are_right_on_average(void **unused)
 }
 
 /* Two steps with one key are the same; with another they differ. */
-static void draws_depend_on_the_key_alone(void **unused)
+TEST(draws_depend_on_the_key_alone)
 {
-    (void)unused;
     testing t;
     float map[2][256];
     uint8_t first[COUNT];
@@ -187,14 +184,4 @@ static void draws_depend_on_the_key_alone(void **unused)
     run_with(&t, "plain.adamw_low_bit_stochastic");
     assert_memory_not_equal(first, t.out[1].data, COUNT);
     end(&t);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_code_is_that_of_the_nearest_level),
-        cmocka_unit_test(draws_are_right_on_average),
-        cmocka_unit_test(draws_depend_on_the_key_alone),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

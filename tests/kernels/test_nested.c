@@ -113,9 +113,8 @@ static void refuses(testing *t, size_t i)
                  status == NULL ? "prepared with too little" : ebb_status_text(status));
 }
 
-static void less_workspace_than_is_needed_is_refused(void **state)
+TEST(less_workspace_than_is_needed_is_refused)
 {
-    (void)state;
     for (size_t i = 0; i < CALLS; i++) {
         testing t, code;
         decoder = &code;
@@ -130,9 +129,8 @@ static void less_workspace_than_is_needed_is_refused(void **state)
     }
 }
 
-static void more_threads_than_were_planned_for_are_refused(void **state)
+TEST(more_threads_than_were_planned_for_are_refused)
 {
-    (void)state;
     const ebb_threads_before before = ebb_threads_enter(1);
     for (size_t i = 0; i < CALLS; i++) {
         testing t, code;
@@ -155,9 +153,8 @@ static void more_threads_than_were_planned_for_are_refused(void **state)
 }
 
 /* What was prepared before the failure is released, what was not is left alone. */
-static void running_out_of_memory_while_preparing_is_a_status(void **state)
+TEST(running_out_of_memory_while_preparing_is_a_status)
 {
-    (void)state;
     for (size_t i = 0; i < CALLS; i++) {
         testing t, code;
         decoder = &code;
@@ -175,14 +172,4 @@ static void running_out_of_memory_while_preparing_is_a_status(void **state)
         run_and_release(&t, i);
         finish(&t, bytes);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(less_workspace_than_is_needed_is_refused),
-        cmocka_unit_test(more_threads_than_were_planned_for_are_refused),
-        cmocka_unit_test(running_out_of_memory_while_preparing_is_a_status),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,11 @@
 /* test_pick.c: back ends by name: those that are here, and those of the table of plug-ins. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "kernels/plugin.h"
 #include "kernels/processor.h"
+#include "tests/test.h"
 
 static void says(const char *name, ebb_code code, const char *words)
 {
@@ -23,18 +18,16 @@ static void says(const char *name, ebb_code code, const char *words)
         fail_msg("'%s' does not say '%s'", ebb_status_text(status), words);
 }
 
-static void a_backend_that_is_not_there_is_told_which_are(void **state)
+TEST(a_backend_that_is_not_there_is_told_which_are)
 {
-    (void)state;
     static const char *const names[] = {"", "cud", "cudas", "plain:h100", "CUDA", ":"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         says(names[i], EBB_USAGE, "the backends are cpu, plain and cuda");
 }
 
 /* The names in the sentence are those of the table, each of which is a back end. */
-static void every_plugin_is_asked_by_its_name(void **state)
+TEST(every_plugin_is_asked_by_its_name)
 {
-    (void)state;
     char text[64];
     assert_int_equal(setenv("EBB_CUDA_PLUGIN", "/nowhere.so", 1), 0);
     assert_string_equal(ebb_plugin_name(0), "cuda");
@@ -47,9 +40,8 @@ static void every_plugin_is_asked_by_its_name(void **state)
         }
 }
 
-static void backends_of_this_machine_are_there(void **state)
+TEST(backends_of_this_machine_are_there)
 {
-    (void)state;
     const ebb_backend *const *list;
     assert_null(ebb_backends("cpu", &list));
     assert_string_equal(list[0]->name, "dnnl");
@@ -62,9 +54,8 @@ static void backends_of_this_machine_are_there(void **state)
 }
 
 /* Each kind of processor that this machine can stand for has kernels of its own, and keeps to them. */
-static void a_processor_is_chosen_by_its_name(void **state)
+TEST(a_processor_is_chosen_by_its_name)
 {
-    (void)state;
     static const char *const names[] = {"avx512bf16", "avx512", "avx2", "baseline", "native"};
     const char *before = getenv("EBB_CPU");
     char asked[32];
@@ -88,15 +79,4 @@ static void a_processor_is_chosen_by_its_name(void **state)
     assert_int_equal(setenv("EBB_CPU", "z80", 1), 0);
     says("plain", EBB_USAGE, "EBB_CPU is 'z80'");
     assert_int_equal(asked[0] != '\0' ? setenv("EBB_CPU", asked, 1) : unsetenv("EBB_CPU"), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_processor_is_chosen_by_its_name),
-        cmocka_unit_test(a_backend_that_is_not_there_is_told_which_are),
-        cmocka_unit_test(every_plugin_is_asked_by_its_name),
-        cmocka_unit_test(backends_of_this_machine_are_there),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

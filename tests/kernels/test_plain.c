@@ -24,9 +24,8 @@ static double ulps(float got, double exact)
     return fabs((double)got - exact) / gap;
 }
 
-static void polynomials_keep_their_bounds(void **state)
+TEST(polynomials_keep_their_bounds)
 {
-    (void)state;
     double worst_exp = 0, worst_tanh = 0, worst_erf = 0, worst_sigmoid = 0, worst_tail = 0;
     double worst_log = 0;
     for (int i = -200000; i <= 200000; i++) {
@@ -89,9 +88,8 @@ static void check_activation(ebb_op forward, const char *name, ebb_op backward,
     }
 }
 
-static void gelu_in_its_three_forms_agrees_with_pytorch(void **state)
+TEST(gelu_in_its_three_forms_agrees_with_pytorch)
 {
-    (void)state;
     check_activation(EBB_OP_MS_GELU, "plain.gelu", EBB_OP_GELU_GRAD, "plain.gelu_grad",
                      LIST(-0.00404969409, -0.158655254, -0.0460172163, 0, 0.530625443, 2.48447584),
                      LIST(-0.0119456472, -0.0833154706, 0.420476908, 0.5, 0.976614101, 1.03761109));
@@ -105,9 +103,8 @@ static void gelu_in_its_three_forms_agrees_with_pytorch(void **state)
                      LIST(-0.088104106, 0.0723294881, 0.450083209, 0.5, 0.823386783, 1.09940111));
 }
 
-static void mish_agrees_with_pytorch(void **state)
+TEST(mish_agrees_with_pytorch)
 {
-    (void)state;
     check_activation(EBB_OP_MISH, "plain.mish", EBB_OP_MISH_GRAD, "plain.mish_grad",
                      LIST(-0.145647461, -0.303401461, -0.0567885752, 0, 0.561148378, 2.4713923),
                      LIST(-0.0933931145, 0.0592167559, 0.535702818, 0.6, 0.968794868, 1.04112953));
@@ -115,9 +112,8 @@ static void mish_agrees_with_pytorch(void **state)
 
 /* ---- broadcasting and integers ---- */
 
-static void shapes_broadcast_up_to_twelve_dims(void **state)
+TEST(shapes_broadcast_up_to_twelve_dims)
 {
-    (void)state;
     testing t;
     begin(&t, EBB_OP_SUB);
     const ebb_operand *a = put_in(&t, EBB_F32, 4, DIMS(2, 1, 5, 3));
@@ -147,9 +143,8 @@ static void shapes_broadcast_up_to_twelve_dims(void **state)
     end(&t);
 }
 
-static void empty_tensors_and_scalars_are_tensors(void **state)
+TEST(empty_tensors_and_scalars_are_tensors)
 {
-    (void)state;
     testing t;
     begin(&t, EBB_OP_MUL);
     put_in(&t, EBB_F32, 2, DIMS(0, 3));
@@ -191,9 +186,8 @@ static void empty_tensors_and_scalars_are_tensors(void **state)
     end(&t);
 }
 
-static void integer_division_is_defined_everywhere(void **state)
+TEST(integer_division_is_defined_everywhere)
 {
-    (void)state;
     const int32_t a[] = {INT32_MIN, 7, -7, 7}, b[] = {-1, 2, 2, -2};
     testing t;
     begin(&t, EBB_OP_DIV);
@@ -211,9 +205,8 @@ static void integer_division_is_defined_everywhere(void **state)
     end(&t);
 }
 
-static void casts_saturate_and_nan_becomes_zero(void **state)
+TEST(casts_saturate_and_nan_becomes_zero)
 {
-    (void)state;
     const float x[] = {1e10f, -1e10f, NAN, -3.7f, 255.9f, INFINITY};
     testing t;
     begin(&t, EBB_OP_CAST);
@@ -236,9 +229,8 @@ static void casts_saturate_and_nan_becomes_zero(void **state)
 
 /* What lies beside the middle of two neighbours in fewer bits, and would be the middle after a first
  * rounding to float32, or to float64. */
-static void casts_round_once(void **state)
+TEST(casts_round_once)
 {
-    (void)state;
     const int64_t whole[] = {(INT64_C(257) << 30) + 1,
                              -(INT64_C(257) << 30) - 1,
                              (INT64_C(257) << 30),
@@ -280,9 +272,8 @@ static void casts_round_once(void **state)
 }
 
 /* Neighbours that are one number as doubles. */
-static void the_place_of_the_largest_int64_is_exact(void **state)
+TEST(the_place_of_the_largest_int64_is_exact)
 {
-    (void)state;
     const int64_t x[] = {(INT64_C(1) << 53) + 1, (INT64_C(1) << 53), INT64_MAX - 1, INT64_MAX,
                          INT64_MIN + 1,          INT64_MIN};
     const int64_t most[] = {0, 1, 0}, least[] = {1, 0, 1}; // in each pair
@@ -302,9 +293,8 @@ static void the_place_of_the_largest_int64_is_exact(void **state)
 
 /* ---- moves and indices ---- */
 
-static void transposes_of_every_order_move_each_element(void **state)
+TEST(transposes_of_every_order_move_each_element)
 {
-    (void)state;
     const int64_t dims[4] = {3, 5, 17, 6};
     for (int code = 0; code < 256; code++) {
         int64_t perm[4] = {code & 3, code >> 2 & 3, code >> 4 & 3, code >> 6};
@@ -331,9 +321,8 @@ static void transposes_of_every_order_move_each_element(void **state)
     }
 }
 
-static void an_index_outside_the_table_is_named(void **state)
+TEST(an_index_outside_the_table_is_named)
 {
-    (void)state;
     const int64_t index[] = {0, -4, 4};
     testing t;
     begin(&t, EBB_OP_GATHER);
@@ -346,9 +335,8 @@ static void an_index_outside_the_table_is_named(void **state)
     end(&t);
 }
 
-static void the_gradient_of_a_gather_adds_what_meets(void **state)
+TEST(the_gradient_of_a_gather_adds_what_meets)
 {
-    (void)state;
     const int64_t shape[] = {20, 3}, index[] = {4, -1, 4, 4, 0};
     testing t;
     begin(&t, EBB_OP_GATHER_GRAD);
@@ -369,9 +357,8 @@ static void the_gradient_of_a_gather_adds_what_meets(void **state)
 /* ---- optimizers ---- */
 
 /* PyTorch with the rates rounded to float32, as an attribute holds them. */
-static void three_steps_of_adamw_agree_with_pytorch(void **state)
+TEST(three_steps_of_adamw_agree_with_pytorch)
 {
-    (void)state;
     testing t;
     begin(&t, EBB_OP_ADAMW);
     put_values(&t, 0, NULL, LIST(0.1));
@@ -398,9 +385,8 @@ static void three_steps_of_adamw_agree_with_pytorch(void **state)
     end(&t);
 }
 
-static void three_steps_of_momentum_agree_with_pytorch(void **state)
+TEST(three_steps_of_momentum_agree_with_pytorch)
 {
-    (void)state;
     testing t;
     begin(&t, EBB_OP_MOMENTUM);
     put_float(&t, "alpha", 0.9);
@@ -430,9 +416,8 @@ static void three_steps_of_momentum_agree_with_pytorch(void **state)
 
 /* ---- draws and masks ---- */
 
-static void dropout_draws_the_same_mask_in_the_backward(void **state)
+TEST(dropout_draws_the_same_mask_in_the_backward)
 {
-    (void)state;
     const int64_t key[] = {42, 7}, n = 4099;
     testing t, back;
     begin(&t, EBB_OP_EBB_DROPOUT);
@@ -467,9 +452,8 @@ static void dropout_draws_the_same_mask_in_the_backward(void **state)
 }
 
 /* Near the end of the range a float has larger steps than the numbers that are drawn. */
-static void uniform_draws_never_reach_their_end(void **state)
+TEST(uniform_draws_never_reach_their_end)
 {
-    (void)state;
     enum { COUNT = 1 << 18 };
     static const struct {
         ebb_dtype dtype;
@@ -501,9 +485,8 @@ static void uniform_draws_never_reach_their_end(void **state)
     }
 }
 
-static void a_bit_an_element_is_enough_for_relu(void **state)
+TEST(a_bit_an_element_is_enough_for_relu)
 {
-    (void)state;
     const double y[] = {1, 0, -2, 3, INFINITY, 0, 0.5, 0, 0, 4, 1e-30};
     const uint8_t expected[] = {0x59, 0x06};
     testing t;
@@ -542,9 +525,8 @@ static void same_for_any_threads(testing *t, const char *name)
     free(one);
 }
 
-static void results_do_not_depend_on_the_number_of_threads(void **state)
+TEST(results_do_not_depend_on_the_number_of_threads)
 {
-    (void)state;
     testing t;
     begin(&t, EBB_OP_REDUCE_SUM);
     put_ints(&t, "axes", 3, DIMS(0, 2, 3));
@@ -586,9 +568,8 @@ static void results_do_not_depend_on_the_number_of_threads(void **state)
 }
 
 /* The statistics of rows far from zero: where float32 sums would lose everything. */
-static void layer_norm_in_float32_is_near_float64(void **state)
+TEST(layer_norm_in_float32_is_near_float64)
 {
-    (void)state;
     testing t;
     begin(&t, EBB_OP_LAYER_NORMALIZATION);
     ebb_operand *x = put_in(&t, EBB_F32, 2, DIMS(3, 1000));
@@ -613,9 +594,8 @@ static void layer_norm_in_float32_is_near_float64(void **state)
     end(&t);
 }
 
-static void matmul_broadcasts_and_transposes(void **state)
+TEST(matmul_broadcasts_and_transposes)
 {
-    (void)state;
     testing t;
     begin(&t, EBB_OP_FUSED_MATMUL);
     put_int(&t, "transA", 1);
@@ -634,31 +614,4 @@ static void matmul_broadcasts_and_transposes(void **state)
     }
     check_close(&t.out[0], expected, 1e-14, "y");
     end(&t);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(polynomials_keep_their_bounds),
-        cmocka_unit_test(gelu_in_its_three_forms_agrees_with_pytorch),
-        cmocka_unit_test(mish_agrees_with_pytorch),
-        cmocka_unit_test(shapes_broadcast_up_to_twelve_dims),
-        cmocka_unit_test(empty_tensors_and_scalars_are_tensors),
-        cmocka_unit_test(integer_division_is_defined_everywhere),
-        cmocka_unit_test(casts_saturate_and_nan_becomes_zero),
-        cmocka_unit_test(casts_round_once),
-        cmocka_unit_test(the_place_of_the_largest_int64_is_exact),
-        cmocka_unit_test(transposes_of_every_order_move_each_element),
-        cmocka_unit_test(an_index_outside_the_table_is_named),
-        cmocka_unit_test(the_gradient_of_a_gather_adds_what_meets),
-        cmocka_unit_test(three_steps_of_adamw_agree_with_pytorch),
-        cmocka_unit_test(three_steps_of_momentum_agree_with_pytorch),
-        cmocka_unit_test(dropout_draws_the_same_mask_in_the_backward),
-        cmocka_unit_test(uniform_draws_never_reach_their_end),
-        cmocka_unit_test(a_bit_an_element_is_enough_for_relu),
-        cmocka_unit_test(results_do_not_depend_on_the_number_of_threads),
-        cmocka_unit_test(layer_norm_in_float32_is_near_float64),
-        cmocka_unit_test(matmul_broadcasts_and_transposes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

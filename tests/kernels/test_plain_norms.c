@@ -20,9 +20,8 @@ static const double ln_x[] = {0.5, -1.25, 2, 0.75, -0.5, 1.5, 0.25, -2, -0.125, 
 static const double ln_scale[] = {1, 0.5, -1.5, 2, 0.25}, ln_bias[] = {0.1, -0.2, 0.3, 0, 1};
 static const double ln_dy[] = {0.3, -0.7, 1.1, 0.2, -0.4, -1, 0.6, 0.05, 0.9, -0.35};
 
-static void layer_norm_and_its_gradient_agree_with_pytorch(void **state)
+TEST(layer_norm_and_its_gradient_agree_with_pytorch)
 {
-    (void)state;
     testing t, back;
     begin(&t, EBB_OP_LAYER_NORMALIZATION);
     put_values(&t, 2, DIMS(2, 5), ln_x);
@@ -60,9 +59,8 @@ static void layer_norm_and_its_gradient_agree_with_pytorch(void **state)
     end(&back);
 }
 
-static void batch_norm_in_training_agrees_with_pytorch(void **state)
+TEST(batch_norm_in_training_agrees_with_pytorch)
 {
-    (void)state;
     const double x[] = {1, 2, 3, -1, 0.5, 4, 0.25, -3, 2, 1.5, -0.5, 0};
     const double dy[] = {.1, -.2, .3, .4, .5, -.6, -.7, .8, .9, 1, -1.1, .2};
     testing t, back;
@@ -152,9 +150,8 @@ static void norm_of_rows(double *result[RESULTS], int64_t n, int64_t c, bool tur
 }
 
 /* Rows of channels go in parts, which the shape alone makes: one, two, four and as many as there may be. */
-static void batch_norm_of_rows_is_that_of_channels_by_any_threads(void **state)
+TEST(batch_norm_of_rows_is_that_of_channels_by_any_threads)
 {
-    (void)state;
     static const int64_t sizes[][2] = {{37, 5}, {514, 3}, {1301, 20}, {700, 600}, {17000, 2}};
     const ebb_threads_before before = ebb_threads_enter(1);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -187,9 +184,8 @@ static void batch_norm_of_rows_is_that_of_channels_by_any_threads(void **state)
 
 /* ---- losses ---- */
 
-static void softmax_and_its_gradient_agree_with_pytorch(void **state)
+TEST(softmax_and_its_gradient_agree_with_pytorch)
 {
-    (void)state;
     const double y[] = {0.136848181, 0.023780648,  0.613310996,   0.175716542,  0.0503436323,
                         0.166797243, 0.0477882103, 0.00503684031, 0.0328443246, 0.747533382};
     testing t;
@@ -214,9 +210,8 @@ static void softmax_and_its_gradient_agree_with_pytorch(void **state)
     end(&t);
 }
 
-static void cross_entropy_with_weights_agrees_with_pytorch(void **state)
+TEST(cross_entropy_with_weights_agrees_with_pytorch)
 {
-    (void)state;
     const int64_t labels[] = {2, 4};
     const double weights[] = {1, 2, 0.5, 1, 3};
     testing t, back;
@@ -243,9 +238,8 @@ static void cross_entropy_with_weights_agrees_with_pytorch(void **state)
     end(&back);
 }
 
-static void a_label_outside_the_classes_is_named(void **state)
+TEST(a_label_outside_the_classes_is_named)
 {
-    (void)state;
     const int64_t labels[] = {0, -100, 9, 17};
     testing t;
     begin(&t, EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS);
@@ -256,17 +250,4 @@ static void a_label_outside_the_classes_is_named(void **state)
     assert_non_null(strstr(refusal_of(&t, "plain.softmax_cross_entropy_loss"),
                            "label 17 at position 3 is outside 0..9"));
     end(&t);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(layer_norm_and_its_gradient_agree_with_pytorch),
-        cmocka_unit_test(batch_norm_in_training_agrees_with_pytorch),
-        cmocka_unit_test(batch_norm_of_rows_is_that_of_channels_by_any_threads),
-        cmocka_unit_test(softmax_and_its_gradient_agree_with_pytorch),
-        cmocka_unit_test(cross_entropy_with_weights_agrees_with_pytorch),
-        cmocka_unit_test(a_label_outside_the_classes_is_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -66,9 +66,8 @@ static const names plain = {"plain.max_pool", "plain.max_pool_grad", "plain.max_
 static const names rows = {"rows.max_pool", "rows.max_pool_grad", "rows.max_pool_packed",
                            "rows.max_pool_packed_grad"};
 
-static void taps_lead_to_where_the_maximum_was(void **state)
+TEST(taps_lead_to_where_the_maximum_was)
 {
-    (void)state;
     for (int threads = 1; threads <= 3; threads += 2)
         for (size_t i = 0; i < POOL_WINDOWS; i++) {
             (void)ebb_threads_enter(threads);
@@ -80,9 +79,8 @@ static void taps_lead_to_where_the_maximum_was(void **state)
     (void)ebb_threads_enter(0);
 }
 
-static void codes_that_no_window_has_touch_nothing_else(void **state)
+TEST(codes_that_no_window_has_touch_nothing_else)
 {
-    (void)state;
     static const char *const kernels[] = {"plain.max_pool_packed_grad",
                                           "rows.max_pool_packed_grad"};
     for (size_t i = 0; i < POOL_WINDOWS; i++)
@@ -100,9 +98,8 @@ static void codes_that_no_window_has_touch_nothing_else(void **state)
         }
 }
 
-static void windows_that_do_not_match_are_declined(void **state)
+TEST(windows_that_do_not_match_are_declined)
 {
-    (void)state;
     static const struct {
         int64_t bits, bytes;
         const char *why;
@@ -126,14 +123,4 @@ static void windows_that_do_not_match_are_declined(void **state)
                 assert_string_equal(why, cases[i].why);
             end(&t);
         }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(taps_lead_to_where_the_maximum_was),
-        cmocka_unit_test(codes_that_no_window_has_touch_nothing_else),
-        cmocka_unit_test(windows_that_do_not_match_are_declined),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

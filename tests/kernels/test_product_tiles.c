@@ -77,9 +77,8 @@ static void gemm(const int64_t *mnk, int turned, const ebb_dtype *dtype, int for
     end(&t);
 }
 
-static void gemm_in_all_forms(void **state)
+TEST(gemm_in_all_forms)
 {
-    (void)state;
     for (int i = 0; i < SIZES; i++)
         for (int turned = 0; turned < 4; turned++)
             for (int mixture = 0; mixture < DTYPES * DTYPES * DTYPES;
@@ -106,9 +105,8 @@ static const batched forms[] = {
     {3, 1, 2, {5, 7, 20}, {20}, {5, 7}},
 };
 
-static void matmul_of_batches(void **state)
+TEST(matmul_of_batches)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
         for (int d = 0; d < DTYPES; d++) {
             const batched *f = &forms[i];
@@ -122,9 +120,8 @@ static void matmul_of_batches(void **state)
         }
 }
 
-static void fused_matmul_of_turned_batches(void **state)
+TEST(fused_matmul_of_turned_batches)
 {
-    (void)state;
     for (int i = 0; i < SIZES; i++)
         for (int turned = 0; turned < 4; turned++) {
             const int64_t m = sizes[i][0], n = sizes[i][1], k = sizes[i][2];
@@ -142,9 +139,8 @@ static void fused_matmul_of_turned_batches(void **state)
 }
 
 /* No copy of an operand in float32: what is asked for does not grow with them. */
-static void workspace_is_a_tile_a_thread(void **state)
+TEST(workspace_is_a_tile_a_thread)
 {
-    (void)state;
     testing t;
     size_t bytes = 0, more = 0;
     begin(&t, EBB_OP_MATMUL);
@@ -165,9 +161,8 @@ static void workspace_is_a_tile_a_thread(void **state)
 }
 
 /* Rows of a folded batch are counted in 32 bits by who multiplies: more stay a batch. */
-static void a_batch_of_more_rows_than_32_bits_count_stays_a_batch(void **state)
+TEST(a_batch_of_more_rows_than_32_bits_count_stays_a_batch)
 {
-    (void)state;
     static const int64_t rows[] = {INT32_MAX / 3, INT32_MAX / 3 + 1};
     for (int i = 0; i < 2; i++) {
         ebb_product p;
@@ -183,16 +178,4 @@ static void a_batch_of_more_rows_than_32_bits_count_stays_a_batch(void **state)
         assert_int_equal(p.a.dims[0], i == 0 ? 3 * rows[i] : 3);
         assert_int_equal(p.out.dims[p.rank - 2], i == 0 ? 3 * rows[i] : rows[i]);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gemm_in_all_forms),
-        cmocka_unit_test(matmul_of_batches),
-        cmocka_unit_test(fused_matmul_of_turned_batches),
-        cmocka_unit_test(workspace_is_a_tile_a_thread),
-        cmocka_unit_test(a_batch_of_more_rows_than_32_bits_count_stays_a_batch),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

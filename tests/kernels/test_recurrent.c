@@ -95,9 +95,8 @@ static void put_lstm_back(testing *t, const problem *p, ebb_dtype dtype)
     put_usual_backward(t, p->s, dtype, p->has, p->wants);
 }
 
-static void forward_with_what_may_be_left_out(void **state)
+TEST(forward_with_what_may_be_left_out)
 {
-    (void)state;
     for (size_t i = 0; i < SHAPES; i++)
         for (unsigned has = 0; has < 8; has += i % 2 == 0 ? 7 : 3) {
             problem p = {
@@ -110,9 +109,8 @@ static void forward_with_what_may_be_left_out(void **state)
         }
 }
 
-static void backward_with_what_may_be_left_out(void **state)
+TEST(backward_with_what_may_be_left_out)
 {
-    (void)state;
     for (size_t i = 0; i < SHAPES; i++)
         for (unsigned has = 1; has < 32; has += 5) {
             const problem p = {
@@ -141,9 +139,8 @@ static void put_cell_back(testing *t, const problem *p, ebb_dtype dtype)
     shrink(&t->in[2]);
 }
 
-static void rnn_and_gru_both_ways(void **state)
+TEST(rnn_and_gru_both_ways)
 {
-    (void)state;
     for (size_t i = 0; i < SHAPES; i++)
         for (unsigned has = 0; has < 4; has++) {
             const unsigned says = ODD | (has & 1 ? BIAS : 0) | (has & 2 ? STATES : 0);
@@ -157,9 +154,8 @@ static void rnn_and_gru_both_ways(void **state)
         }
 }
 
-static void what_is_not_usual_is_declined(void **state)
+TEST(what_is_not_usual_is_declined)
 {
-    (void)state;
     testing t;
     put_usual_forward(&t, &shapes[1], EBB_F32, 15, 7);
     assert_string_equal(declined_by(&t, "tiles.lstm"), "no peepholes");
@@ -176,15 +172,4 @@ static void what_is_not_usual_is_declined(void **state)
     put_forward(&t, &shapes[1], LSTM, EBB_F16, 0);
     assert_non_null(declined_by(&t, "tiles.lstm"));
     end(&t);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(forward_with_what_may_be_left_out),
-        cmocka_unit_test(backward_with_what_may_be_left_out),
-        cmocka_unit_test(rnn_and_gru_both_ways),
-        cmocka_unit_test(what_is_not_usual_is_declined),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -117,9 +117,8 @@ static void sampled_rows_are_unbiased(const rows_case *c, ebb_dtype dtype)
     end(&t);
 }
 
-static void the_mean_over_sampled_rows_is_the_product(void **state)
+TEST(the_mean_over_sampled_rows_is_the_product)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof row_cases / sizeof row_cases[0]; i++) {
         sampled_rows_are_unbiased(&row_cases[i], EBB_F64);
         sampled_rows_are_unbiased(&row_cases[i], EBB_F32);
@@ -128,9 +127,8 @@ static void the_mean_over_sampled_rows_is_the_product(void **state)
 
 /* Where the sure rows have nearly all mass they are the largest, with weight 1, and the rest is
  * still drawn, with the weight that it needs. */
-static void the_largest_rows_are_sure_and_the_rest_is_drawn(void **state)
+TEST(the_largest_rows_are_sure_and_the_rest_is_drawn)
 {
-    (void)state;
     const int64_t n = 30, k = 6;
     testing t;
     begin(&t, EBB_OP_SAMPLE_ROWS);
@@ -156,9 +154,8 @@ static void the_largest_rows_are_sure_and_the_rest_is_drawn(void **state)
     end(&t);
 }
 
-static void rows_without_content_or_of_nan_do_no_harm(void **state)
+TEST(rows_without_content_or_of_nan_do_no_harm)
 {
-    (void)state;
     const int64_t n = 10, k = 4;
     const double content[] = {0, (double)NAN, (double)INFINITY, 1};
     for (int mode = 0; mode < 16; mode++) {
@@ -194,9 +191,8 @@ static void put_sketch(testing *t, ebb_dtype dtype, int64_t n, int64_t d, int64_
     set_key(&t->in[1], 11, 4);
 }
 
-static void the_mean_over_sketches_is_the_product(void **state)
+TEST(the_mean_over_sketches_is_the_product)
 {
-    (void)state;
     enum { N = 45, D = 3, K = 9 };
     testing t;
     tally tallies[D * D] = {{0}};
@@ -222,9 +218,8 @@ static void the_mean_over_sketches_is_the_product(void **state)
     end(&t);
 }
 
-static void products_agree_with_the_plain_sums(void **state)
+TEST(products_agree_with_the_plain_sums)
 {
-    (void)state;
     static const int64_t sizes[][3] = {
         {1, 1, 1}, {33, 5, 7}, {512, 20, 256}, {700, 30, 65}, {1100, 3, 300}};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
@@ -235,9 +230,8 @@ static void products_agree_with_the_plain_sums(void **state)
     }
 }
 
-static void contradictions_are_declined(void **state)
+TEST(contradictions_are_declined)
 {
-    (void)state;
     static const char *const names[] = {"dnnl.random_sketch", "plain.random_sketch"};
     for (int k = 0; k < 2; k++) {
         testing t;
@@ -259,17 +253,4 @@ static void contradictions_are_declined(void **state)
     put_out(&t, EBB_I64, 1, (const int64_t[]){9});
     assert_non_null(declined_by(&t, "plain.sample_rows"));
     end(&t);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_mean_over_sampled_rows_is_the_product),
-        cmocka_unit_test(the_largest_rows_are_sure_and_the_rest_is_drawn),
-        cmocka_unit_test(rows_without_content_or_of_nan_do_no_harm),
-        cmocka_unit_test(the_mean_over_sketches_is_the_product),
-        cmocka_unit_test(products_agree_with_the_plain_sums),
-        cmocka_unit_test(contradictions_are_declined),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -97,14 +97,13 @@ static void agrees(const product *p)
     end(&sums);
 }
 
-static void products_are_those_of_float64_within_their_bound(void **state)
+TEST(products_are_those_of_float64_within_their_bound)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof products / sizeof products[0]; i++)
         agrees(&products[i]);
 }
 
-static void in_pieces_they_are_as_well(void **state)
+TEST(in_pieces_they_are_as_well)
 {
     deterministic = true;
     products_are_those_of_float64_within_their_bound(state);
@@ -112,9 +111,8 @@ static void in_pieces_they_are_as_well(void **state)
 }
 
 /* What rounds to infinity in bfloat16 is none; what has no second part in it is small. */
-static void the_ends_of_the_range_are_numbers(void **state)
+TEST(the_ends_of_the_range_are_numbers)
 {
-    (void)state;
     static const float a[] = {FLT_MAX, -FLT_MAX, 0x1.FFp127f, 0x1p-120f, 0, 1};
     testing t;
     begin(&t, EBB_OP_MATMUL);
@@ -131,9 +129,8 @@ static void the_ends_of_the_range_are_numbers(void **state)
     end(&t);
 }
 
-static void other_dtypes_are_left_to_others(void **state)
+TEST(other_dtypes_are_left_to_others)
 {
-    (void)state;
     const ebb_backend *const *list;
     static const ebb_dtype dtypes[] = {EBB_F64, EBB_BF16};
     for (size_t i = 0; i < 2; i++) {
@@ -147,15 +144,4 @@ static void other_dtypes_are_left_to_others(void **state)
         assert_null(strstr(t.call.kernel->name, "bf16x3"));
         end(&t);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products_are_those_of_float64_within_their_bound),
-        cmocka_unit_test(in_pieces_they_are_as_well),
-        cmocka_unit_test(the_ends_of_the_range_are_numbers),
-        cmocka_unit_test(other_dtypes_are_left_to_others),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -164,9 +164,8 @@ static void compare(const sample *s, const char *backend, int64_t tile_rows)
     end(&whole);
 }
 
-static void tiles_give_what_the_whole_gives(void **state)
+TEST(tiles_give_what_the_whole_gives)
 {
-    (void)state;
     static const int64_t rows[] = {1, 2, 3, 12, 59, 1000};
     for (size_t i = 0; i < SAMPLES; i++)
         for (size_t k = 0; k < sizeof rows / sizeof rows[0]; k++) {
@@ -200,9 +199,8 @@ static void check_refused(const sample *s, ebb_dtype rows, ebb_dtype sums, int64
 }
 
 /* Else the run would fail at the second tile, or read one dtype as another. */
-static void what_a_device_cannot_sum_is_refused_before_the_run(void **state)
+TEST(what_a_device_cannot_sum_is_refused_before_the_run)
 {
-    (void)state;
     for (size_t i = 0; i < SAMPLES; i++) {
         const sample *s = &samples[i];
         const bool norm = s->op == EBB_OP_BATCH_NORM_GRAD;
@@ -221,9 +219,8 @@ static void what_a_device_cannot_sum_is_refused_before_the_run(void **state)
 }
 
 /* Rows that depend on each other, or that the operand does not have. */
-static void what_needs_all_rows_says_so(void **state)
+TEST(what_needs_all_rows_says_so)
 {
-    (void)state;
     const ebb_type square = ebb_type_tensor(EBB_F32, 2, DIMS(8, 8)),
                    row = ebb_type_tensor(EBB_F32, 1, DIMS(8));
     const ebb_type *two[] = {&square, &square}, *one[] = {&square};
@@ -244,10 +241,5 @@ static void what_needs_all_rows_says_so(void **state)
 int main(void)
 {
     (void)setenv("EBB_CUDA_PLUGIN", EBB_BINARY_DIR "/kernels/cuda/libebb_cuda_host_plugin.so", 0);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tiles_give_what_the_whole_gives),
-        cmocka_unit_test(what_a_device_cannot_sum_is_refused_before_the_run),
-        cmocka_unit_test(what_needs_all_rows_says_so),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_listed();
 }

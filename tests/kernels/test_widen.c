@@ -45,9 +45,8 @@ static double number_of(uint16_t bits, const format *f)
     return sign * ldexp(mantissa + (1 << mantissa_bits), f->least + exponent - 1);
 }
 
-static void all_numbers_of_16_bits_are_widened_and_come_back(void **state)
+TEST(all_numbers_of_16_bits_are_widened_and_come_back)
 {
-    (void)state;
     static uint16_t all[65536], back[65536];
     static float wide[65536];
     for (size_t i = 0; i < 65536; i++)
@@ -65,9 +64,8 @@ static void all_numbers_of_16_bits_are_widened_and_come_back(void **state)
     }
 }
 
-static void numbers_between_go_to_the_nearest_and_ties_to_even(void **state)
+TEST(numbers_between_go_to_the_nearest_and_ties_to_even)
 {
-    (void)state;
     testing t;
     begin(&t, EBB_OP_ADD);
     for (size_t k = 0; k < 2; k++)
@@ -388,9 +386,8 @@ static void compare(const sample *s, const format *f, const char *backend)
     end(&wide);
 }
 
-static void operators_in_16_bits_are_those_of_float32_rounded(void **state)
+TEST(operators_in_16_bits_are_those_of_float32_rounded)
 {
-    (void)state;
     for (size_t i = 0; i < SAMPLES; i++)
         for (size_t k = 0; k < 2; k++) {
             compare(&samples[i], &formats[k], "plain");
@@ -498,9 +495,8 @@ static void check_kernel(const ebb_kernel *kernel, bool multiplies)
 }
 
 /* Where the processor has the instructions, each is asked for; elsewhere what there is. */
-static void each_faster_kernel_agrees_with_plain(void **state)
+TEST(each_faster_kernel_agrees_with_plain)
 {
-    (void)state;
     testing t;
     make(&t,
          &(sample){"a product",
@@ -577,9 +573,8 @@ static void draw_sample(testing *t, sample *s)
         s->ints = "axis=0";
 }
 
-static void operands_of_any_rank_and_size_are_cut_as_they_are(void **state)
+TEST(operands_of_any_rank_and_size_are_cut_as_they_are)
 {
-    (void)state;
     testing t;
     begin(&t, EBB_OP_ADD);
     for (int i = 0; i < 400; i++) {
@@ -589,9 +584,8 @@ static void operands_of_any_rank_and_size_are_cut_as_they_are(void **state)
     }
 }
 
-static void a_sum_piece_by_piece_takes_little_workspace(void **state)
+TEST(a_sum_piece_by_piece_takes_little_workspace)
 {
-    (void)state;
     const int64_t dims[] = {1000, 1000};
     testing t;
     size_t bytes = 0;
@@ -608,9 +602,8 @@ static void a_sum_piece_by_piece_takes_little_workspace(void **state)
 }
 
 /* A file may say so; it has no place in any piece. */
-static void a_bound_of_no_elements_is_refused(void **state)
+TEST(a_bound_of_no_elements_is_refused)
 {
-    (void)state;
     const ebb_backend *const *backends;
     testing t;
     begin(&t, EBB_OP_CLIP);
@@ -628,9 +621,8 @@ static void a_bound_of_no_elements_is_refused(void **state)
     end(&t);
 }
 
-static void what_no_kernel_takes_in_float32_is_refused_by_name(void **state)
+TEST(what_no_kernel_takes_in_float32_is_refused_by_name)
 {
-    (void)state;
     testing t;
     begin(&t, EBB_OP_ADD);
     ebb_operand *a = &t.in[t.call.input_count++], *b = &t.in[t.call.input_count++];
@@ -643,19 +635,4 @@ static void what_no_kernel_takes_in_float32_is_refused_by_name(void **state)
     assert_int_equal(ebb_status_code(status), EBB_UNSUPPORTED);
     assert_non_null(strstr(ebb_status_text(status), "the test's node"));
     end(&t);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_numbers_of_16_bits_are_widened_and_come_back),
-        cmocka_unit_test(numbers_between_go_to_the_nearest_and_ties_to_even),
-        cmocka_unit_test(operators_in_16_bits_are_those_of_float32_rounded),
-        cmocka_unit_test(each_faster_kernel_agrees_with_plain),
-        cmocka_unit_test(operands_of_any_rank_and_size_are_cut_as_they_are),
-        cmocka_unit_test(a_sum_piece_by_piece_takes_little_workspace),
-        cmocka_unit_test(a_bound_of_no_elements_is_refused),
-        cmocka_unit_test(what_no_kernel_takes_in_float32_is_refused_by_name),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,19 +1,14 @@
 /* alike.h: steps of the samples, run twice, compared bit for bit. */
 #pragma once
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "ebb.h"
 #include "onnx/file/file.h"
 #include "tests/share.h"
 #include "tests/status.h"
+#include "tests/test.h"
 
 enum { STEPS = 2, MOST_INPUTS = 16 };
 

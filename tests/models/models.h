@@ -10,6 +10,7 @@
 
 #include "ebb.h"
 #include "tests/share.h"
+#include "tests/test.h"
 
 #define SHARED EBB_SOURCE_DIR "/../shared/models/"
 

@@ -8,17 +8,12 @@
  * what PyTorch 2.15 is off by in float16 on its weights, adapters in float32: the worst of its gradients (of
  * layer 0's k_proj.bias; the others 9e-3); its loss to what ONNX Runtime's logits are off by, as recorded.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
 #include <jansson.h>
 
 #include "ebb.h"
@@ -332,9 +327,8 @@ static size_t compare_floats(const recorded *r, const ebb_model *model, ebb_prog
     return count;
 }
 
-static void gradients_are_those_recorded(void **state)
+TEST(gradients_are_those_recorded)
 {
-    (void)state;
     for (size_t k = 0; k < sizeof models / sizeof *models; k++) {
         recorded r;
         ebb_model *model;
@@ -378,9 +372,8 @@ static void update(moments *a, const float *g, size_t count, int t)
     }
 }
 
-static void two_steps_of_adamw_follow_its_formula(void **state)
+TEST(two_steps_of_adamw_follow_its_formula)
 {
-    (void)state;
     for (size_t k = 0; k < sizeof models / sizeof *models; k++) {
         recorded r;
         ebb_model *model, *bare;
@@ -512,9 +505,8 @@ static void evaluate_beside_codes(const struct kind *kind, const char *adapters)
     close_recorded(&r);
 }
 
-static void adapters_beside_codes_are_evaluated(void **state)
+TEST(adapters_beside_codes_are_evaluated)
 {
-    (void)state;
     evaluate_beside_codes(&models[1], "lora:rank=4,dropout=0.5");
     evaluate_beside_codes(&(struct kind){"llama_dynamic_int8", ""}, "lora:rank=4,place=outside");
 }
@@ -621,9 +613,8 @@ static double apart(const texts *a, const texts *b, size_t *count)
     return worst;
 }
 
-static void packed_texts_have_the_gradients_of_separate_ones(void **state)
+TEST(packed_texts_have_the_gradients_of_separate_ones)
 {
-    (void)state;
     static const char *const names[] = {"qwen2_float", "llama_genai_int4"};
     for (size_t k = 0; k < 2; k++) {
         texts separate, packed, others;
@@ -649,11 +640,5 @@ int main(void)
         return SKIPPED;
     }
     fclose(there);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_are_those_recorded),
-        cmocka_unit_test(two_steps_of_adamw_follow_its_formula),
-        cmocka_unit_test(adapters_beside_codes_are_evaluated),
-        cmocka_unit_test(packed_texts_have_the_gradients_of_separate_ones),
-    };
-    return cmocka_run_group_tests_name("adapters", tests, NULL, NULL);
+    return run_listed();
 }

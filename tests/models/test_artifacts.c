@@ -4,14 +4,9 @@
  *
  * The artifacts are not part of the repository: without ../shared/models_ort this test skips.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <math.h>
 #include <unistd.h>
 
-#include <cmocka.h>
 #include "tests/models/models.h"
 #include "tests/status.h"
 
@@ -70,9 +65,8 @@ static void train(double *losses, const char *path, const char *pipeline, const 
     ebb_close(m);
 }
 
-static void artifacts_train_as_our_own_step_of_the_model_does(void **state)
+TEST(artifacts_train_as_our_own_step_of_the_model_does)
 {
-    (void)state;
     static const char ours[] =
         "inline,fold,train-mode:statistics=onnx,fold,fuse,loss:cross-entropy,gradient,"
         "optimizer:adamw,order=transformers,epsilon=1e-6,weight-decay=0,lr=0.001";
@@ -97,9 +91,8 @@ static void artifacts_train_as_our_own_step_of_the_model_does(void **state)
     }
 }
 
-static void memory_passes_leave_their_losses_as_they_are(void **state)
+TEST(memory_passes_leave_their_losses_as_they_are)
 {
-    (void)state;
     static const char passes[] =
         "inline,fold,drop-saves,pool-index,sign-mask,fit:budget=240KiB,alias";
     char path[512];
@@ -167,9 +160,8 @@ static double worst(const ebb_data *reference, ebb_program *p, const char *group
     return most;
 }
 
-static void gradients_and_three_steps_are_those_that_pytorch_recorded(void **state)
+TEST(gradients_and_three_steps_are_those_that_pytorch_recorded)
 {
-    (void)state;
     for (int k = 0; k < COUNT; k++) {
         char folder[] = "/tmp/ebb-artifacts-XXXXXX";
         ebb_model *m = NULL;
@@ -199,9 +191,8 @@ static void gradients_and_three_steps_are_those_that_pytorch_recorded(void **sta
     }
 }
 
-static void an_eval_model_takes_its_weights_from_the_checkpoint(void **state)
+TEST(an_eval_model_takes_its_weights_from_the_checkpoint)
 {
-    (void)state;
     ebb_model *m = NULL;
     ebb_program *p = NULL;
     ebb_named tensors[2], loss;
@@ -222,17 +213,11 @@ static void an_eval_model_takes_its_weights_from_the_checkpoint(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(artifacts_train_as_our_own_step_of_the_model_does),
-        cmocka_unit_test(memory_passes_leave_their_losses_as_they_are),
-        cmocka_unit_test(gradients_and_three_steps_are_those_that_pytorch_recorded),
-        cmocka_unit_test(an_eval_model_takes_its_weights_from_the_checkpoint),
-    };
     if (models_are_missing())
         return SKIPPED;
     if (access(ARTIFACTS "mlp_digits/training_model.onnx", R_OK) != 0) {
         printf("SKIP: no artifacts of ONNX Runtime in %s\n", ARTIFACTS);
         return SKIPPED;
     }
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_listed();
 }

@@ -2,13 +2,7 @@
  * of threads, and its numbers those of the ordinary step but for rounding; on the samples and on the
  * small recorded models, by both of which every kernel of oneDNN is asked.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <math.h>
-
-#include <cmocka.h>
 
 #include "exec/data/sample.h"
 #include "exec/run/program.h"
@@ -98,9 +92,8 @@ static const struct {
     {"text/char", ",axis=-1", "", "chunk-loss,"},
 };
 
-static void the_samples_have_the_same_bits_for_every_number_of_threads(void **state)
+TEST(the_samples_have_the_same_bits_for_every_number_of_threads)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof samples / sizeof samples[0]; i++) {
         char path[1024], pipeline[1024], what[128];
         ebb_model *m;
@@ -123,9 +116,8 @@ static void the_samples_have_the_same_bits_for_every_number_of_threads(void **st
     }
 }
 
-static void small_models_have_the_same_bits_for_every_number_of_threads(void **state)
+TEST(small_models_have_the_same_bits_for_every_number_of_threads)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof small_models / sizeof small_models[0]; i += share(2)) {
         recorded r;
         ebb_model *m = NULL;
@@ -142,13 +134,4 @@ static void small_models_have_the_same_bits_for_every_number_of_threads(void **s
         ebb_close(m);
         recorded_close(&r);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_samples_have_the_same_bits_for_every_number_of_threads),
-        cmocka_unit_test(small_models_have_the_same_bits_for_every_number_of_threads),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,6 @@
 /* test_exact.c: exact memory passes on whole models, values elsewhere and schedules among them: every output and
  * state bit-equal, bytes as planned in each place. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #include "onnx/file/file.h"
 #include "tests/models/models.h"
@@ -123,9 +117,8 @@ static bool moves_here(void)
     return backend == NULL || strncmp(backend, "cuda", 4) != 0;
 }
 
-static void exact_passes_change_no_bit_of_any_small_model(void **state)
+TEST(exact_passes_change_no_bit_of_any_small_model)
 {
-    (void)state;
     int failures = 0;
     const bool moves = moves_here(); // the last of `alone`
     for (size_t m = 0; m < sizeof small_models / sizeof small_models[0]; m++)
@@ -195,9 +188,8 @@ static void move_any(recorded *r, ebb_program *program, const ebb_model *model, 
     }
 }
 
-static void any_values_may_wait_elsewhere(void **state)
+TEST(any_values_may_wait_elsewhere)
 {
-    (void)state;
     if (!moves_here())
         skip();
     assert_int_equal(on_each_model(move_any), 0);
@@ -246,9 +238,8 @@ static void schedule(recorded *r, ebb_program *program, const ebb_model *model, 
     }
 }
 
-static void schedules_change_no_bit_of_any_small_model(void **state)
+TEST(schedules_change_no_bit_of_any_small_model)
 {
-    (void)state;
     if (!moves_here())
         skip();
     const int failures = on_each_model(schedule);
@@ -263,10 +254,5 @@ int main(void)
 {
     if (models_are_missing())
         return SKIPPED;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exact_passes_change_no_bit_of_any_small_model),
-        cmocka_unit_test(any_values_may_wait_elsewhere),
-        cmocka_unit_test(schedules_change_no_bit_of_any_small_model),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_listed();
 }

@@ -3,13 +3,7 @@
  * states is that of the step as it was. Less memory is never asked for in vain: budgets are
  * monotone.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #include "exec/weigh/estimate.h"
 #include "onnx/graph/graph.h"
@@ -354,33 +348,28 @@ static void on_small_models(void (*check)(recorded *), size_t exporter_count)
     assert_int_equal(failures, 0);
 }
 
-static void a_budget_is_kept_and_no_bit_changes(void **state)
+TEST(a_budget_is_kept_and_no_bit_changes)
 {
-    (void)state;
     on_small_models(check_fit, 2);
 }
 
-static void a_budget_of_a_step_in_16_bits_is_kept_and_no_bit_changes(void **state)
+TEST(a_budget_of_a_step_in_16_bits_is_kept_and_no_bit_changes)
 {
-    (void)state;
     on_small_models(check_halves, 1);
 }
 
-static void every_planner_keeps_a_budget_and_changes_no_bit(void **state)
+TEST(every_planner_keeps_a_budget_and_changes_no_bit)
 {
-    (void)state;
     on_small_models(check_planners, 1);
 }
 
-static void codes_keep_a_budget_too(void **state)
+TEST(codes_keep_a_budget_too)
 {
-    (void)state;
     on_small_models(check_lossy, 1);
 }
 
-static void the_fastest_of_the_plans_that_were_tried_is_taken(void **state)
+TEST(the_fastest_of_the_plans_that_were_tried_is_taken)
 {
-    (void)state;
     recorded r;
     recorded_need(&r, "gpt2_tiny", exporters[0]);
     check_tried(&r);
@@ -392,12 +381,5 @@ int main(void)
 {
     if (models_are_missing())
         return SKIPPED;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_budget_is_kept_and_no_bit_changes),
-        cmocka_unit_test(a_budget_of_a_step_in_16_bits_is_kept_and_no_bit_changes),
-        cmocka_unit_test(every_planner_keeps_a_budget_and_changes_no_bit),
-        cmocka_unit_test(codes_keep_a_budget_too),
-        cmocka_unit_test(the_fastest_of_the_plans_that_were_tried_is_taken),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_listed();
 }

@@ -3,12 +3,7 @@
  * each call, and once 45 KiB in mobilenet_tiny in bfloat16, which no interface of it gives to a plan.
  */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
 #include <dlfcn.h>
 
 #include "tests/models/models.h"
@@ -112,9 +107,8 @@ done:
     ebb_close(model);
 }
 
-static void a_step_takes_no_memory(void **state)
+TEST(a_step_takes_no_memory)
 {
-    (void)state;
     static const char *const passes[] = {"", "precision:bf16", "precision:fp16",
                                          "sign-mask,pool-index,dropout-mask,release"};
     enum {
@@ -133,9 +127,8 @@ static void a_step_takes_no_memory(void **state)
         }
 }
 
-static void one_that_is_taken_is_seen(void **state)
+TEST(one_that_is_taken_is_seen)
 {
-    (void)state;
     counted = (struct counted){.on = true};
     char *volatile word = strdup("a word"); // by a library
     void *volatile mine = malloc(1);
@@ -150,11 +143,7 @@ int main(void)
 {
     if (models_are_missing())
         return SKIPPED;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_that_is_taken_is_seen),
-        cmocka_unit_test(a_step_takes_no_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_listed();
 }
 
 #else

@@ -2,16 +2,11 @@
  * has them, with a label at each row and without at some. Those that are left out are all of the layer's products of
  * these rows, forward and back, and no other.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
 #include <jansson.h>
 
 #include "ebb.h"
@@ -109,9 +104,8 @@ static bool is_ignored(int row)
     return row < 13 || row % 3 == 0 || row > 35;
 }
 
-static void rows_without_a_label_cost_no_product_of_the_last_layer(void **state)
+TEST(rows_without_a_label_cost_no_product_of_the_last_layer)
 {
-    (void)state;
     int64_t all[ROWS], some[ROWS];
     int ignored = 0;
     for (int r = 0; r < ROWS; r++) {
@@ -128,12 +122,4 @@ static void rows_without_a_label_cost_no_product_of_the_last_layer(void **state)
         assert_true(whole >= 2 * ROWS * product);
         assert_true(whole - part == 2 * ignored * product);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_without_a_label_cost_no_product_of_the_last_layer),
-    };
-    return cmocka_run_group_tests_name("ignored_rows", tests, NULL, NULL);
 }

@@ -1,12 +1,6 @@
 /* test_layout.c: the step with channels last against the step as it was, on every small model with
  * convolutions: loss, outputs, gradients and states within what another order of sums does. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 
@@ -192,9 +186,8 @@ static int failures_of(const pair *p, size_t exported)
     return failures_within(p, exported, MODELS, 0);
 }
 
-static void channels_last_change_no_gradient_but_for_rounding(void **state)
+TEST(channels_last_change_no_gradient_but_for_rounding)
 {
-    (void)state;
     const pair eight = {"cpu", "", "", "layout:nhwc,", "", false};
     const pair as_is = {"cpu", "", "", "layout:nhwc,pad=1,", "", false};
     const pair stored = {"cpu", "", "", "layout:nhwc,weights=stored,", "", false};
@@ -203,16 +196,14 @@ static void channels_last_change_no_gradient_but_for_rounding(void **state)
     assert_int_equal(failures_of(&as_is, 1), 0);
 }
 
-static void plain_kernels_agree(void **state)
+TEST(plain_kernels_agree)
 {
-    (void)state;
     const pair plain = {"plain", "", "", "layout:nhwc,", "", false};
     assert_int_equal(failures_of(&plain, 1), 0);
 }
 
-static void exact_memory_passes_change_no_bit_behind_it(void **state)
+TEST(exact_memory_passes_change_no_bit_behind_it)
 {
-    (void)state;
     const pair bits = {"cpu", "layout:nhwc,", "", "layout:nhwc,", "pool-index,sign-mask,", true};
     const pair fit = {"cpu", "layout:nhwc,", "", "layout:nhwc,", "fit:budget=85%,", true};
     assert_int_equal(failures_of(&bits, 2), 0);
@@ -223,9 +214,8 @@ static void exact_memory_passes_change_no_bit_behind_it(void **state)
 
 /* Sums in another order are rounded to bfloat16: a 256th of a value, here and there,
  * which batch norm makes some percent of a gradient. */
-static void channels_last_in_16_bits_are_those_of_16_bits_but_for_rounding(void **state)
+TEST(channels_last_in_16_bits_are_those_of_16_bits_but_for_rounding)
 {
-    (void)state;
     const pair behind = {"cpu", HALF, "", HALF "layout:nhwc,", "", false};
     const pair before = {"cpu", HALF, "", "layout:nhwc," HALF, "", false};
     const pair stored = {"cpu", HALF, "", HALF "layout:nhwc,weights=stored,", "", false};
@@ -234,9 +224,8 @@ static void channels_last_in_16_bits_are_those_of_16_bits_but_for_rounding(void 
     assert_int_equal(failures_within(&stored, 1, 1, 0.12), 0);
 }
 
-static void exact_memory_passes_change_no_bit_of_channels_last_in_16_bits(void **state)
+TEST(exact_memory_passes_change_no_bit_of_channels_last_in_16_bits)
 {
-    (void)state;
     const char *both = HALF "layout:nhwc,", *memory = "pool-index,sign-mask,dropout-recompute,";
     const pair bits = {"cpu", both, "", both, memory, true};
     // what is widened to float32 here, where the processor cannot multiply bfloat16, has no lower plan
@@ -246,9 +235,8 @@ static void exact_memory_passes_change_no_bit_of_channels_last_in_16_bits(void *
 }
 
 /* What is lost of an image does not depend on where its channels are. */
-static void averages_of_inputs_are_those_that_they_were(void **state)
+TEST(averages_of_inputs_are_those_that_they_were)
 {
-    (void)state;
     const pair p = {"cpu", "", "sign-mask,pool-input,", "layout:nhwc,", "sign-mask,pool-input,",
                     false};
     assert_int_equal(failures_within(&p, 1, 1, 0), 0);
@@ -270,9 +258,8 @@ static int64_t applied(const char *report, const char *pass)
 }
 
 /* The very sites: a tensor that is coded in one order is in the other. */
-static void memory_passes_find_the_sites_that_they_found_before(void **state)
+TEST(memory_passes_find_the_sites_that_they_found_before)
 {
-    (void)state;
     static const char *const passes[] = {"pool-index", "sign-mask", "quantise", "split-frequency",
                                          "norm-from-output"};
     int64_t all = 0;
@@ -307,9 +294,8 @@ static void memory_passes_find_the_sites_that_they_found_before(void **state)
 }
 
 /* No back end of the CPU has a kernel for the whole, so the parts' compute it. */
-static void norms_with_their_relu_in_one_node_change_no_bit_on_the_cpu(void **state)
+TEST(norms_with_their_relu_in_one_node_change_no_bit_on_the_cpu)
 {
-    (void)state;
     const char *both = HALF "layout:nhwc,", *last = "layout:nhwc,";
     const pair alone = {"cpu", last, "", last, "relu-epilogue,", true};
     const pair with_bits = {"plain", last, "", last, "sign-mask,relu-epilogue,pool-index,", true};
@@ -322,9 +308,8 @@ static void norms_with_their_relu_in_one_node_change_no_bit_on_the_cpu(void **st
 }
 
 /* Every ReLU of these stands behind a batch norm. */
-static void every_relu_behind_a_norm_is_joined_with_it(void **state)
+TEST(every_relu_behind_a_norm_is_joined_with_it)
 {
-    (void)state;
     static const int64_t sites[] = {2, 19}; /* cnn_digits, resnet20_cifar */
     for (size_t m = 0; m < 2; m++) {
         recorded opened, *r = &opened;
@@ -348,9 +333,8 @@ static void every_relu_behind_a_norm_is_joined_with_it(void **state)
 }
 
 /* By oneDNN's convolutions, which copy images with channels first. */
-static void channels_last_are_taken_where_they_copy_less(void **state)
+TEST(channels_last_are_taken_where_they_copy_less)
 {
-    (void)state;
     static const char *const backends[] = {"cpu", "plain"};
     const pair same = {"cpu", "layout:nhwc,pad=1,", "", "layout:auto,", "", true};
     for (size_t b = 0; b < 2; b++) {
@@ -378,17 +362,5 @@ int main(void)
 {
     if (models_are_missing())
         return SKIPPED;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(channels_last_change_no_gradient_but_for_rounding),
-        cmocka_unit_test(plain_kernels_agree),
-        cmocka_unit_test(channels_last_are_taken_where_they_copy_less),
-        cmocka_unit_test(exact_memory_passes_change_no_bit_behind_it),
-        cmocka_unit_test(channels_last_in_16_bits_are_those_of_16_bits_but_for_rounding),
-        cmocka_unit_test(exact_memory_passes_change_no_bit_of_channels_last_in_16_bits),
-        cmocka_unit_test(norms_with_their_relu_in_one_node_change_no_bit_on_the_cpu),
-        cmocka_unit_test(every_relu_behind_a_norm_is_joined_with_it),
-        cmocka_unit_test(averages_of_inputs_are_those_that_they_were),
-        cmocka_unit_test(memory_passes_find_the_sites_that_they_found_before),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_listed();
 }

@@ -8,14 +8,8 @@
  * zero in mathematics (a bias before batch norm) it counts as of the size of the largest and has no
  * direction.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <math.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #include "tests/models/models.h"
 
@@ -328,9 +322,8 @@ static int all_rows(size_t m, size_t e)
     return r.failures;
 }
 
-static void gradients_stay_within_their_bounds_on_every_small_model(void **state)
+TEST(gradients_stay_within_their_bounds_on_every_small_model)
 {
-    (void)state;
     int failures = 0;
     for (size_t i = 0; i < ROWS; i++)
         worst[i] = (seen){.cosine = 1};
@@ -355,8 +348,5 @@ int main(void)
 {
     if (models_are_missing())
         return SKIPPED;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_stay_within_their_bounds_on_every_small_model),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_listed();
 }

@@ -2,12 +2,6 @@
  * how far the weights stray from those of the exact optimizer over a hundred steps on real data.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "onnx/file/file.h"
 #include "tests/models/models.h"
@@ -59,9 +53,8 @@ static void plan_bert(const char *passes, int64_t *states, int64_t *peak, int64_
     ebb_close(model);
 }
 
-static void the_states_of_bert_take_what_arithmetic_says(void **unused)
+TEST(the_states_of_bert_take_what_arithmetic_says)
 {
-    (void)unused;
     if (models_are_missing())
         skip();
     int64_t states, peak, formula, coded_states, coded_peak;
@@ -150,9 +143,8 @@ static double strays(const run *a, const run *b, const run *start)
     return sqrt(apart / way);
 }
 
-static void weights_stay_near_those_of_the_exact_optimizer(void **unused)
+TEST(weights_stay_near_those_of_the_exact_optimizer)
 {
-    (void)unused;
     static const struct {
         const char *optimizer, *pass;
         double stray, loss; /* at most: of the way made; of the exact loss */
@@ -188,9 +180,8 @@ static void weights_stay_near_those_of_the_exact_optimizer(void **unused)
 }
 
 /* A first step from zeros is that of the exact optimizer, bit for bit. */
-static void the_first_step_is_exact(void **unused)
+TEST(the_first_step_is_exact)
 {
-    (void)unused;
     static const char *const optimizers[] = {"adamw", "momentum"};
     for (int i = 0; i < 2; i++) {
         run exact, coded;
@@ -201,14 +192,4 @@ static void the_first_step_is_exact(void **unused)
         free(exact.weights);
         free(coded.weights);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_states_of_bert_take_what_arithmetic_says),
-        cmocka_unit_test(weights_stay_near_those_of_the_exact_optimizer),
-        cmocka_unit_test(the_first_step_is_exact),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

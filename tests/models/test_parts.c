@@ -5,14 +5,8 @@
  * PyTorch's own float32 noise where that is larger (relative to that magnitude, or to a thousandth
  * of the largest in all gradients).
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <math.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #include "tests/models/models.h"
 
@@ -106,40 +100,35 @@ static void on_every_small_model(const char *dropout, const char *pass)
     assert_int_equal(failures, 0);
 }
 
-static void losses_by_blocks_are_those_of_the_whole(void **state)
+TEST(losses_by_blocks_are_those_of_the_whole)
 {
-    (void)state;
     on_every_small_model("off", "chunk-loss:rows=3");
 }
 
-static void gradients_of_parts_of_the_batch_add_up_to_those_of_the_whole(void **state)
+TEST(gradients_of_parts_of_the_batch_add_up_to_those_of_the_whole)
 {
-    (void)state;
     on_every_small_model("off", "micro-batch:2");
     on_every_small_model("off", "micro-batch:4");
 }
 
 /* They draw what the whole draws, in whichever axis the batch is. */
-static void dropout_of_parts_is_that_of_the_whole(void **state)
+TEST(dropout_of_parts_is_that_of_the_whole)
 {
-    (void)state;
     on_every_small_model("on", "micro-batch:2");
     on_every_small_model("on", "dropout-seed,micro-batch:4");
 }
 
-static void gradients_of_parts_of_the_sequence_add_up_to_those_of_the_whole(void **state)
+TEST(gradients_of_parts_of_the_sequence_add_up_to_those_of_the_whole)
 {
-    (void)state;
     on_every_small_model("off", "stream-bp:parts=2");
     on_every_small_model("off", "stream-bp:parts=2,saved=kept");
     on_every_small_model("on", "attention,stream-bp:parts=4");
 }
 
 /* What recompute runs again is run again by parts. */
-static void copies_of_parts_of_the_sequence_are_those_of_the_whole(void **state)
+TEST(copies_of_parts_of_the_sequence_are_those_of_the_whole)
 {
     static const char *const models[] = {"bert_tiny", "gpt2_tiny"};
-    (void)state;
     for (size_t m = 0; m < 2; m++)
         for (size_t e = 0; e < 2; e++) {
             recorded r;
@@ -154,12 +143,5 @@ int main(void)
 {
     if (models_are_missing())
         return SKIPPED;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(losses_by_blocks_are_those_of_the_whole),
-        cmocka_unit_test(gradients_of_parts_of_the_batch_add_up_to_those_of_the_whole),
-        cmocka_unit_test(dropout_of_parts_is_that_of_the_whole),
-        cmocka_unit_test(gradients_of_parts_of_the_sequence_add_up_to_those_of_the_whole),
-        cmocka_unit_test(copies_of_parts_of_the_sequence_are_those_of_the_whole),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_listed();
 }

@@ -195,10 +195,9 @@ static int check_step(const char *path, bool fits)
     return moved;
 }
 
-static void samples_train_alike_wherever_their_values_lie(void **state)
+TEST(samples_train_alike_wherever_their_values_lie)
 {
     int moved = 0;
-    (void)state;
     for (size_t i = 0; i < SAMPLES; i++) {
         char step[256];
         write_step(step, sizeof step, "places", i);
@@ -207,12 +206,4 @@ static void samples_train_alike_wherever_their_values_lie(void **state)
         (void)remove(step);
     }
     assert_true(moved > 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(samples_train_alike_wherever_their_values_lie),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

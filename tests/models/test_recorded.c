@@ -10,16 +10,10 @@
  * tensor, or to a thousandth of the largest in its group where that is larger. AdamW divides noise
  * by noise where a gradient element is near zero, so there the noise counts in absolute terms too.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "api/api.h"
 #include "tests/models/models.h"
@@ -363,9 +357,8 @@ static bool is_skipped(const char *name, size_t model, size_t exporter)
     return !is_asked(name) || (getenv("EBB_TEST_BACKEND") != NULL && !has_turn(model, exporter));
 }
 
-static void every_small_model_agrees_with_pytorch(void **state)
+TEST(every_small_model_agrees_with_pytorch)
 {
-    (void)state;
     int failures = 0;
     print_message("largest difference over its bound (at most 1)\n%-19s %-12s %8s %14s %13s %8s "
                   "%8s\n",
@@ -383,9 +376,8 @@ static void every_small_model_agrees_with_pytorch(void **state)
 }
 
 /* Rounding passes compute the same step by other sums: the same bounds hold. */
-static void models_agree_with_attention_in_one_node(void **state)
+TEST(models_agree_with_attention_in_one_node)
 {
-    (void)state;
     static const char *const models[] = {"bert_tiny", "gpt2_tiny"};
     int failures = 0;
     for (size_t m = 0; m < sizeof models / sizeof models[0]; m++)
@@ -404,9 +396,5 @@ int main(void)
 {
     if (models_are_missing())
         return SKIPPED;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_small_model_agrees_with_pytorch),
-        cmocka_unit_test(models_agree_with_attention_in_one_node),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_listed();
 }

@@ -95,9 +95,8 @@ static checked check_plan(const run *kept, const char *path, const char *name, u
     return (checked){planned.moves[EBB_REMAT_FETCH], weight};
 }
 
-static void schedules_on_disk_train_with_the_same_bits(void **state)
+TEST(schedules_on_disk_train_with_the_same_bits)
 {
-    (void)state;
     for (size_t i = 0; i < SAMPLES; i++) {
         char step[256];
         run kept = {NULL, NULL};
@@ -120,9 +119,8 @@ static void schedules_on_disk_train_with_the_same_bits(void **state)
 }
 
 /* What pass recompute says of a plan is what it writes. */
-static void the_pass_keeps_its_budget_with_values_on_disk(void **state)
+TEST(the_pass_keeps_its_budget_with_values_on_disk)
 {
-    (void)state;
     char step[256], pass[128];
     run kept = {NULL, NULL};
     write_step(step, sizeof step, "schedules_pass", 2);
@@ -221,9 +219,8 @@ static void write_towers(char *step, size_t size, bool shared)
 }
 
 /* And cheaper than as one chain, or where that does not fit. */
-static void chains_that_meet_train_with_the_same_bits(void **state)
+TEST(chains_that_meet_train_with_the_same_bits)
 {
-    (void)state;
     for (int shared = 0; shared < 2; shared++) {
         char step[256];
         run kept = {NULL, NULL};
@@ -247,14 +244,4 @@ static void chains_that_meet_train_with_the_same_bits(void **state)
         run_close(&kept);
         (void)remove(step);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(schedules_on_disk_train_with_the_same_bits),
-        cmocka_unit_test(the_pass_keeps_its_budget_with_values_on_disk),
-        cmocka_unit_test(chains_that_meet_train_with_the_same_bits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

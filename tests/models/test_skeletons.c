@@ -1,13 +1,7 @@
 /* test_skeletons.c: full-size models without their weights: a step is made and planned; the
  * categories add up to the peak, and the packed arena lies within 3 % of the most bytes ever alive.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #include "onnx/graph/graph.h"
 #include "tests/models/models.h"
@@ -51,9 +45,8 @@ done:
     ebb_close(model);
 }
 
-static void every_skeleton_can_be_planned(void **state)
+TEST(every_skeleton_can_be_planned)
 {
-    (void)state;
     int failures = 0;
     for (size_t m = 0; m < sizeof full_models / sizeof full_models[0]; m++)
         for (size_t e = 0; e < 2; e++) {
@@ -69,9 +62,8 @@ static void every_skeleton_can_be_planned(void **state)
 /* ---- adapters beside layers in few bits ---- */
 
 /* Qwen2.5-0.5B in 4 bits, adapters of rank 8 beside all its layers, AdamW, 256 tokens: docs/adapters.md. */
-static void adapters_of_half_a_billion_weights_are_trained_in_136_mebibytes(void **state)
+TEST(adapters_of_half_a_billion_weights_are_trained_in_136_mebibytes)
 {
-    (void)state;
     static const char path[] = SHARED "../models_q4/skeletons/qwen25_05b_q4/model.onnx";
     static const char *const passes[] = {"lora:rank=8,target=all-linear",
                                          "attention",
@@ -135,9 +127,8 @@ done:
     ebb_close(model);
 }
 
-static void attention_in_one_node_leaves_no_scores_behind(void **state)
+TEST(attention_in_one_node_leaves_no_scores_behind)
 {
-    (void)state;
     static const char *const models[] = {"bert_base", "bert_large", "gpt2", "vit_b16"};
     static const char *const files[] = {"ts.onnx", "dynamo.onnx", "ts_sdpa.onnx",
                                         "dynamo_sdpa.onnx"};
@@ -157,10 +148,5 @@ int main(void)
 {
     if (models_are_missing())
         return SKIPPED;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_skeleton_can_be_planned),
-        cmocka_unit_test(adapters_of_half_a_billion_weights_are_trained_in_136_mebibytes),
-        cmocka_unit_test(attention_in_one_node_leaves_no_scores_behind),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_listed();
 }

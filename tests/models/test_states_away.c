@@ -102,11 +102,10 @@ static void check_step(const char *path, const char *pass, const char *what)
     run_close(&kept);
 }
 
-static void samples_train_alike_wherever_their_states_lie(void **state)
+TEST(samples_train_alike_wherever_their_states_lie)
 {
     static const char *const optimizers[] = {"adam", "momentum:lr=0.1",      "adamw",    "adagrad",
                                              "lion", "rmsprop:momentum=0.9", "adafactor"};
-    (void)state;
     for (size_t i = 0; i < SAMPLES; i++)
         for (size_t k = 0; k < sizeof optimizers / sizeof *optimizers; k++) {
             char what[256];
@@ -127,9 +126,8 @@ static void samples_train_alike_wherever_their_states_lie(void **state)
 }
 
 /* Two of each parameter's size leave, or all three; some of them are here at a time. */
-static void what_lasts_leaves_the_arena(void **state)
+TEST(what_lasts_leaves_the_arena)
 {
-    (void)state;
     static const struct {
         const char *pass;
         uint64_t percent;
@@ -179,9 +177,8 @@ static const char *refused_because(const char *nodes, const char *other)
     return said;
 }
 
-static void a_state_is_read_before_it_is_written_where_it_lies(void **state)
+TEST(a_state_is_read_before_it_is_written_where_it_lies)
 {
-    (void)state;
     static const struct {
         const char *nodes, *why, *other;
     } cases[] = {
@@ -208,14 +205,4 @@ static void a_state_is_read_before_it_is_written_where_it_lies(void **state)
         if (cases[i].why[0] == '\0' ? said[0] != '\0' : strstr(said, cases[i].why) == NULL)
             fail_msg("%s\n'%s', expected '%s'", cases[i].nodes, said, cases[i].why);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_state_is_read_before_it_is_written_where_it_lies),
-        cmocka_unit_test(what_lasts_leaves_the_arena),
-        cmocka_unit_test(samples_train_alike_wherever_their_states_lie),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

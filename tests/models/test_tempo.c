@@ -10,13 +10,7 @@
  * and the dropouts of the embeddings and of the pooled output once. The last norm's output is read
  * by the pooler alone, and only where a sequence begins: that norm keeps its input.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #include "tests/models/models.h"
 
@@ -153,9 +147,8 @@ done:
     ebb_close(model);
 }
 
-static void guarded_probabilities_are_kept_once(void **state)
+TEST(guarded_probabilities_are_kept_once)
 {
-    (void)state;
     static const char *const files[] = {"ts_sdpa.onnx", "dynamo_sdpa.onnx"};
     int failures = 0;
     for (size_t f = 0; f < sizeof files / sizeof files[0]; f++) {
@@ -168,9 +161,8 @@ static void guarded_probabilities_are_kept_once(void **state)
     assert_int_equal(failures, 0);
 }
 
-static void a_preset_that_applies_nowhere_is_an_error_under_strict(void **state)
+TEST(a_preset_that_applies_nowhere_is_an_error_under_strict)
 {
-    (void)state;
     ebb_model *model = NULL;
     ebb_status status = ebb_open(&model, SHARED "lstm_char/ts.onnx");
     if (status == NULL)
@@ -187,9 +179,8 @@ static void a_preset_that_applies_nowhere_is_an_error_under_strict(void **state)
     ebb_close(model);
 }
 
-static void bert_large_keeps_less_by_the_bytes_of_the_arithmetic(void **state)
+TEST(bert_large_keeps_less_by_the_bytes_of_the_arithmetic)
 {
-    (void)state;
     int failures = 0;
     for (size_t e = 0; e < 2; e++) {
         recorded r;
@@ -206,10 +197,5 @@ int main(void)
 {
     if (models_are_missing())
         return SKIPPED;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bert_large_keeps_less_by_the_bytes_of_the_arithmetic),
-        cmocka_unit_test(guarded_probabilities_are_kept_once),
-        cmocka_unit_test(a_preset_that_applies_nowhere_is_an_error_under_strict),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_listed();
 }

@@ -6,14 +6,8 @@
  * elements; their ratio would grow with N if there were a bias. In the first step the norms that
  * sample-matmul caches are ones, in the others they are those of the step before.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <math.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #include "tests/models/models.h"
 
@@ -145,16 +139,14 @@ static void check(const char *model, const char *passes, int draws)
     recorded_close(&r);
 }
 
-static void sampled_rows_leave_the_mean_gradient_exact(void **state)
+TEST(sampled_rows_leave_the_mean_gradient_exact)
 {
-    (void)state;
     check("mlp_digits", "sample-matmul:ratio=0.3", 1000);
     check("gpt2_tiny", "sample-matmul:ratio=0.3", 100);
 }
 
-static void sketches_leave_the_mean_gradient_exact(void **state)
+TEST(sketches_leave_the_mean_gradient_exact)
 {
-    (void)state;
     check("mlp_digits", "sparsify:ratio=0.2", 1000);
     check("gpt2_tiny", "sparsify:ratio=0.2", 100);
 }
@@ -163,9 +155,5 @@ int main(void)
 {
     if (models_are_missing())
         return SKIPPED;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sampled_rows_leave_the_mean_gradient_exact),
-        cmocka_unit_test(sketches_leave_the_mean_gradient_exact),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_listed();
 }

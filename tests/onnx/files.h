@@ -1,23 +1,18 @@
 /* files.h: a folder for the files of a test, which goes when it ends, and what is in them. */
 #pragma once
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
 #include "onnx/words/map.h"
 #include "tests/folder.h"
 #include "tests/onnx/bytes.h"
+#include "tests/test.h"
 
 #define OK(call)                                                    \
     do {                                                            \

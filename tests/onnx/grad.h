@@ -24,12 +24,6 @@
  */
 #pragma once
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
@@ -39,6 +33,7 @@
 #include "onnx/graph/infer.h"
 #include "onnx/ops/ops.h"
 #include "onnx/words/mix.h"
+#include "tests/test.h"
 
 typedef struct grad_case {
     ebb_op op;

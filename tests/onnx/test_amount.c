@@ -1,14 +1,9 @@
 /* test_amount.c: amounts of memory: what is taken, to the byte, and what is refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "onnx/words/status.h"
+#include "tests/test.h"
 
 static void is_bytes(const char *text, uint64_t bytes)
 {
@@ -22,9 +17,8 @@ static void is_bytes(const char *text, uint64_t bytes)
     assert_int_equal(ebb_amount_of(&amount, 7), bytes);
 }
 
-static void units_count_to_the_byte(void **state)
+TEST(units_count_to_the_byte)
 {
-    (void)state;
     is_bytes("1000", 1000);
     is_bytes("1000B", 1000);
     is_bytes("6GiB", 6442450944u);
@@ -40,9 +34,8 @@ static void units_count_to_the_byte(void **state)
     is_bytes("8388607TiB", UINT64_C(8388607) << 40);
 }
 
-static void a_share_is_of_what_it_is_asked_of(void **state)
+TEST(a_share_is_of_what_it_is_asked_of)
 {
-    (void)state;
     ebb_amount amount;
     assert_null(ebb_amount_parse(&amount, "80%"));
     assert_int_equal(amount.bytes, 0);
@@ -58,9 +51,8 @@ static void a_share_is_of_what_it_is_asked_of(void **state)
     assert_int_equal(ebb_amount_of(&amount, INT64_MAX), INT64_MAX);
 }
 
-static void what_is_no_amount_is_refused_with_the_forms_that_are(void **state)
+TEST(what_is_no_amount_is_refused_with_the_forms_that_are)
 {
-    (void)state;
     static const char *const wrong[][2] = {
         {"", "no number"},
         {"abc", "no number"},
@@ -102,14 +94,4 @@ static void what_is_no_amount_is_refused_with_the_forms_that_are(void **state)
         assert_non_null(strstr(ebb_status_text(status), "6GiB, 1.5G, 512MB, 1000 (bytes) or 80%"));
         assert_int_equal(ebb_amount_of(&amount, 1000), 0);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(units_count_to_the_byte),
-        cmocka_unit_test(a_share_is_of_what_it_is_asked_of),
-        cmocka_unit_test(what_is_no_amount_is_refused_with_the_forms_that_are),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

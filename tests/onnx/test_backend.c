@@ -15,11 +15,6 @@
  * The folder: $EBB_ONNX_TESTS, or .oracles/onnx-1.22.0/onnx/backend/test/data (tests/run.sh).
  * $EBB_ONNX_SHOW=1 prints the reason of each test that is not supported; =NAME runs that one only.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include <dirent.h>
 #include <math.h>
@@ -32,6 +27,7 @@
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
 #include "ebb.h"
+#include "tests/test.h"
 
 #define DEFAULT_FOLDER EBB_SOURCE_DIR "/.oracles/onnx-1.22.0/onnx/backend/test/data"
 

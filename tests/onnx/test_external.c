@@ -1,10 +1,6 @@
 /* test_external.c: external weights are read from below the model's folder, whatever someone does
  * to its links meanwhile, with the system's own check of that and without it.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +16,6 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "onnx/words/map.h"
 #include "tests/folder.h"
@@ -92,9 +86,8 @@ static void look_at_each(bool follows)
     gives("parts", EBB_IO, "");
 }
 
-static void links_may_lead_to_what_is_below_the_folder_alone(void **state)
+TEST(links_may_lead_to_what_is_below_the_folder_alone)
 {
-    (void)state;
     // An emulator or an old system may not know the call, which wants a structure of some size.
     const bool known = syscall(SYS_openat2, AT_FDCWD, "", NULL, 0) != -1 || errno != ENOSYS;
     if (!known)
@@ -144,9 +137,8 @@ static void look_without(void)
     look_at_each(false);
 }
 
-static void without_the_systems_check_no_link_is_followed(void **state)
+TEST(without_the_systems_check_no_link_is_followed)
 {
-    (void)state;
     without_openat2(look_without);
 }
 
@@ -194,25 +186,14 @@ static void open_while_it_changes(void)
     assert_true(seen > 0 && refused > 0);
 }
 
-static void a_link_that_changes_meanwhile_does_not_lead_out(void **state)
+TEST(a_link_that_changes_meanwhile_does_not_lead_out)
 {
-    (void)state;
     open_while_it_changes();
 }
 
-static void nor_without_the_systems_check(void **state)
+TEST(nor_without_the_systems_check)
 {
-    (void)state;
     without_openat2(open_while_it_changes);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(links_may_lead_to_what_is_below_the_folder_alone),
-        cmocka_unit_test(without_the_systems_check_no_link_is_followed),
-        cmocka_unit_test(a_link_that_changes_meanwhile_does_not_lead_out),
-        cmocka_unit_test(nor_without_the_systems_check),
-    };
-    return cmocka_run_group_tests(tests, make_folders, remove_folder);
-}
+const fixture around_all = {make_folders, remove_folder};

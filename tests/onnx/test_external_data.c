@@ -21,9 +21,8 @@ static const ebb_tensor *tensor_of(const ebb_model *model, const char *name)
     return ebb_value_of(g, ebb_value_find(g, name))->tensor;
 }
 
-static void a_skeleton_stays_a_skeleton(void **state)
+TEST(a_skeleton_stays_a_skeleton)
 {
-    (void)state;
     bytes b = {.count = 0};
     external_model(&b);
     put_file(path_of("skeleton.onnx"), b.data, b.count);
@@ -38,9 +37,8 @@ static void a_skeleton_stays_a_skeleton(void **state)
     ebb_model_free(model);
 }
 
-static void external_weights_stay_in_their_folder_and_are_copied_to_another(void **state)
+TEST(external_weights_stay_in_their_folder_and_are_copied_to_another)
 {
-    (void)state;
     bytes b = {.count = 0};
     float weights[] = {0, 1, 2, 3, 4};
     external_model(&b);
@@ -64,9 +62,8 @@ static void external_weights_stay_in_their_folder_and_are_copied_to_another(void
 }
 
 /* Be it to the folder, or the file, where others lie that the model had before. */
-static void external_weights_that_changed_are_written_anew(void **state)
+TEST(external_weights_that_changed_are_written_anew)
 {
-    (void)state;
     static const float before[] = {0, 1, 2, 3, 4}, after[] = {5, 6, 7, 8};
     bytes b = {.count = 0};
     external_model(&b);
@@ -92,9 +89,8 @@ static void external_weights_that_changed_are_written_anew(void **state)
     unlink(path_of("weights.bin"));
 }
 
-static void large_weights_go_outside_when_asked(void **state)
+TEST(large_weights_go_outside_when_asked)
 {
-    (void)state;
     bytes b = {.count = 0};
     size_t graph = open_model(&b);
     put_initializer(&b, "small", DIMS(2), 8);
@@ -122,9 +118,8 @@ static void large_weights_go_outside_when_asked(void **state)
     ebb_model_free(model);
 }
 
-static void weights_that_nobody_has_are_written_as_absent(void **state)
+TEST(weights_that_nobody_has_are_written_as_absent)
 {
-    (void)state;
     ebb_model *model, *copy;
     OK(ebb_model_new(&model, 17));
     ebb_type type = ebb_type_tensor(EBB_F32, 1, (const int64_t[]){1000});
@@ -147,9 +142,8 @@ static const float *weights_at(ebb_model **model, const char *path)
 }
 
 /* Where the link leads, under the name that the file has there. */
-static void data_lie_beside_the_file_that_a_link_names(void **state)
+TEST(data_lie_beside_the_file_that_a_link_names)
 {
-    (void)state;
     static const float weights[] = {0, 1, 2, 3, 4}, others[] = {9, 9, 9, 9};
     bytes b = {.count = 0};
     external_model(&b);
@@ -180,9 +174,8 @@ static void data_lie_beside_the_file_that_a_link_names(void **state)
 }
 
 /* A file made of another names its data, which are written again when that one is saved in place. */
-static void data_that_were_written_again_are_told_by_who_names_them(void **state)
+TEST(data_that_were_written_again_are_told_by_who_names_them)
 {
-    (void)state;
     static const float before[] = {0, 1, 2, 3, 4}, after[] = {0, 1, 2, 3, 5};
     bytes b = {.count = 0};
     external_model(&b);
@@ -220,16 +213,4 @@ static void data_that_were_written_again_are_told_by_who_names_them(void **state
     ebb_mappings_free(file);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_skeleton_stays_a_skeleton),
-        cmocka_unit_test(external_weights_stay_in_their_folder_and_are_copied_to_another),
-        cmocka_unit_test(external_weights_that_changed_are_written_anew),
-        cmocka_unit_test(large_weights_go_outside_when_asked),
-        cmocka_unit_test(weights_that_nobody_has_are_written_as_absent),
-        cmocka_unit_test(data_lie_beside_the_file_that_a_link_names),
-        cmocka_unit_test(data_that_were_written_again_are_told_by_who_names_them),
-    };
-    return cmocka_run_group_tests(tests, make_folders, remove_folder);
-}
+const fixture around_all = {make_folders, remove_folder};

@@ -44,18 +44,16 @@ static size_t round_trip_all(const char *pattern)
     return count;
 }
 
-static void exported_models_come_back_byte_for_byte(void **state)
+TEST(exported_models_come_back_byte_for_byte)
 {
-    (void)state;
     if (round_trip_all(EBB_SOURCE_DIR "/../shared/models/*/*.onnx") == 0) {
         print_message("SKIP: no sample models in ../shared/models\n");
         skip();
     }
 }
 
-static void training_artifacts_come_back_byte_for_byte(void **state)
+TEST(training_artifacts_come_back_byte_for_byte)
 {
-    (void)state;
     if (round_trip_all(EBB_SOURCE_DIR "/../shared/models_ort/*/*.onnx") == 0) {
         print_message("SKIP: no training artifacts in ../shared/models_ort\n");
         skip();
@@ -81,9 +79,8 @@ static void put_constant(bytes *b, const char *output)
     close_message(b, node);
 }
 
-static void what_we_do_not_know_comes_back(void **state)
+TEST(what_we_do_not_know_comes_back)
 {
-    (void)state;
     bytes b = {.count = 0};
     put_int(&b, 1, 13);
     put_text(&b, 2, "");
@@ -135,9 +132,8 @@ static void what_we_do_not_know_comes_back(void **state)
     assert_round_trip(&b);
 }
 
-static void old_models_list_initializers_as_inputs(void **state)
+TEST(old_models_list_initializers_as_inputs)
 {
-    (void)state;
     bytes b = {.count = 0};
     size_t graph = open_model(&b);
     put_node(&b, "Add", "sum", NAMES("x", "w"), NAMES("y"));
@@ -155,9 +151,8 @@ static void old_models_list_initializers_as_inputs(void **state)
     ebb_model_free(model);
 }
 
-static void typed_lists_are_read_as_bytes(void **state)
+TEST(typed_lists_are_read_as_bytes)
 {
-    (void)state;
     static const struct {
         int dtype;
         unsigned field; // of varints
@@ -205,9 +200,8 @@ static void typed_lists_are_read_as_bytes(void **state)
 }
 
 /* self.mean of a module, in what PyTorch writes with optimize=False. */
-static void a_buffer_with_the_name_of_a_call_is_told_to_be_renamed(void **state)
+TEST(a_buffer_with_the_name_of_a_call_is_told_to_be_renamed)
 {
-    (void)state;
     bytes b = {.count = 0};
     size_t graph = open_model(&b);
     put_node(&b, "ReduceMean", "node_mean", NAMES("x"), NAMES("mean"));
@@ -223,9 +217,8 @@ static void a_buffer_with_the_name_of_a_call_is_told_to_be_renamed(void **state)
     assert_non_null(strstr(ebb_status_text(status), "rename it and export again"));
 }
 
-static void nodes_in_any_order_without_a_cycle_are_sorted(void **state)
+TEST(nodes_in_any_order_without_a_cycle_are_sorted)
 {
-    (void)state;
     bytes b = {.count = 0};
     size_t graph = open_model(&b);
     put_node(&b, "Relu", "second", NAMES("h"), NAMES("y"));
@@ -267,9 +260,8 @@ static void branch_model(bytes *b)
     close_model(b, graph);
 }
 
-static void a_branch_sees_the_values_outside(void **state)
+TEST(a_branch_sees_the_values_outside)
 {
-    (void)state;
     bytes b = {.count = 0};
     branch_model(&b);
     assert_round_trip(&b);
@@ -285,9 +277,8 @@ static void a_branch_sees_the_values_outside(void **state)
     ebb_model_free(model);
 }
 
-static void a_function_body_follows_its_own_imports(void **state)
+TEST(a_function_body_follows_its_own_imports)
 {
-    (void)state;
     bytes b = {.count = 0};
     size_t graph = open_model(&b), function, import;
     put_node(&b, "Twice", "t", NAMES("x"), NAMES("y"));
@@ -342,9 +333,8 @@ static void training_model(bytes *b)
     close_message(b, info);
 }
 
-static void bindings_and_initialization_are_read(void **state)
+TEST(bindings_and_initialization_are_read)
 {
-    (void)state;
     bytes b = {.count = 0};
     training_model(&b);
     assert_round_trip(&b);
@@ -375,9 +365,8 @@ static void small_model(bytes *b)
     b->data[1] = 8; // IR version: too old for metadata on nodes
 }
 
-static void phases_roles_loss_and_places_are_written(void **state)
+TEST(phases_roles_loss_and_places_are_written)
 {
-    (void)state;
     bytes b = {.count = 0};
     small_model(&b);
     assert_round_trip(&b);
@@ -439,9 +428,8 @@ static void phases_roles_loss_and_places_are_written(void **state)
     ebb_model_free(model);
 }
 
-static void metadata_that_a_pass_changes_stays_in_its_place(void **state)
+TEST(metadata_that_a_pass_changes_stays_in_its_place)
 {
-    (void)state;
     bytes b = {.count = 0};
     size_t graph = open_model(&b), node = open_message(&b, 1);
     put_text(&b, 1, "x");
@@ -479,9 +467,8 @@ static bool has_body(const ebb_model *model, const char *name)
     return false;
 }
 
-static void an_operator_of_ours_brings_its_body(void **state)
+TEST(an_operator_of_ours_brings_its_body)
 {
-    (void)state;
     ebb_model *model;
     OK(ebb_model_new(&model, 18));
     ebb_graph *g = model->graph;
@@ -509,9 +496,8 @@ static void an_operator_of_ours_brings_its_body(void **state)
 }
 
 /* As a weight in parts is cut there (pass shard). */
-static void an_operator_of_the_initialization_graph_brings_its_body(void **state)
+TEST(an_operator_of_the_initialization_graph_brings_its_body)
 {
-    (void)state;
     static const float data[8] = {1, 2, 3, 4, 5, 6, 7, 8};
     const ebb_type whole = ebb_type_tensor(EBB_F32, 1, (const int64_t[]){8});
     const ebb_type part = ebb_type_tensor(EBB_F32, 1, (const int64_t[]){4});
@@ -534,9 +520,8 @@ static void an_operator_of_the_initialization_graph_brings_its_body(void **state
     ebb_model_free(model);
 }
 
-static void equal_attributes_of_a_file_lie_in_memory_once(void **state)
+TEST(equal_attributes_of_a_file_lie_in_memory_once)
 {
-    (void)state;
     ebb_model *model;
     OK(ebb_text_parse_model(&model, "<ir_version: 8, opset_import: [\"\" : 17]>\n"
                                     "g (float[4,8] x) => (float[4,8] y) {\n"
@@ -553,9 +538,8 @@ static void equal_attributes_of_a_file_lie_in_memory_once(void **state)
 }
 
 /* ONNX Runtime wants it; and what is written once is written so again. */
-static void a_call_of_an_operator_with_a_body_names_all_outputs(void **state)
+TEST(a_call_of_an_operator_with_a_body_names_all_outputs)
 {
-    (void)state;
     ebb_model *model, *copy;
     OK(ebb_text_parse_model(
         &model, "<ir_version: 8, opset_import: [\"\" : 17, \"ai.ebb\" : 1]>\n"
@@ -581,9 +565,8 @@ static void a_call_of_an_operator_with_a_body_names_all_outputs(void **state)
 
 /* ---- failure ---- */
 
-static void nothing_is_left_where_writing_fails(void **state)
+TEST(nothing_is_left_where_writing_fails)
 {
-    (void)state;
     bytes b = {.count = 0};
     small_model(&b);
     ebb_model *model;
@@ -606,9 +589,8 @@ static void nothing_is_left_where_writing_fails(void **state)
     ebb_model_free(model);
 }
 
-static void a_missing_file_is_an_io_error(void **state)
+TEST(a_missing_file_is_an_io_error)
 {
-    (void)state;
     ebb_model *model;
     ebb_status status = ebb_model_read(&model, path_of("missing.onnx"));
     assert_int_equal(ebb_status_code(status), EBB_IO);
@@ -616,9 +598,8 @@ static void a_missing_file_is_an_io_error(void **state)
     assert_int_equal(ebb_status_code(ebb_model_read(&model, folder)), EBB_IO);
 }
 
-static void a_tensor_file_is_read(void **state)
+TEST(a_tensor_file_is_read)
 {
-    (void)state;
     bytes b = {.count = 0};
     put_int(&b, 1, 2);
     put_int(&b, 2, EBB_I64);
@@ -635,28 +616,4 @@ static void a_tensor_file_is_read(void **state)
     ebb_arena_fini(&arena);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exported_models_come_back_byte_for_byte),
-        cmocka_unit_test(training_artifacts_come_back_byte_for_byte),
-        cmocka_unit_test(what_we_do_not_know_comes_back),
-        cmocka_unit_test(old_models_list_initializers_as_inputs),
-        cmocka_unit_test(typed_lists_are_read_as_bytes),
-        cmocka_unit_test(a_buffer_with_the_name_of_a_call_is_told_to_be_renamed),
-        cmocka_unit_test(nodes_in_any_order_without_a_cycle_are_sorted),
-        cmocka_unit_test(a_branch_sees_the_values_outside),
-        cmocka_unit_test(a_function_body_follows_its_own_imports),
-        cmocka_unit_test(bindings_and_initialization_are_read),
-        cmocka_unit_test(phases_roles_loss_and_places_are_written),
-        cmocka_unit_test(metadata_that_a_pass_changes_stays_in_its_place),
-        cmocka_unit_test(an_operator_of_ours_brings_its_body),
-        cmocka_unit_test(equal_attributes_of_a_file_lie_in_memory_once),
-        cmocka_unit_test(an_operator_of_the_initialization_graph_brings_its_body),
-        cmocka_unit_test(a_call_of_an_operator_with_a_body_names_all_outputs),
-        cmocka_unit_test(nothing_is_left_where_writing_fails),
-        cmocka_unit_test(a_missing_file_is_an_io_error),
-        cmocka_unit_test(a_tensor_file_is_read),
-    };
-    return cmocka_run_group_tests(tests, make_folders, remove_folder);
-}
+const fixture around_all = {make_folders, remove_folder};

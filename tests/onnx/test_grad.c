@@ -15,9 +15,8 @@ enum { CASES = sizeof cases / sizeof cases[0] };
 
 /* ---- tests ---- */
 
-static void every_rule_agrees_with_the_difference_quotient(void **state)
+TEST(every_rule_agrees_with_the_difference_quotient)
 {
-    (void)state;
     all_cases_pass(cases, CASES, first_order_passes);
 }
 
@@ -28,9 +27,8 @@ static const char *const elsewhere[] = {"MATMUL_CODES",           "MATMUL_DEQUAN
                                         "GATHER_BLOCK_QUANTIZED", "QUANTIZE_LINEAR",
                                         "DYNAMIC_QUANTIZE_LINEAR"};
 
-static void every_row_with_a_rule_has_a_case(void **state)
+TEST(every_row_with_a_rule_has_a_case)
 {
-    (void)state;
     int bad = 0;
     for (int op = 1; op < EBB_OP_COUNT; op++) {
         bool found = !ebb_op_has_grad((ebb_op)op) || ebb_op_stops_grad((ebb_op)op);
@@ -79,9 +77,8 @@ static void gradient_of(ebb_op op, uint32_t count, const double (*x)[4], double 
     ebb_arena_fini(&t.arena);
 }
 
-static void equals_share_the_gradient_of_a_maximum(void **state)
+TEST(equals_share_the_gradient_of_a_maximum)
 {
-    (void)state;
     const double pair[2][4] = {{1.0, 2.0, 3.0, 0.0}, {1.0, 1.0, 4.0, 0.0}};
     double d[2][4];
     const double first[4] = {0.5, 1.0, 0.0, 0.5}, second[4] = {0.5, 0.0, 1.0, 0.5};
@@ -94,9 +91,8 @@ static void equals_share_the_gradient_of_a_maximum(void **state)
     assert_memory_equal(d[0], share, sizeof share);
 }
 
-static void relu_passes_nothing_at_zero(void **state)
+TEST(relu_passes_nothing_at_zero)
 {
-    (void)state;
     const double x[1][4] = {{0.0, -0.0, 1.0, -1.0}}, want[4] = {0.0, 0.0, 1.0, 0.0};
     double d[1][4];
     gradient_of(EBB_OP_RELU, 1, x, d);
@@ -104,24 +100,11 @@ static void relu_passes_nothing_at_zero(void **state)
         assert_true(d[0][i] == want[i]);
 }
 
-static void the_norm_of_nothing_has_gradient_zero(void **state)
+TEST(the_norm_of_nothing_has_gradient_zero)
 {
-    (void)state;
     const double x[1][4] = {{0.0, 0.0, 0.0, 0.0}};
     double d[1][4];
     gradient_of(EBB_OP_REDUCE_L2, 1, x, d);
     for (int i = 0; i < 4; i++)
         assert_true(d[0][i] == 0.0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_rule_agrees_with_the_difference_quotient),
-        cmocka_unit_test(every_row_with_a_rule_has_a_case),
-        cmocka_unit_test(equals_share_the_gradient_of_a_maximum),
-        cmocka_unit_test(relu_passes_nothing_at_zero),
-        cmocka_unit_test(the_norm_of_nothing_has_gradient_zero),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

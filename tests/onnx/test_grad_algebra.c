@@ -6,16 +6,7 @@ static const grad_case cases[] = {
 #include "grad_algebra.def"
 };
 
-static void every_rule_agrees_with_the_difference_quotient(void **state)
+TEST(every_rule_agrees_with_the_difference_quotient)
 {
-    (void)state;
     all_cases_pass(cases, sizeof cases / sizeof cases[0], first_order_passes);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_rule_agrees_with_the_difference_quotient),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

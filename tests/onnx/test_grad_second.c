@@ -183,16 +183,7 @@ static bool second_order_passes(const grad_case *c, uint64_t seed)
     return good;
 }
 
-static void gradients_of_gradients_agree_with_the_difference_quotient(void **state)
+TEST(gradients_of_gradients_agree_with_the_difference_quotient)
 {
-    (void)state;
     all_cases_pass(cases, CASES, second_order_passes);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_of_gradients_agree_with_the_difference_quotient),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,17 +5,15 @@ static const grad_case cases[] = {
 #include "grad_spatial.def"
 };
 
-static void every_rule_agrees_with_the_difference_quotient(void **state)
+TEST(every_rule_agrees_with_the_difference_quotient)
 {
-    (void)state;
     all_cases_pass(cases, sizeof cases / sizeof cases[0], first_order_passes);
 }
 
 /* A matrix of shares would have 1,001 * 2,002 elements: they are gathered. x[i] is i, y is linear
  * in x, so that sum(y) and dx . x are the same number. */
-static void a_long_axis_is_resized_without_a_matrix(void **state)
+TEST(a_long_axis_is_resized_without_a_matrix)
 {
-    (void)state;
     enum { IN = 1001, OUT = 2002 };
     static double x[IN], ones[OUT];
     const int64_t in[3] = {1, 1, IN}, out[3] = {1, 1, OUT};
@@ -53,9 +51,8 @@ static void a_long_axis_is_resized_without_a_matrix(void **state)
     ebb_arena_fini(&t.arena);
 }
 
-static void a_rule_that_cannot_work_says_why(void **state)
+TEST(a_rule_that_cannot_work_says_why)
 {
-    (void)state;
 #define CROP "mode=linear coordinate_transformation_mode=tf_crop_and_resize"
     static const struct {
         grad_case what;
@@ -112,11 +109,10 @@ static bool passes_in_run(const grad_case *c, uint64_t seed)
     return good;
 }
 
-static void scales_that_are_computed_in_the_run_are_differentiated_there(void **state)
+TEST(scales_that_are_computed_in_the_run_are_differentiated_there)
 {
     grad_case list[sizeof cases / sizeof cases[0]];
     size_t count = 0;
-    (void)state;
     for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
         bool resizes = cases[k].op == EBB_OP_RESIZE || cases[k].op == EBB_OP_UPSAMPLE;
         if (resizes && strstr(cases[k].attrs, "aspect") == NULL && cases[k].opset != 9)
@@ -124,15 +120,4 @@ static void scales_that_are_computed_in_the_run_are_differentiated_there(void **
     }
     assert_true(count >= 10);
     all_cases_pass(list, count, passes_in_run);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_rule_agrees_with_the_difference_quotient),
-        cmocka_unit_test(a_long_axis_is_resized_without_a_matrix),
-        cmocka_unit_test(scales_that_are_computed_in_the_run_are_differentiated_there),
-        cmocka_unit_test(a_rule_that_cannot_work_says_why),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,12 @@
 /* test_hostile.c: a good model damaged anywhere, and memory that fails anywhere, under the reader.
  * Files made to break it are in tests/hostile/corpus.h. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "onnx/file/file.h"
 #include "tests/onnx/bytes.h"
+#include "tests/test.h"
 
 static char folder[] = "/tmp/ebb-hostile-XXXXXX";
 
@@ -57,9 +52,8 @@ static ebb_status read_bytes(const bytes *b)
 }
 
 /* Two bytes a node, a hundred times as much in memory. */
-static void many_empty_messages_do_not_take_all_memory(void **state)
+TEST(many_empty_messages_do_not_take_all_memory)
 {
-    (void)state;
     const size_t count = 8 << 20;
     uint8_t *data = malloc(2 * count + 16);
     assert_non_null(data);
@@ -105,9 +99,8 @@ static void good_model(bytes *b)
     close_model(b, graph);
 }
 
-static void the_good_model_is_accepted(void **state)
+TEST(the_good_model_is_accepted)
 {
-    (void)state;
     bytes b = {.count = 0};
     good_model(&b);
     ebb_status status = read_bytes(&b);
@@ -115,9 +108,8 @@ static void the_good_model_is_accepted(void **state)
         fail_msg("%s", ebb_status_text(status));
 }
 
-static void a_model_cut_anywhere_is_refused(void **state)
+TEST(a_model_cut_anywhere_is_refused)
 {
-    (void)state;
     bytes b = {.count = 0};
     good_model(&b);
     size_t whole = b.count, accepted = 0;
@@ -129,9 +121,8 @@ static void a_model_cut_anywhere_is_refused(void **state)
     assert_int_equal(accepted, 1); // just before the imports: a model, if an odd one
 }
 
-static void a_model_with_any_bit_flipped_is_read_or_refused(void **state)
+TEST(a_model_with_any_bit_flipped_is_read_or_refused)
 {
-    (void)state;
     bytes b = {.count = 0};
     good_model(&b);
     for (size_t i = 0; i < b.count * 8; i++) {
@@ -143,9 +134,8 @@ static void a_model_with_any_bit_flipped_is_read_or_refused(void **state)
     }
 }
 
-static void a_model_with_any_byte_replaced_is_read_or_refused(void **state)
+TEST(a_model_with_any_byte_replaced_is_read_or_refused)
 {
-    (void)state;
     static const uint8_t odd[] = {0x00, 0x7f, 0x80, 0xff};
     bytes b = {.count = 0};
     good_model(&b);
@@ -159,9 +149,8 @@ static void a_model_with_any_byte_replaced_is_read_or_refused(void **state)
     }
 }
 
-static void reading_survives_each_failed_allocation(void **state)
+TEST(reading_survives_each_failed_allocation)
 {
-    (void)state;
     bytes b = {.count = 0};
     good_model(&b);
     ebb_model *model = NULL;
@@ -187,15 +176,4 @@ static void reading_survives_each_failed_allocation(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(many_empty_messages_do_not_take_all_memory),
-        cmocka_unit_test(the_good_model_is_accepted),
-        cmocka_unit_test(a_model_cut_anywhere_is_refused),
-        cmocka_unit_test(a_model_with_any_bit_flipped_is_read_or_refused),
-        cmocka_unit_test(a_model_with_any_byte_replaced_is_read_or_refused),
-        cmocka_unit_test(reading_survives_each_failed_allocation),
-    };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
-}
+const fixture around_all = {make_folder, remove_folder};

@@ -1,11 +1,6 @@
 /* test_infer.c: output types of moves, convolutions, pools and LSTM; shape arithmetic followed
  * through a graph; sizes that a user binds; and the value_info that the dynamo exporter wrote,
  * found again. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include <stdio.h>
 
@@ -214,9 +209,8 @@ static const ebb_type *type_of(const ebb_model *m, const char *name)
 }
 
 /* The dims of a target are those of what the model gives: no --dim sets what values decide. */
-static void a_size_that_hangs_on_values_is_its_nodes_and_no_inputs(void **state)
+TEST(a_size_that_hangs_on_values_is_its_nodes_and_no_inputs)
 {
-    (void)state;
     const struct {
         const char *text, *said;
     } models[] = {
@@ -242,9 +236,8 @@ static void a_size_that_hangs_on_values_is_its_nodes_and_no_inputs(void **state)
 }
 
 /* Rows that are looked up are scaled once each: torch.export writes the Unique of them. */
-static void a_size_of_an_embeddings_max_norm_says_so(void **state)
+TEST(a_size_of_an_embeddings_max_norm_says_so)
 {
-    (void)state;
     ebb_model *m = parsed(HEAD "g (int64[5] i) => (int64[k] y) { y = Unique(i) }");
     ebb_graph *g = m->graph;
     assert_null(ebb_infer_graph(g));
@@ -257,9 +250,8 @@ static void a_size_of_an_embeddings_max_norm_says_so(void **state)
     ebb_model_free(m);
 }
 
-static void a_bound_dim_reaches_all_inputs_and_outputs(void **state)
+TEST(a_bound_dim_reaches_all_inputs_and_outputs)
 {
-    (void)state;
     size_t bound = 0;
     ebb_model *m = parsed(
         HEAD "g (float[batch,3] x, float[batch,3] z) => (float[batch,3] y) { y = Add(x, z) }");
@@ -277,9 +269,8 @@ static void a_bound_dim_reaches_all_inputs_and_outputs(void **state)
     ebb_model_free(m);
 }
 
-static void a_dim_that_is_a_sum_is_known_when_its_parts_are(void **state)
+TEST(a_dim_that_is_a_sum_is_known_when_its_parts_are)
 {
-    (void)state;
     size_t bound = 0;
     ebb_model *m = parsed(HEAD "g (float[\"past + S\",\"S + past + 1\"] x, float[\"past + S2\"] z) "
                                "=> (float[A,B] y) { y = Neg(x) w = Neg(z) }");
@@ -294,9 +285,8 @@ static void a_dim_that_is_a_sum_is_known_when_its_parts_are(void **state)
     ebb_model_free(m);
 }
 
-static void a_shape_replaces_what_the_exporter_fixed(void **state)
+TEST(a_shape_replaces_what_the_exporter_fixed)
 {
-    (void)state;
     ebb_model *m = parsed(HEAD "g (float[1,3] x) => (float[1,3] y) { h = Relu(x) y = Neg(h) }");
     const int64_t dims[2] = {8, 3};
     assert_null(ebb_infer_graph(m->graph));
@@ -309,9 +299,8 @@ static void a_shape_replaces_what_the_exporter_fixed(void **state)
     ebb_model_free(m);
 }
 
-static void an_output_has_the_rank_of_its_node_and_no_other_dtype(void **state)
+TEST(an_output_has_the_rank_of_its_node_and_no_other_dtype)
 {
-    (void)state;
     ebb_model *m = parsed(HEAD "g (float[2,3] x) => (float[6] y) { y = Relu(x) }");
     assert_null(ebb_infer_graph(m->graph));
     assert_int_equal(type_of(m, "y")->rank, 2);
@@ -321,9 +310,8 @@ static void an_output_has_the_rank_of_its_node_and_no_other_dtype(void **state)
     ebb_model_free(m);
 }
 
-static void operations_are_counted(void **state)
+TEST(operations_are_counted)
 {
-    (void)state;
     ebb_model *m = parsed(HEAD "g (float[2,4,9,9] x) => (float[2,6,7,7] y) <float[6,2,3,3] w> "
                                "{ y = Conv<group = 2>(x, w) }");
     assert_null(ebb_infer_graph(m->graph));
@@ -332,9 +320,8 @@ static void operations_are_counted(void **state)
     ebb_model_free(m);
 }
 
-static void running_out_of_memory_is_said(void **state)
+TEST(running_out_of_memory_is_said)
 {
-    (void)state;
     const infer_case *t = &cases[CASES - 4];
     ebb_model *m = NULL;
     assert_null(parse(&m, t));
@@ -384,9 +371,8 @@ static size_t compare(const ebb_graph *told, const ebb_graph *found, size_t *ope
     return wrong;
 }
 
-static void the_exporters_types_are_found_again(void **state)
+TEST(the_exporters_types_are_found_again)
 {
-    (void)state;
     static const char *const names[] = {
         "bert_tiny",    "cnn_digits",     "gelu_block_dropout", "gpt2_tiny", "lstm_char",
         "mlp_digits",   "mobilenet_tiny", "resnet20_cifar",     "bert_base", "gpt2",
@@ -429,21 +415,7 @@ static void the_exporters_types_are_found_again(void **state)
 
 int main(void)
 {
-    static struct CMUnitTest table[CASES];
     for (size_t i = 0; i < CASES; i++)
-        table[i] = (struct CMUnitTest){cases[i].nodes, types_come_out_as_written, NULL, NULL,
-                                       (void *)(uintptr_t)&cases[i]};
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_size_that_hangs_on_values_is_its_nodes_and_no_inputs),
-        cmocka_unit_test(a_size_of_an_embeddings_max_norm_says_so),
-        cmocka_unit_test(a_bound_dim_reaches_all_inputs_and_outputs),
-        cmocka_unit_test(a_dim_that_is_a_sum_is_known_when_its_parts_are),
-        cmocka_unit_test(a_shape_replaces_what_the_exporter_fixed),
-        cmocka_unit_test(an_output_has_the_rank_of_its_node_and_no_other_dtype),
-        cmocka_unit_test(operations_are_counted),
-        cmocka_unit_test(running_out_of_memory_is_said),
-        cmocka_unit_test(the_exporters_types_are_found_again),
-    };
-    int failed = _cmocka_run_group_tests("types", table, CASES, NULL, NULL);
-    return failed + cmocka_run_group_tests(tests, NULL, NULL);
+        list_test(cases[i].nodes, types_come_out_as_written, &cases[i]);
+    return run_listed();
 }

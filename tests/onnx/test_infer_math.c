@@ -3,17 +3,13 @@
  *
  * A row is written as a signature: input types, attributes, then the outputs' types as
  * ebb_type_print writes them, or, after a "!", a part of the error. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "onnx/ops/ops.h"
+#include "tests/test.h"
 
 /* Inputs, space-separated: DTYPE[dims], "?" an unknown dim; DTYPE alone: unknown rank; "-" absent;
  * int64{1,2}: a constant. */
@@ -319,9 +315,8 @@ static ebb_status infer(const infer_case *c, char *text, size_t size)
     return status;
 }
 
-static void types_come_out_as_the_operators_say(void **state)
+TEST(types_come_out_as_the_operators_say)
 {
-    (void)state;
     int bad = 0;
     for (size_t k = 0; k < CASES; k++) {
         const infer_case *c = &cases[k];
@@ -338,12 +333,4 @@ static void types_come_out_as_the_operators_say(void **state)
         }
     }
     assert_int_equal(bad, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(types_come_out_as_the_operators_say),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,9 @@
 /* test_model.c: a copied model is the same model, and a separate one. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "onnx/file/file.h"
+#include "tests/test.h"
 
 #define MODEL EBB_SOURCE_DIR "/samples/digits/cnn.onnx"
 
@@ -18,9 +13,8 @@ static void must(ebb_status status)
         fail_msg("%s", ebb_status_text(status));
 }
 
-static void a_copy_writes_the_same_bytes(void **state)
+TEST(a_copy_writes_the_same_bytes)
 {
-    (void)state;
     ebb_model *model, *copy;
     void *bytes[2];
     size_t sizes[2];
@@ -36,9 +30,8 @@ static void a_copy_writes_the_same_bytes(void **state)
     ebb_model_free(model);
 }
 
-static void changing_a_copy_leaves_the_original_alone(void **state)
+TEST(changing_a_copy_leaves_the_original_alone)
 {
-    (void)state;
     ebb_model *model, *copy;
     must(ebb_model_read(&model, MODEL));
     must(ebb_model_copy(&copy, model));
@@ -60,9 +53,8 @@ static void *written(const ebb_model *model, size_t *size)
     return bytes;
 }
 
-static void a_model_becomes_what_has_become_of_its_copy(void **state)
+TEST(a_model_becomes_what_has_become_of_its_copy)
 {
-    (void)state;
     ebb_model *model, *copy, *again;
     size_t sizes[2];
     must(ebb_model_read(&model, EBB_SOURCE_DIR "/samples/digits/transformer.onnx"));
@@ -85,9 +77,8 @@ static void a_model_becomes_what_has_become_of_its_copy(void **state)
     ebb_model_free(model);
 }
 
-static void bodies_belong_to_the_model_that_adopts_them(void **state)
+TEST(bodies_belong_to_the_model_that_adopts_them)
 {
-    (void)state;
     static const char text[] =
         "<ir_version: 10, opset_import: [\"\" : 18]>\n"
         "g (float[4] x, bool c) => (float[4] y)\n"
@@ -111,9 +102,8 @@ static void bodies_belong_to_the_model_that_adopts_them(void **state)
 }
 
 /* The value that has the name: the one that took it last, unless it is gone or called otherwise. */
-static void values_are_found_by_the_names_that_they_have_now(void **state)
+TEST(values_are_found_by_the_names_that_they_have_now)
 {
-    (void)state;
     enum { NAMES = 40, VALUES = 2000 };
     ebb_model *model;
     ebb_value owner[NAMES] = {{0}};
@@ -143,16 +133,4 @@ static void values_are_found_by_the_names_that_they_have_now(void **state)
         }
     }
     ebb_model_free(model);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_copy_writes_the_same_bytes),
-        cmocka_unit_test(a_model_becomes_what_has_become_of_its_copy),
-        cmocka_unit_test(bodies_belong_to_the_model_that_adopts_them),
-        cmocka_unit_test(changing_a_copy_leaves_the_original_alone),
-        cmocka_unit_test(values_are_found_by_the_names_that_they_have_now),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

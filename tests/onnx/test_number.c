@@ -1,17 +1,11 @@
 /* test_number.c: numbers of options: what is taken, and that a refusal states the range. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "onnx/words/status.h"
+#include "tests/test.h"
 
-static void numbers_within_the_range_are_taken(void **state)
+TEST(numbers_within_the_range_are_taken)
 {
-    (void)state;
     static const struct {
         const char *text, *range;
         double is;
@@ -42,9 +36,8 @@ static void numbers_within_the_range_are_taken(void **state)
     assert_true(most == INT64_MAX);
 }
 
-static void a_refusal_names_the_option_the_value_and_the_range(void **state)
+TEST(a_refusal_names_the_option_the_value_and_the_range)
 {
-    (void)state;
     static const struct {
         const char *text, *range, *says;
     } whole[] =
@@ -96,13 +89,4 @@ static void a_refusal_names_the_option_the_value_and_the_range(void **state)
         if (strstr(ebb_status_text(status), says) == NULL)
             fail_msg("'%s' does not say '%s'", ebb_status_text(status), says);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_within_the_range_are_taken),
-        cmocka_unit_test(a_refusal_names_the_option_the_value_and_the_range),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,5 @@
 /* test_sink.c: a file is there under its name when it is whole and on disk, whatever the name leads
  * to and whatever runs before left beside it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +12,6 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "onnx/file/sink.h"
 #include "tests/folder.h"
@@ -69,9 +63,8 @@ static bool is_link(const char *path)
     return lstat(path, &facts) == 0 && S_ISLNK(facts.st_mode);
 }
 
-static void a_file_and_its_folder_are_on_disk(void **state)
+TEST(a_file_and_its_folder_are_on_disk)
 {
-    (void)state;
     files_synced = folders_synced = 0;
     good(write_text(path_of("synced"), "all"));
     assert_text(path_of("synced"), "all");
@@ -80,9 +73,8 @@ static void a_file_and_its_folder_are_on_disk(void **state)
     assert_int_equal(unlink(path_of("synced")), 0);
 }
 
-static void a_link_stays_and_what_it_names_is_replaced(void **state)
+TEST(a_link_stays_and_what_it_names_is_replaced)
 {
-    (void)state;
     assert_int_equal(mkdir(path_of("store"), 0700), 0);
     good(write_text(path_of("store/real"), "before"));
     assert_int_equal(chmod(path_of("store/real"), 0640), 0);
@@ -103,9 +95,8 @@ static void a_link_stays_and_what_it_names_is_replaced(void **state)
     assert_int_equal(files_in(folder), 4);
 }
 
-static void a_circle_of_links_and_a_folder_are_refused(void **state)
+TEST(a_circle_of_links_and_a_folder_are_refused)
 {
-    (void)state;
     assert_int_equal(symlink("circle", path_of("circle")), 0);
     ebb_status status = write_text(path_of("circle"), "never");
     assert_non_null(status);
@@ -117,9 +108,8 @@ static void a_circle_of_links_and_a_folder_are_refused(void **state)
     assert_int_equal(unlink(path_of("circle")), 0);
 }
 
-static void what_is_no_regular_file_is_written_into(void **state)
+TEST(what_is_no_regular_file_is_written_into)
 {
-    (void)state;
     char there[16] = "";
     struct stat facts;
     assert_int_equal(mkfifo(path_of("pipe"), 0600), 0);
@@ -142,9 +132,8 @@ static void what_is_no_regular_file_is_written_into(void **state)
 }
 
 /* Behind what was written there before, where a file of that name would begin anew. */
-static void an_open_descriptor_is_written_on(void **state)
+TEST(an_open_descriptor_is_written_on)
 {
-    (void)state;
     char path[32];
     int file = open(path_of("open"), O_WRONLY | O_CREAT, 0600);
     assert_true(file >= 0);
@@ -159,9 +148,8 @@ static void an_open_descriptor_is_written_on(void **state)
     assert_non_null(ebb_sink_check(path));
 }
 
-static void where_nothing_can_be_written_is_known_before(void **state)
+TEST(where_nothing_can_be_written_is_known_before)
 {
-    (void)state;
     const int before = files_in(folder);
     good(ebb_sink_check(path_of("new")));
     assert_non_null(ebb_sink_check(path_of("nowhere/new")));
@@ -185,9 +173,8 @@ static void leave_half(const char *path)
     assert_true(WIFSIGNALED(status));
 }
 
-static void what_a_killed_run_left_goes_with_the_next(void **state)
+TEST(what_a_killed_run_left_goes_with_the_next)
 {
-    (void)state;
     assert_int_equal(mkdir(path_of("runs"), 0700), 0);
     char path[256];
     (void)snprintf(path, sizeof path, "%s", path_of("runs/out"));
@@ -203,9 +190,8 @@ static void what_a_killed_run_left_goes_with_the_next(void **state)
     assert_int_equal(files_in(path_of("runs")), 1);
 }
 
-static void what_another_still_writes_stays(void **state)
+TEST(what_another_still_writes_stays)
 {
-    (void)state;
     ebb_sink slow;
     char path[256];
     (void)snprintf(path, sizeof path, "%s", path_of("runs/out"));
@@ -226,17 +212,4 @@ static void what_another_still_writes_stays(void **state)
     assert_int_equal(files_in(path_of("runs")), 5);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_file_and_its_folder_are_on_disk),
-        cmocka_unit_test(a_link_stays_and_what_it_names_is_replaced),
-        cmocka_unit_test(a_circle_of_links_and_a_folder_are_refused),
-        cmocka_unit_test(what_is_no_regular_file_is_written_into),
-        cmocka_unit_test(an_open_descriptor_is_written_on),
-        cmocka_unit_test(where_nothing_can_be_written_is_known_before),
-        cmocka_unit_test(what_a_killed_run_left_goes_with_the_next),
-        cmocka_unit_test(what_another_still_writes_stays),
-    };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
-}
+const fixture around_all = {make_folder, remove_folder};

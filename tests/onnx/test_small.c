@@ -1,14 +1,10 @@
 /* test_small.c: floats of 8 and 4 bits against a search among all their codes, and elements that
  * share bytes against arithmetic on whole numbers. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include <math.h>
 
 #include "onnx/words/tensor.h"
+#include "tests/test.h"
 
 /* What the standard says of a format: how many codes, and some of their numbers. */
 static const struct format {
@@ -22,9 +18,8 @@ static const struct format {
 };
 enum { FORMATS = sizeof formats / sizeof formats[0] };
 
-static void each_code_is_its_number_and_back(void **state)
+TEST(each_code_is_its_number_and_back)
 {
-    (void)state;
     for (size_t f = 0; f < FORMATS; f++) {
         double largest = 0, smallest = INFINITY;
         assert_true(ebb_small_to_double(formats[f].dtype, formats[f].one) == 1.0);
@@ -58,9 +53,8 @@ static void is_nearest(const struct format *f, double x)
     }
 }
 
-static void numbers_become_the_nearest_code(void **state)
+TEST(numbers_become_the_nearest_code)
 {
-    (void)state;
     uint64_t random = 12345;
     for (size_t f = 0; f < FORMATS; f++) {
         for (unsigned code = 0; code < formats[f].codes;
@@ -84,9 +78,8 @@ static void numbers_become_the_nearest_code(void **state)
     }
 }
 
-static void what_is_too_large_saturates_or_not(void **state)
+TEST(what_is_too_large_saturates_or_not)
 {
-    (void)state;
     for (size_t f = 0; f < FORMATS; f++) {
         ebb_dtype d = formats[f].dtype;
         for (int sign = -1; sign <= 1; sign += 2) {
@@ -109,9 +102,8 @@ static void what_is_too_large_saturates_or_not(void **state)
     }
 }
 
-static void powers_of_two_round_as_asked(void **state)
+TEST(powers_of_two_round_as_asked)
 {
-    (void)state;
     static const struct {
         double x;
         double up, down, nearest;
@@ -133,9 +125,8 @@ static void powers_of_two_round_as_asked(void **state)
     assert_int_equal(ebb_small_of_double(EBB_F8E8M0, (double)NAN, true, EBB_ROUND_UP), 0xFF);
 }
 
-static void elements_that_share_a_byte_keep_apart(void **state)
+TEST(elements_that_share_a_byte_keep_apart)
 {
-    (void)state;
     for (unsigned bits = 2; bits <= 8; bits *= 2) {
         enum { COUNT = 13 };
         unsigned char data[COUNT];
@@ -154,16 +145,4 @@ static void elements_that_share_a_byte_keep_apart(void **state)
             assert_true(x >= -top && x < top && ((uint64_t)x & ((1u << bits) - 1)) == v);
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_code_is_its_number_and_back),
-        cmocka_unit_test(numbers_become_the_nearest_code),
-        cmocka_unit_test(what_is_too_large_saturates_or_not),
-        cmocka_unit_test(powers_of_two_round_as_asked),
-        cmocka_unit_test(elements_that_share_a_byte_keep_apart),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

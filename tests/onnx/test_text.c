@@ -1,10 +1,5 @@
 /* ONNX text: what is printed reads back as it was, and what is not ONNX text is refused by its
  * place. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include <math.h>
 #include <stdio.h>
@@ -12,6 +7,7 @@
 
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
+#include "tests/test.h"
 
 #define HEAD "<\n   ir_version: 10,\n   opset_import: [\"\" : 20, \"ai.ebb\" : 1]\n>\n"
 
@@ -47,9 +43,8 @@ static void refused(const char *text, const char *because)
         fail_msg("'%s' does not say '%s'", ebb_status_text(status), because);
 }
 
-static void a_small_model_stays_as_it_is(void **state)
+TEST(a_small_model_stays_as_it_is)
 {
-    (void)state;
     stays(HEAD "g (float[N,3] x) => (float[N,3] y)\n"
                "<\n   float[3] w = {1,2,3}\n>\n"
                "{\n"
@@ -58,9 +53,8 @@ static void a_small_model_stays_as_it_is(void **state)
                "}\n");
 }
 
-static void every_kind_of_attribute_stays(void **state)
+TEST(every_kind_of_attribute_stays)
 {
-    (void)state;
     stays(HEAD "g (float x) => (y) {\n"
                "   y = F <i = -9223372036854775808, f = 0.1, whole = 2.0, tiny = 1e-05, n = nan, "
                "p = inf, m = -inf, s = \"a\\\"b\\\\c\", is = [1, -2], fs = [1.0, 2.5], "
@@ -69,9 +63,8 @@ static void every_kind_of_attribute_stays(void **state)
                "}\n");
 }
 
-static void every_dtype_of_a_tensor_stays(void **state)
+TEST(every_dtype_of_a_tensor_stays)
 {
-    (void)state;
     stays(HEAD "g (float x) => (y)\n<\n"
                "   uint8[2] a = {0,255},\n   int8[2] b = {-128,127},\n"
                "   uint16 c = {65535},\n   int16 d = {-32768},\n   int32 e = {-2147483648},\n"
@@ -82,9 +75,8 @@ static void every_dtype_of_a_tensor_stays(void **state)
                ">\n{\n   y = Relu (x)\n}\n");
 }
 
-static void a_half_may_be_given_by_its_value(void **state)
+TEST(a_half_may_be_given_by_its_value)
 {
-    (void)state;
     ebb_model *model = parsed("<ir_version: 10, opset_import: [\"\" : 20]> g (float16 x) => (y) "
                               "<float16[2] w = {1.5, -2.0}> { y = Mul(x, w) }");
     const ebb_tensor *t = ebb_value_constant(model->graph, ebb_value_find(model->graph, "w"));
@@ -94,16 +86,14 @@ static void a_half_may_be_given_by_its_value(void **state)
     ebb_model_free(model);
 }
 
-static void types_of_every_kind_stay(void **state)
+TEST(types_of_every_kind_stay)
 {
-    (void)state;
     stays(HEAD "g (float scalar, float[] any, float[?,N,\"s0 + 1\"] dims, seq(float[2]) list, "
                "optional(int64[]) maybe, untyped) => (y) {\n   y = Relu (any)\n}\n");
 }
 
-static void any_name_survives(void **state)
+TEST(any_name_survives)
 {
-    (void)state;
     stays(HEAD "\"main graph\" (float \"/conv1/Conv_output_0\") => (\"a\\\"b\\\\\") {\n"
                "   [\"layer.1:0\"] \"float\", \"inf\", \"7up\" = \"my-dom.x\".\"strange op\" "
                "(\"/conv1/Conv_output_0\")\n"
@@ -111,18 +101,16 @@ static void any_name_survives(void **state)
                "}\n");
 }
 
-static void absent_inputs_and_outputs_stay(void **state)
+TEST(absent_inputs_and_outputs_stay)
 {
-    (void)state;
     stays(HEAD "g (float x, float m) => (float y) {\n"
                "   h = Clip (x, \"\", m)\n"
                "   \"\", y = TwoOf (h)\n"
                "}\n");
 }
 
-static void a_comma_alone_is_an_absent_input(void **state)
+TEST(a_comma_alone_is_an_absent_input)
 {
-    (void)state;
     ebb_model *model = parsed(HEAD "g (float x, float m) => (y) { y = Clip(x,,m) }");
     ebb_node n = ebb_first(model->graph);
     assert_int_equal(ebb_node_of(model->graph, n)->in_count, 3);
@@ -131,9 +119,8 @@ static void a_comma_alone_is_an_absent_input(void **state)
     ebb_model_free(model);
 }
 
-static void subgraphs_stay_and_see_the_values_outside(void **state)
+TEST(subgraphs_stay_and_see_the_values_outside)
 {
-    (void)state;
     const char *text = HEAD "g (float[N] x, bool c) => (y) {\n"
                             "   h = Relu (x)\n"
                             "   y = If <then_branch = a () => (float[N] p) {\n"
@@ -153,18 +140,16 @@ static void subgraphs_stay_and_see_the_values_outside(void **state)
     ebb_model_free(model);
 }
 
-static void functions_stay_with_references_and_defaults(void **state)
+TEST(functions_stay_with_references_and_defaults)
 {
-    (void)state;
     stays(HEAD "g (float x) => (y) {\n   y = ai.ebb.Leak (x)\n}\n"
                "<\n   domain: \"ai.ebb\",\n   opset_import: [\"\" : 18]\n>\n"
                "Leak <alpha, beta: float = 0.5, axes: ints = [1, 2]> (x) => (y)\n"
                "{\n   y = LeakyRelu <alpha: float = @alpha> (x)\n}\n");
 }
 
-static void a_function_looks_its_operators_up_by_its_own_imports(void **state)
+TEST(a_function_looks_its_operators_up_by_its_own_imports)
 {
-    (void)state;
     ebb_model *model = parsed(HEAD "g (float x) => (y) { y = f.F(x) } "
                                    "<domain: \"f\", opset_import: [\"\" : 11]> F (x) => (y) "
                                    "{ y = Gelu(x) }");
@@ -173,17 +158,15 @@ static void a_function_looks_its_operators_up_by_its_own_imports(void **state)
     ebb_model_free(model);
 }
 
-static void metadata_of_the_model_stays(void **state)
+TEST(metadata_of_the_model_stays)
 {
-    (void)state;
     stays("<\n   ir_version: 10,\n   opset_import: [\"\" : 20],\n"
           "   metadata_props: [\"a key\": \"a \\\"value\\\"\", \"b\": \"\"]\n>\n"
           "g (float x) => (y) {\n   y = Relu (x)\n}\n");
 }
 
-static void large_weights_are_left_out_and_read_back_as_missing(void **state)
+TEST(large_weights_are_left_out_and_read_back_as_missing)
 {
-    (void)state;
     char *text, *again;
     ebb_model *model = parsed(HEAD "g (float[128] x) => (y) <float[128] w> { y = Add(x, w) }");
     assert_null(ebb_text_print_model(&text, model));
@@ -200,18 +183,16 @@ static void large_weights_are_left_out_and_read_back_as_missing(void **state)
     ebb_model_free(model);
 }
 
-static void initializers_keep_their_order_with_and_without_bytes(void **state)
+TEST(initializers_keep_their_order_with_and_without_bytes)
 {
-    (void)state;
     stays(HEAD "g (float[80] x) => (y)\n"
                "<\n   float[80] a,  # 320 bytes, missing\n   float b = {1},\n"
                "   float[80] c  # 320 bytes, missing\n>\n"
                "{\n   h = Add (x, a)\n   i = Mul (h, b)\n   y = Add (i, c)\n}\n");
 }
 
-static void provenance_is_a_comment(void **state)
+TEST(provenance_is_a_comment)
 {
-    (void)state;
     char *text;
     ebb_model *model = parsed(HEAD "g (float[2] x) => (y) { # of no consequence\n"
                                    " h = Relu(x)\n y = Neg(h) }");
@@ -226,9 +207,8 @@ static void provenance_is_a_comment(void **state)
     ebb_model_free(model);
 }
 
-static void the_body_of_each_operator_of_ours_reads_and_prints(void **state)
+TEST(the_body_of_each_operator_of_ours_reads_and_prints)
 {
-    (void)state;
     size_t bodies = 0;
     for (int op = 1; op < EBB_OP_COUNT; op++) {
         const ebb_op_row *row = ebb_op_row_of((ebb_op)op);
@@ -255,9 +235,8 @@ static void the_body_of_each_operator_of_ours_reads_and_prints(void **state)
     assert_true(bodies >= 13);
 }
 
-static void hostile_text_is_refused_by_line_and_column(void **state)
+TEST(hostile_text_is_refused_by_line_and_column)
 {
-    (void)state;
     refused("", "line 1:1: expected the name of the graph, found the end");
     refused(HEAD "g (float x) => (y) {\n   y = Relu (x\n}\n", "line 7:1: expected ')'");
     refused(HEAD "g (float x) => (y) { y = Relu(x)", "expected");
@@ -284,9 +263,8 @@ static void hostile_text_is_refused_by_line_and_column(void **state)
     refused("<ir_version: 10, opset_import: [\"\" : 0]> g () => () { }", "out of range");
 }
 
-static void graphs_in_graphs_are_bounded(void **state)
+TEST(graphs_in_graphs_are_bounded)
 {
-    (void)state;
     enum { DEEP = 20000 };
     char *text = malloc(DEEP * 32 + 256), *at = text;
     assert_non_null(text);
@@ -298,9 +276,8 @@ static void graphs_in_graphs_are_bounded(void **state)
 }
 
 /* Any beginning of a legal text is refused or read, without a fault. */
-static void a_text_that_is_cut_off_is_refused(void **state)
+TEST(a_text_that_is_cut_off_is_refused)
 {
-    (void)state;
     const char *whole = HEAD "g (float[N,\"s 1\"] x) => (y) <float[2] w = {1,2}> {\n"
                              " [a] h = ai.ebb.F<i = 1, t = float[2] {1,2}, g = s () => (z) "
                              "{ z = Relu(h) }>(x, \"\", w) y = Neg(h) } "
@@ -319,9 +296,8 @@ static void a_text_that_is_cut_off_is_refused(void **state)
     }
 }
 
-static void out_of_memory_anywhere_is_a_status(void **state)
+TEST(out_of_memory_anywhere_is_a_status)
 {
-    (void)state;
     const char *text = HEAD "g (float[N] x) => (y) <float[2] w = {1,2}> "
                             "{ h = Add<a = [1,2], s = \"t\">(x, w) y = Relu(h) }";
     for (long n = 1;; n++) {
@@ -338,31 +314,4 @@ static void out_of_memory_anywhere_is_a_status(void **state)
             break;
         assert_int_equal(ebb_status_code(status), ebb_status_code(ebb_error_memory()));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_small_model_stays_as_it_is),
-        cmocka_unit_test(every_kind_of_attribute_stays),
-        cmocka_unit_test(every_dtype_of_a_tensor_stays),
-        cmocka_unit_test(a_half_may_be_given_by_its_value),
-        cmocka_unit_test(types_of_every_kind_stay),
-        cmocka_unit_test(any_name_survives),
-        cmocka_unit_test(absent_inputs_and_outputs_stay),
-        cmocka_unit_test(a_comma_alone_is_an_absent_input),
-        cmocka_unit_test(subgraphs_stay_and_see_the_values_outside),
-        cmocka_unit_test(functions_stay_with_references_and_defaults),
-        cmocka_unit_test(a_function_looks_its_operators_up_by_its_own_imports),
-        cmocka_unit_test(metadata_of_the_model_stays),
-        cmocka_unit_test(large_weights_are_left_out_and_read_back_as_missing),
-        cmocka_unit_test(initializers_keep_their_order_with_and_without_bytes),
-        cmocka_unit_test(provenance_is_a_comment),
-        cmocka_unit_test(the_body_of_each_operator_of_ours_reads_and_prints),
-        cmocka_unit_test(hostile_text_is_refused_by_line_and_column),
-        cmocka_unit_test(graphs_in_graphs_are_bounded),
-        cmocka_unit_test(a_text_that_is_cut_off_is_refused),
-        cmocka_unit_test(out_of_memory_anywhere_is_a_status),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,8 @@
 /* test_verify.c: each rule of a legal graph, broken once. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
+#include "tests/test.h"
 
 /* x -> Relu -> h -> Add(h, w) -> y, with w a state that the step replaces by y. */
 static const char text[] = "<ir_version: 10, opset_import: [\"\" : 20]>\n"
@@ -54,19 +50,19 @@ static void is_refused(const ebb_graph *g, const char *why)
         fail_msg("'%s' is expected, it says '%s'", why, ebb_status_text(status));
 }
 
-static void a_legal_graph_passes(void **state)
+TEST(a_legal_graph_passes)
 {
     assert_null(ebb_verify(graph_of(state)));
 }
 
-static void a_use_before_the_producer_is_refused(void **state)
+TEST(a_use_before_the_producer_is_refused)
 {
     ebb_graph *g = graph_of(state);
     ebb_node_move(g, ebb_node_find(g, "one"), EBB_NO_NODE);
     is_refused(g, "Add 'two' reads 'h' before it is made");
 }
 
-static void an_input_that_nothing_makes_is_refused(void **state)
+TEST(an_input_that_nothing_makes_is_refused)
 {
     ebb_graph *g = graph_of(state);
     ebb_value loose;
@@ -75,28 +71,28 @@ static void an_input_that_nothing_makes_is_refused(void **state)
     is_refused(g, "Add 'two': nothing makes its input 'loose'");
 }
 
-static void two_producers_are_refused(void **state)
+TEST(two_producers_are_refused)
 {
     ebb_graph *g = graph_of(state);
     node(g, "one")->out[0] = ebb_value_find(g, "y");
     is_refused(g, "Relu 'one': output 'y' has another producer");
 }
 
-static void an_output_that_is_an_initializer_is_refused(void **state)
+TEST(an_output_that_is_an_initializer_is_refused)
 {
     ebb_graph *g = graph_of(state);
     value(g, "h")->flags |= EBB_IS_INITIALIZER;
     is_refused(g, "output 'h' is also an input or initializer");
 }
 
-static void a_producer_that_does_not_make_it_is_refused(void **state)
+TEST(a_producer_that_does_not_make_it_is_refused)
 {
     ebb_graph *g = graph_of(state);
     value(g, "x")->producer = ebb_node_find(g, "one");
     is_refused(g, "'x'");
 }
 
-static void a_use_that_is_not_listed_is_refused(void **state)
+TEST(a_use_that_is_not_listed_is_refused)
 {
     ebb_graph *g = graph_of(state);
     value(g, "h")->use_count = 0;
@@ -105,35 +101,35 @@ static void a_use_that_is_not_listed_is_refused(void **state)
     assert_null(ebb_verify(g));
 }
 
-static void a_use_that_is_none_is_refused(void **state)
+TEST(a_use_that_is_none_is_refused)
 {
     ebb_graph *g = graph_of(state);
     value(g, "h")->uses[0].slot = 1;
     is_refused(g, "'h' lists a use that is none");
 }
 
-static void a_name_used_twice_is_refused(void **state)
+TEST(a_name_used_twice_is_refused)
 {
     ebb_graph *g = graph_of(state);
     value(g, "h")->name = value(g, "y")->name;
     is_refused(g, "the name 'y' is used twice");
 }
 
-static void a_removed_node_in_the_list_is_refused(void **state)
+TEST(a_removed_node_in_the_list_is_refused)
 {
     ebb_graph *g = graph_of(state);
     node(g, "one")->dead = true;
     is_refused(g, "was removed and stands in the list");
 }
 
-static void a_broken_list_is_refused(void **state)
+TEST(a_broken_list_is_refused)
 {
     ebb_graph *g = graph_of(state);
     node(g, "two")->prev = EBB_NO_NODE;
     is_refused(g, "the list does not lead back");
 }
 
-static void a_circle_in_the_list_is_refused(void **state)
+TEST(a_circle_in_the_list_is_refused)
 {
     ebb_graph *g = graph_of(state);
     node(g, "two")->next = ebb_node_find(g, "one");
@@ -148,21 +144,21 @@ static void set_first_dim(ebb_graph *g, const char *name, int64_t dim)
     assert_null(ebb_value_set_type(g, v, &type));
 }
 
-static void a_binding_of_another_type_is_refused(void **state)
+TEST(a_binding_of_another_type_is_refused)
 {
     ebb_graph *g = graph_of(state);
     set_first_dim(g, "w", 4);
     is_refused(g, "cannot be replaced by 'y'");
 }
 
-static void a_binding_of_what_is_no_state_is_refused(void **state)
+TEST(a_binding_of_what_is_no_state_is_refused)
 {
     ebb_graph *g = graph_of(state);
     value(g, "w")->flags &= (uint8_t)~EBB_IS_STATE;
     is_refused(g, "'w' is bound and is no state");
 }
 
-static void an_output_written_over_nothing_is_refused(void **state)
+TEST(an_output_written_over_nothing_is_refused)
 {
     ebb_graph *g = graph_of(state);
     ebb_node_set_over(g, ebb_node_find(g, "one"), 0, 0);
@@ -171,7 +167,7 @@ static void an_output_written_over_nothing_is_refused(void **state)
     is_refused(g, "'h' is written over 'x', which has other bytes");
 }
 
-static void an_unmarked_graph_output_is_refused(void **state)
+TEST(an_unmarked_graph_output_is_refused)
 {
     ebb_graph *g = graph_of(state);
     value(g, "y")->flags &= (uint8_t)~EBB_IS_OUTPUT;
@@ -193,34 +189,31 @@ static ebb_model *with_bodies(void)
     return m;
 }
 
-static void a_body_that_reads_what_nothing_makes_is_refused(void **state)
+TEST(a_body_that_reads_what_nothing_makes_is_refused)
 {
-    (void)state;
     ebb_model *m = with_bodies();
     ebb_node_remove(m->graph, ebb_node_find(m->graph, "one"));
     is_refused(m->graph, "If 'two': its body reads 'h', which nothing outside makes");
     ebb_model_free(m);
 }
 
-static void a_body_that_reads_before_it_is_made_is_refused(void **state)
+TEST(a_body_that_reads_before_it_is_made_is_refused)
 {
-    (void)state;
     ebb_model *m = with_bodies();
     ebb_node_move(m->graph, ebb_node_find(m->graph, "one"), EBB_NO_NODE);
     is_refused(m->graph, "If 'two': its body reads 'h' before it is made");
     ebb_model_free(m);
 }
 
-static void a_body_whose_reading_is_not_marked_is_refused(void **state)
+TEST(a_body_whose_reading_is_not_marked_is_refused)
 {
-    (void)state;
     ebb_model *m = with_bodies();
     value(m->graph, "h")->flags &= (uint8_t)~EBB_IS_CAPTURED;
     is_refused(m->graph, "If 'two': its body reads 'h', which is not marked so");
     ebb_model_free(m);
 }
 
-static void a_binding_to_what_nothing_makes_is_refused(void **state)
+TEST(a_binding_to_what_nothing_makes_is_refused)
 {
     ebb_graph *g = graph_of(state);
     ebb_value loose;
@@ -229,7 +222,7 @@ static void a_binding_to_what_nothing_makes_is_refused(void **state)
     is_refused(g, "nothing makes 'loose', which replaces 'w'");
 }
 
-static void running_out_of_memory_is_said(void **state)
+TEST(running_out_of_memory_is_said)
 {
     for (long n = 1; n < 100; n++) {
         ebb_alloc_fail_after(n);
@@ -242,32 +235,4 @@ static void running_out_of_memory_is_said(void **state)
     fail();
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_legal_graph_passes),
-        TEST(a_use_before_the_producer_is_refused),
-        TEST(an_input_that_nothing_makes_is_refused),
-        TEST(two_producers_are_refused),
-        TEST(an_output_that_is_an_initializer_is_refused),
-        TEST(a_producer_that_does_not_make_it_is_refused),
-        TEST(a_use_that_is_not_listed_is_refused),
-        TEST(a_use_that_is_none_is_refused),
-        TEST(a_name_used_twice_is_refused),
-        TEST(a_removed_node_in_the_list_is_refused),
-        TEST(a_broken_list_is_refused),
-        TEST(a_circle_in_the_list_is_refused),
-        TEST(a_binding_of_another_type_is_refused),
-        TEST(a_binding_of_what_is_no_state_is_refused),
-        TEST(an_output_written_over_nothing_is_refused),
-        TEST(an_unmarked_graph_output_is_refused),
-        TEST(a_body_that_reads_what_nothing_makes_is_refused),
-        TEST(a_body_that_reads_before_it_is_made_is_refused),
-        TEST(a_body_whose_reading_is_not_marked_is_refused),
-        TEST(a_binding_to_what_nothing_makes_is_refused),
-        TEST(running_out_of_memory_is_said),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+const fixture around_each = {set_up, tear_down};

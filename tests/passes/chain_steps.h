@@ -1,14 +1,8 @@
 /* chain_steps.h: steps of layers in numbers, equal or drawn, and planners on them. */
 #pragma once
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "passes/budget/planners/kept.h"
+#include "tests/test.h"
 
 static const uint64_t work = 10u * 1000 * 1000;
 static uint64_t seed;

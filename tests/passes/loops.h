@@ -1,12 +1,6 @@
 /* loops.h: models with loops, rewritten and run, for tests that hold kept loops against their copies. */
 #pragma once
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +12,7 @@
 #include "onnx/graph/scan.h"
 #include "passes/pipeline.h"
 #include "tests/status.h"
+#include "tests/test.h"
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20]>\n"
 

@@ -4,19 +4,14 @@
  */
 #pragma once
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <math.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "ebb.h"
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
+#include "tests/test.h"
 
 enum { M, H, B, PARAMETERS, STEPS = 6 };
 

@@ -1,15 +1,9 @@
 /* test_adamw_order.c: AdamW in the two orders in which libraries have it, with and without
  * correction of young moments, against the formulas in double.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <math.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "ebb.h"
 #include "onnx/file/file.h"
@@ -81,9 +75,8 @@ static void steps_agree(bool transformers, bool correct, bool scheduled)
     ebb_close(m);
 }
 
-static void each_order_takes_the_steps_of_its_formula(void **state)
+TEST(each_order_takes_the_steps_of_its_formula)
 {
-    (void)state;
     for (int transformers = 0; transformers < 2; transformers++)
         for (int correct = 0; correct < 2; correct++)
             steps_agree(transformers != 0, correct != 0, false);
@@ -91,19 +84,9 @@ static void each_order_takes_the_steps_of_its_formula(void **state)
 
 /* The rate is an initializer that a schedule sets between steps: folding must not take the first
  * one for all, not in the decay either. */
-static void each_step_has_its_own_rate(void **state)
+TEST(each_step_has_its_own_rate)
 {
-    (void)state;
     for (int transformers = 0; transformers < 2; transformers++)
         for (int correct = 0; correct < 2; correct++)
             steps_agree(transformers != 0, correct != 0, true);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_order_takes_the_steps_of_its_formula),
-        cmocka_unit_test(each_step_has_its_own_rate),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,18 +3,13 @@
  * A second opinion on the alias pass: the step is played with one token for the contents of each
  * block of memory, instead of numbers.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
 #include "passes/pipeline.h"
+#include "tests/test.h"
 
 #define SHARED EBB_SOURCE_DIR "/../shared/models/"
 #define MAKE                                                                                \
@@ -142,9 +137,8 @@ static bool adds_in_place(const ebb_graph *g, char *problem, size_t size)
     return problem[0] == '\0';
 }
 
-static void no_step_of_any_model_reads_what_was_overwritten(void **state)
+TEST(no_step_of_any_model_reads_what_was_overwritten)
 {
-    (void)state;
     static const char *const models[] = {
         "mlp_digits", "cnn_digits", "resnet20_cifar", "mobilenet_tiny",    "bert_tiny",
         "gpt2_tiny",  "lstm_char",  "resnet50",       "mobilenet_v2",      "vgg16_bn",
@@ -189,9 +183,8 @@ static void no_step_of_any_model_reads_what_was_overwritten(void **state)
     assert_int_equal(failures, 0);
 }
 
-static void the_play_sees_what_is_wrong(void **state)
+TEST(the_play_sees_what_is_wrong)
 {
-    (void)state;
     ebb_model *model;
     char problem[512];
     assert_null(ebb_text_parse_model(
@@ -203,13 +196,4 @@ static void the_play_sees_what_is_wrong(void **state)
     assert_false(is_sound(g, problem, sizeof problem));
     assert_non_null(strstr(problem, "'a' was overwritten"));
     ebb_model_free(model);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_play_sees_what_is_wrong),
-        cmocka_unit_test(no_step_of_any_model_reads_what_was_overwritten),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

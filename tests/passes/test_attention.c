@@ -1,15 +1,10 @@
 /* test_attention.c: a step whose attention is one node computes what the step of single operators
  * does: each spelling, on both back ends, with dropout drawing the same elements.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
 #include <math.h>
 
 #include "exec/run/program.h"
@@ -175,9 +170,8 @@ static void check(const spelling *s, const char *ratio, const char *before, cons
     ebb_model_free(models[1]);
 }
 
-static void a_step_with_attention_in_one_node_computes_the_same(void **state)
+TEST(a_step_with_attention_in_one_node_computes_the_same)
 {
-    (void)state;
     static const char *const backends[] = {"plain", "cpu"};
     for (size_t i = 0; i < sizeof spellings / sizeof spellings[0]; i++)
         for (size_t b = 0; b < 2; b++) {
@@ -186,17 +180,15 @@ static void a_step_with_attention_in_one_node_computes_the_same(void **state)
         }
 }
 
-static void masks_that_are_drawn_again_or_packed_are_found_too(void **state)
+TEST(masks_that_are_drawn_again_or_packed_are_found_too)
 {
-    (void)state;
     check(&spellings[1], "0.3", BEFORE AFTER, BEFORE "dropout-seed,attention," AFTER, "cpu");
     check(&spellings[1], "0.3", BEFORE AFTER, BEFORE "dropout-mask,attention," AFTER, "cpu");
 }
 
 /* The pass before the gradient: the operator's own rule makes the backward. */
-static void the_rule_of_the_operator_makes_the_same_backward(void **state)
+TEST(the_rule_of_the_operator_makes_the_same_backward)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof spellings / sizeof spellings[0]; i++) {
         const spelling *s = &spellings[i];
         ebb_model *models[2] = {model_of(s, "0.3"), model_of(s, "0.3")};
@@ -226,9 +218,8 @@ static const char *refuse(void *context, const ebb_pass *pass, ebb_node site,
     return "refused";
 }
 
-static void an_offer_says_what_is_saved_and_may_be_refused(void **state)
+TEST(an_offer_says_what_is_saved_and_may_be_refused)
 {
-    (void)state;
     const ebb_rewrite_options checks = {.verify_each = true};
     ebb_model *model = model_of(&spellings[1], "0.3");
     ebb_arena keep = {0}, scratch = {0};
@@ -260,15 +251,4 @@ static void an_offer_says_what_is_saved_and_may_be_refused(void **state)
     ebb_arena_fini(&keep);
     ebb_arena_fini(&scratch);
     ebb_model_free(model);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_step_with_attention_in_one_node_computes_the_same),
-        cmocka_unit_test(masks_that_are_drawn_again_or_packed_are_found_too),
-        cmocka_unit_test(the_rule_of_the_operator_makes_the_same_backward),
-        cmocka_unit_test(an_offer_says_what_is_saved_and_may_be_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

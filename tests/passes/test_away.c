@@ -1,15 +1,9 @@
 /* test_away.c: placements in numbers against exhaustive search, and steps of real graphs against every choice
  * of what may go. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
@@ -143,9 +137,8 @@ static bool next_placement(drawn *d)
     return false;
 }
 
-static void few_values_are_placed_as_well_as_can_be(void **state)
+TEST(few_values_are_placed_as_well_as_can_be)
 {
-    (void)state;
     ebb_arena scratch = {0};
     size_t moved = 0, impossible = 0, placements = 0;
     for (uint64_t seed = 0; seed < GRAPHS; seed++) {
@@ -183,9 +176,8 @@ static void few_values_are_placed_as_well_as_can_be(void **state)
 
 /* The bytes alive and the time that a placement takes, once more: position by position, from what is alive when
  * and from moves that go on a little at a time. */
-static void what_a_placement_takes_is_what_happens(void **state)
+TEST(what_a_placement_takes_is_what_happens)
 {
-    (void)state;
     ebb_arena scratch = {0};
     for (uint64_t seed = 0; seed < GRAPHS; seed++) {
         drawn d;
@@ -216,9 +208,8 @@ static double waiting(const drawn *d, uint32_t site)
 }
 
 /* As the rule was before a tensor could go oftener: what it finds is looked at beside the other. */
-static void a_tensor_that_goes_once_goes_for_its_longest_time(void **state)
+TEST(a_tensor_that_goes_once_goes_for_its_longest_time)
 {
-    (void)state;
     ebb_arena scratch = {0};
     size_t less = 0;
     for (uint64_t seed = 0; seed < GRAPHS; seed++) {
@@ -307,9 +298,8 @@ static double time_with(const ebb_model *model, const char *pass, uint64_t *byte
 }
 
 /* By the ruler itself: whatever is kept from going, the step is no faster. */
-static void no_choice_among_few_tensors_is_faster(void **state)
+TEST(no_choice_among_few_tensors_is_faster)
 {
-    (void)state;
     int better = 0, made = 0;
     for (uint64_t seed = 0; seed < GRAPHS; seed++) {
         const int layers = 3 + (int)(seed % 4);
@@ -344,15 +334,4 @@ static void no_choice_among_few_tensors_is_faster(void **state)
     }
     assert_true(made > GRAPHS / 2);
     assert_int_equal(better, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(few_values_are_placed_as_well_as_can_be),
-        cmocka_unit_test(what_a_placement_takes_is_what_happens),
-        cmocka_unit_test(a_tensor_that_goes_once_goes_for_its_longest_time),
-        cmocka_unit_test(no_choice_among_few_tensors_is_faster),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

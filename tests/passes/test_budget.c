@@ -2,21 +2,16 @@
  * smaller one never takes more memory, a larger one never more time, and a budget of just what a
  * step was made to take gives that step again. Budgets above what the step takes are budgets too.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "exec/weigh/estimate.h"
 #include "kernels/device.h"
 #include "onnx/file/file.h"
 #include "passes/pipeline.h"
 #include "tests/share.h"
+#include "tests/test.h"
 
 typedef struct plan {
     bool fits;
@@ -116,9 +111,8 @@ static void walk_down(const char *sample, const char *more, uint64_t strides)
     ebb_model_free(step);
 }
 
-static void a_larger_budget_is_never_slower_and_a_smaller_one_never_larger(void **state)
+TEST(a_larger_budget_is_never_slower_and_a_smaller_one_never_larger)
 {
-    (void)state;
     static const char *const more[] = {"", ",allow=rounding", ",allow=lossy"};
     for (size_t i = 0; i < sizeof more / sizeof more[0]; i += FEWER) {
         walk_down("cnn", more[i], 30 / share(3));
@@ -140,9 +134,8 @@ static uint64_t bytes_of(const char *text)
     return (uint64_t)number;
 }
 
-static void a_refusal_names_the_largest_tensors_first(void **state)
+TEST(a_refusal_names_the_largest_tensors_first)
 {
-    (void)state;
     static const char *const samples[] = {"cnn", "transformer", "mlp", "cnn"};
     for (size_t i = 0; i < sizeof samples / sizeof samples[0]; i++) {
         ebb_model *step = step_of(samples[i]);
@@ -168,9 +161,8 @@ static void a_refusal_names_the_largest_tensors_first(void **state)
     }
 }
 
-static void the_least_that_a_refusal_names_is_met_and_nothing_below_it(void **state)
+TEST(the_least_that_a_refusal_names_is_met_and_nothing_below_it)
 {
-    (void)state;
     static const char words[] = "give a budget of at least ";
     static const char *const more[] = {"", ",allow=lossy"};
     for (size_t i = 0; i < sizeof more / sizeof more[0]; i++) {
@@ -189,9 +181,8 @@ static void the_least_that_a_refusal_names_is_met_and_nothing_below_it(void **st
 
 /* ---- what is cheap on a device ---- */
 
-static void a_copy_costs_what_the_rates_of_the_device_say(void **state)
+TEST(a_copy_costs_what_the_rates_of_the_device_say)
 {
-    (void)state;
     static const ebb_rates fast = {.bytes = 4000};
     ebb_model *step = step_of("mlp");
     step->rates = NULL; // the host's
@@ -203,9 +194,8 @@ static void a_copy_costs_what_the_rates_of_the_device_say(void **state)
 
 /* Where a node's own time is much and a copy's is little, other offers are cheap than on the host:
  * some, but not all, are worth their time. */
-static void what_an_offer_may_cost_is_by_the_device(void **state)
+TEST(what_an_offer_may_cost_is_by_the_device)
 {
-    (void)state;
     static const char words[] = "nodes run again, ";
     (void)setenv("EBB_CUDA_PLUGIN", EBB_BINARY_DIR "/kernels/cuda/libebb_cuda_host_plugin.so", 0);
     ebb_model *step = step_of("transformer");
@@ -256,9 +246,8 @@ void __wrap_ebb_model_adopt(ebb_model *model, ebb_model *copy)
 
 /* Passes run on copies, one a variant, and none when the choice is made: with values made again, in parts of the batch,
  * and with some of them on disk. */
-static void the_chosen_copy_becomes_the_step_and_nothing_runs_again(void **state)
+TEST(the_chosen_copy_becomes_the_step_and_nothing_runs_again)
 {
-    (void)state;
     static const char *const passes[] = {"fit:budget=80%,time=0.03",
                                          "fit:budget=35%,time=0.03,allow=rounding",
                                          "fit:budget=60%,time=0.03,disk=1GiB"};
@@ -273,17 +262,4 @@ static void the_chosen_copy_becomes_the_step_and_nothing_runs_again(void **state
                      passes[i], seen.adopted, seen.runs, seen.on_step, seen.after);
         ebb_model_free(step);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_larger_budget_is_never_slower_and_a_smaller_one_never_larger),
-        cmocka_unit_test(a_refusal_names_the_largest_tensors_first),
-        cmocka_unit_test(the_least_that_a_refusal_names_is_met_and_nothing_below_it),
-        cmocka_unit_test(a_copy_costs_what_the_rates_of_the_device_say),
-        cmocka_unit_test(what_an_offer_may_cost_is_by_the_device),
-        cmocka_unit_test(the_chosen_copy_becomes_the_step_and_nothing_runs_again),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,19 +2,14 @@
  * whatever order they stand and call each other, and all of them go in. And chains of which each link
  * folds when another one has: they need no walk for each link.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
 #include "passes/flatten/calls.h"
+#include "tests/test.h"
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 21, \"local\" : 1]>\n"
 #define FUNCTION "<domain: \"local\", opset_import: [\"\" : 21, \"local\" : 1]>\n"
@@ -97,9 +92,8 @@ static const struct {
 };
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 
-static void what_is_looked_at_grows_as_the_functions_do(void **state)
+TEST(what_is_looked_at_grows_as_the_functions_do)
 {
-    (void)state;
     for (size_t i = 0; i < SHAPES; i++) {
         const int few = 2000, many = 4000;
         size_t less = work_of(shapes[i].body, few, shapes[i].last ? few - 1 : 0);
@@ -110,9 +104,8 @@ static void what_is_looked_at_grows_as_the_functions_do(void **state)
     }
 }
 
-static void thousands_of_functions_go_in(void **state)
+TEST(thousands_of_functions_go_in)
 {
-    (void)state;
     for (size_t i = 0; i < SHAPES; i++) {
         const int count = 3000;
         ebb_model *model = model_of(shapes[i].body, count, shapes[i].last ? count - 1 : 0);
@@ -128,9 +121,8 @@ static void thousands_of_functions_go_in(void **state)
     }
 }
 
-static void a_circle_of_functions_is_refused(void **state)
+TEST(a_circle_of_functions_is_refused)
 {
-    (void)state;
     static const char *const circles[] = {
         HEAD "g (float[2] x) => (float[2] y) { y = local.A (x) }\n" FUNCTION
              "A (a) => (b) { b = local.A (a) }\n",
@@ -195,9 +187,8 @@ static void erase_the_last(FILE *out, int i)
 }
 
 /* Each place is computed from the sequence before it. */
-static void places_that_follow_from_one_another_fold_in_few_walks(void **state)
+TEST(places_that_follow_from_one_another_fold_in_few_walks)
 {
-    (void)state;
     ebb_model *model = chain_of(HEAD "g (float[103,2] x) => (float[3,2] y) <int64 one = {1}> {"
                                      "s0 = SplitToSequence <axis = 0> (x, one)\n",
                                 erase_the_last, "y = ConcatFromSequence <axis = 0> (s100) }");
@@ -211,24 +202,11 @@ static void drop_as_the_last_mask_says(FILE *out, int i)
 }
 
 /* A Dropout goes when the one behind it has gone, which reads its mask: one a walk. */
-static void walks_end_though_a_graph_asks_for_more(void **state)
+TEST(walks_end_though_a_graph_asks_for_more)
 {
-    (void)state;
     ebb_model *model = chain_of(HEAD "g (float x0, bool m0) => (float y) <float zero = {0}> {\n",
                                 drop_as_the_last_mask_says, "y = Neg (x100) }");
     assert_int_equal(left_by_fold(model, EBB_OP_DROPOUT, true), LINKS - WALKS);
     assert_int_equal(left_by_fold(model, EBB_OP_DROPOUT, false), 0);
     ebb_model_free(model);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_looked_at_grows_as_the_functions_do),
-        cmocka_unit_test(thousands_of_functions_go_in),
-        cmocka_unit_test(a_circle_of_functions_is_refused),
-        cmocka_unit_test(places_that_follow_from_one_another_fold_in_few_walks),
-        cmocka_unit_test(walks_end_though_a_graph_asks_for_more),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

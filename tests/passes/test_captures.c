@@ -1,17 +1,12 @@
 /* test_captures.c: a value that only the body of an If reads is read. No pass may take it for one
  * that nobody wants.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "onnx/file/file.h"
 #include "passes/pipeline.h"
+#include "tests/test.h"
 
 /* Whatever makes m, both branches hand it on as z. */
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20, \"ai.ebb\" : 1]>\n"
@@ -62,9 +57,8 @@ static const struct {
           "> { h = MatMul (x, w) n, m = LayerNormalization (h, s, t) y = MatMul (n, w)" BODIES},
 };
 
-static void what_a_body_alone_reads_is_still_made(void **state)
+TEST(what_a_body_alone_reads_is_still_made)
 {
-    (void)state;
     const ebb_rewrite_options options = {.verify_each = true};
     int failures = 0;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -85,12 +79,4 @@ static void what_a_body_alone_reads_is_still_made(void **state)
         ebb_model_free(model);
     }
     assert_int_equal(failures, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_a_body_alone_reads_is_still_made),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

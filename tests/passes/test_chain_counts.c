@@ -3,15 +3,10 @@
  * Binomial counts are compared with the published values and with each other's forms, the two
  * objectives of a chain with brute force over all subsets.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "passes/budget/planners/chain/links.h"
 #include "passes/budget/planners/chain/revolve.h"
+#include "tests/test.h"
 
 static uint64_t seed;
 
@@ -25,9 +20,8 @@ static uint32_t draw(uint32_t below) /* 0 .. below - 1 */
 
 /* ---- binomial counts ---- */
 
-static void forward_steps_are_those_of_algorithm_799(void **state)
+TEST(forward_steps_are_those_of_algorithm_799)
 {
-    (void)state;
     static const uint64_t known[][3] = {{10, 3, 15},     {50, 5, 122},   {100, 5, 316},
                                         {100, 10, 222},  {200, 12, 495}, {1000, 10, 3636},
                                         {1000, 30, 2472}};
@@ -53,9 +47,8 @@ static uint64_t by_rule(uint64_t steps, uint64_t slots)
     return sum;
 }
 
-static void always_advancing_by_the_rule_takes_that_many_steps(void **state)
+TEST(always_advancing_by_the_rule_takes_that_many_steps)
 {
-    (void)state;
     for (uint64_t slots = 1; slots <= 8; slots++)
         for (uint64_t steps = 1; steps < 120; steps++)
             assert_int_equal(by_rule(steps, slots), ebb_revolve_forwards(steps, slots));
@@ -109,9 +102,8 @@ static void draw_links(links_case *c, bool plain)
     }
 }
 
-static void chain_objectives_equal_brute_force(void **state)
+TEST(chain_objectives_equal_brute_force)
 {
-    (void)state;
     seed = 11;
     for (int round = 0; round < 800; round++) {
         links_case c;
@@ -140,9 +132,8 @@ static void chain_objectives_equal_brute_force(void **state)
     }
 }
 
-static void a_thousand_equal_outputs_need_63_and_44(void **state)
+TEST(a_thousand_equal_outputs_need_63_and_44)
 {
-    (void)state;
     enum { N = 1024 };
     uint64_t *one = ebb_alloc((N + 2) * sizeof *one), *need = ebb_alloc((N + 2) * sizeof *need);
     uint64_t *bound = ebb_alloc((N + 2) * sizeof *bound);
@@ -158,15 +149,4 @@ static void a_thousand_equal_outputs_need_63_and_44(void **state)
     ebb_free(one);
     ebb_free(need);
     ebb_free(bound);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(forward_steps_are_those_of_algorithm_799),
-        cmocka_unit_test(always_advancing_by_the_rule_takes_that_many_steps),
-        cmocka_unit_test(chain_objectives_equal_brute_force),
-        cmocka_unit_test(a_thousand_equal_outputs_need_63_and_44),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

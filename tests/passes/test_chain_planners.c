@@ -4,16 +4,10 @@
  * way. The exact numbers behind the planners: test_chain_counts.c.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 #include "passes/budget/planners/chain/chain.h"
 #include "passes/budget/planners/chain/revolve.h"
@@ -37,9 +31,8 @@ static void assert_schedule(const ebb_remat_schedule *s, const char *expected)
     assert_string_equal(text, expected);
 }
 
-static void what_is_not_kept_is_made_again_when_it_is_read(void **state)
+TEST(what_is_not_kept_is_made_again_when_it_is_read)
 {
-    (void)state;
     step s;
     ebb_remat_schedule schedule;
     /* 0 1 2 3: x -> a -> b -> c -> d; 4: the turn; 5 reads c, 6 b, 7 a, 8 x */
@@ -82,9 +75,8 @@ static void what_is_not_kept_is_made_again_when_it_is_read(void **state)
     ebb_arena_fini(&s.arena);
 }
 
-static void a_repeat_moves_to_its_first_reader(void **state)
+TEST(a_repeat_moves_to_its_first_reader)
 {
-    (void)state;
     step s;
     make_step(&s, &(shape){.layers = 4, .equal = true});
     const uint32_t ops[] = {0, 1, 2, 3, 4, 0, 1, 2, 5, 6, 7, 8};
@@ -99,9 +91,8 @@ static void a_repeat_moves_to_its_first_reader(void **state)
 }
 
 /* A byte less than keeping all: one value is made again, the cheapest, and just for its reader. */
-static void what_is_left_of_the_budget_is_used(void **state)
+TEST(what_is_left_of_the_budget_is_used)
 {
-    (void)state;
     step s;
     make_step(&s, &(shape){.layers = 4, .equal = true});
     s.ops[1].cost_ns = 15;
@@ -122,9 +113,8 @@ static void what_is_left_of_the_budget_is_used(void **state)
 }
 
 /* Any choice of kept values gives a schedule that runs, however the step looks. */
-static void any_choice_of_kept_values_runs(void **state)
+TEST(any_choice_of_kept_values_runs)
 {
-    (void)state;
     seed = 5;
     for (int round = 0; round < 400 / FEWER; round++) {
         step s;
@@ -180,9 +170,8 @@ static ebb_remat_weight weigh_segments(step *s, uint32_t layers, uint32_t length
     return weigh(s, &schedule);
 }
 
-static void equal_layers_fit_where_equal_segments_do(void **state)
+TEST(equal_layers_fit_where_equal_segments_do)
 {
-    (void)state;
     for (uint32_t length = 2; length <= 12; length += 2) {
         step s;
         make_step(&s, &(shape){.layers = 96, .equal = true});
@@ -205,9 +194,8 @@ static void equal_layers_fit_where_equal_segments_do(void **state)
 
 /* Groups of so many layers need what they need by hand, for no more repeats; below the least of these
  * the plan is that of the least, above the budget. */
-static void uniform_groups_repeat_all_but_their_ends(void **state)
+TEST(uniform_groups_repeat_all_but_their_ends)
 {
-    (void)state;
     step s;
     make_step(&s, &(shape){.layers = 36, .equal = true});
     uint64_t least = UINT64_MAX;
@@ -228,9 +216,8 @@ static void uniform_groups_repeat_all_but_their_ends(void **state)
 
 /* A forward from the start for each layer: nothing needs less. Those that can repeat a stage more
  * than twice come near it; and for equal layers take no more steps than binomial checkpointing. */
-static void the_least_memory_is_reached(void **state)
+TEST(the_least_memory_is_reached)
 {
-    (void)state;
     step s;
     make_step(&s, &(shape){.layers = 40, .equal = true});
     bool *kept = EBB_NEW(&s.arena, bool, s.problem.value_count + (size_t)1);
@@ -255,9 +242,8 @@ static void the_least_memory_is_reached(void **state)
 
 /* On random chains of unequal layers, by budget: all fit down to half way between the plainest
  * reference and all kept; rotor down to the least of all. */
-static void unequal_layers_fit(void **state)
+TEST(unequal_layers_fit)
 {
-    (void)state;
     seed = 23;
     for (int round = 0; round < 24 / FEWER; round += (int)share(3)) {
         step s;
@@ -286,9 +272,8 @@ static void unequal_layers_fit(void **state)
 }
 
 /* Long skips are what a chain cannot say: nearly all fit a tenth below, and none does harm. */
-static void branches_and_long_skips_nearly_always_fit(void **state)
+TEST(branches_and_long_skips_nearly_always_fit)
 {
-    (void)state;
     seed = 29;
     uint32_t fits = 0;
     const uint32_t rounds = 32 / FEWER / share(2);
@@ -316,9 +301,8 @@ static void branches_and_long_skips_nearly_always_fit(void **state)
 
 /* ---- edges ---- */
 
-static void nothing_and_next_to_nothing_are_planned(void **state)
+TEST(nothing_and_next_to_nothing_are_planned)
 {
-    (void)state;
     for (int i = 0; i < PLANNERS; i++) {
         step s; /* no operator */
         step_init(&s, 4);
@@ -350,9 +334,8 @@ static void nothing_and_next_to_nothing_are_planned(void **state)
     }
 }
 
-static void out_of_memory_is_an_error_and_no_crash(void **state)
+TEST(out_of_memory_is_an_error_and_no_crash)
 {
-    (void)state;
     step s;
     seed = 3;
     make_step(&s, &(shape){.layers = 12, .skip = 20, .side = 20});
@@ -374,9 +357,8 @@ static void out_of_memory_is_an_error_and_no_crash(void **state)
     ebb_arena_fini(&s.arena);
 }
 
-static void fifty_thousand_operators_are_planned_in_seconds(void **state)
+TEST(fifty_thousand_operators_are_planned_in_seconds)
 {
-    (void)state;
     for (int i = 0; i < PLANNERS; i++) {
         step s;
         seed = 41;
@@ -395,9 +377,8 @@ static void fifty_thousand_operators_are_planned_in_seconds(void **state)
 
 /* ---- help ---- */
 
-static void help_names_every_planner(void **state)
+TEST(help_names_every_planner)
 {
-    (void)state;
     size_t count;
     const ebb_planner *const *roll = ebb_planners(&count);
     const ebb_option *option = ebb_pass_recompute.options;
@@ -413,24 +394,4 @@ static void help_names_every_planner(void **state)
         if (at == NULL)
             fail_msg("help does not name planner %s", roll[i]->name);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(help_names_every_planner),
-        cmocka_unit_test(what_is_not_kept_is_made_again_when_it_is_read),
-        cmocka_unit_test(a_repeat_moves_to_its_first_reader),
-        cmocka_unit_test(what_is_left_of_the_budget_is_used),
-        cmocka_unit_test(any_choice_of_kept_values_runs),
-        cmocka_unit_test(equal_layers_fit_where_equal_segments_do),
-        cmocka_unit_test(uniform_groups_repeat_all_but_their_ends),
-        cmocka_unit_test(the_least_memory_is_reached),
-        cmocka_unit_test(unequal_layers_fit),
-        cmocka_unit_test(branches_and_long_skips_nearly_always_fit),
-        cmocka_unit_test(nothing_and_next_to_nothing_are_planned),
-        cmocka_unit_test(out_of_memory_is_an_error_and_no_crash),
-        cmocka_unit_test(fifty_thousand_operators_are_planned_in_seconds),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

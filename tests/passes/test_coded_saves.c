@@ -2,15 +2,10 @@
  * numbers (ties, both zeros, NaN): loss, gradients, weights and momenta bit for bit as without
  * them, over several steps, on both back ends; and each pass has something to do in its case.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "exec/run/program.h"
 #include "onnx/file/file.h"
@@ -190,19 +185,10 @@ static void compare(const coded *c, const char *backend)
     }
 }
 
-static void fewer_bits_give_the_same_step(void **state)
+TEST(fewer_bits_give_the_same_step)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         compare(&cases[i], "plain");
         compare(&cases[i], "cpu");
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fewer_bits_give_the_same_step),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

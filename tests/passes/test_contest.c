@@ -1,17 +1,12 @@
 /* test_contest.c: passes side by side that want the same tensor: one gets it, whatever the order,
  * and the other says to whom it lost.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "onnx/file/file.h"
 #include "passes/budget/contest.h"
 #include "passes/pipeline.h"
+#include "tests/test.h"
 
 static const char source[] =
     "<ir_version: 10, opset_import: [\"\" : 20]>\n"
@@ -56,9 +51,8 @@ static const ebb_report *report_of(const outcome *o, const char *pass)
     return NULL;
 }
 
-static void the_order_of_a_list_decides_nothing(void **state)
+TEST(the_order_of_a_list_decides_nothing)
 {
-    (void)state;
     static const char *const orders[] = {"dropout-seed,dropout-mask", "dropout-mask,dropout-seed"};
     outcome o[2];
     for (int k = 0; k < 2; k++) {
@@ -75,18 +69,16 @@ static void the_order_of_a_list_decides_nothing(void **state)
         done(&o[k]);
 }
 
-static void a_pass_alone_gets_what_it_wants(void **state)
+TEST(a_pass_alone_gets_what_it_wants)
 {
-    (void)state;
     outcome o;
     run(&o, "dropout-seed");
     assert_int_equal(report_of(&o, "dropout-seed")->applied, 1);
     done(&o);
 }
 
-static void the_better_offer_wins_and_free_offers_compare_by_bytes(void **state)
+TEST(the_better_offer_wins_and_free_offers_compare_by_bytes)
 {
-    (void)state;
     outcome o;
     run(&o, "drop-saves");
     const ebb_graph *g = o.model->graph;
@@ -125,14 +117,4 @@ static void the_better_offer_wins_and_free_offers_compare_by_bytes(void **state)
         assert_null(ebb_contest_judge(&c, list[1], ebb_first(g), &offers[1]));
     }
     done(&o);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_order_of_a_list_decides_nothing),
-        cmocka_unit_test(a_pass_alone_gets_what_it_wants),
-        cmocka_unit_test(the_better_offer_wins_and_free_offers_compare_by_bytes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

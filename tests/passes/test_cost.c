@@ -1,16 +1,10 @@
 /* test_cost.c: nodes bear the times of a calibration file, and nothing else changes. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "exec/weigh/costs.h"
 #include "exec/weigh/traffic.h"
@@ -76,9 +70,8 @@ static ebb_node node_of(const ebb_graph *g, const char *output)
     return ebb_value_of(g, ebb_value_find(g, output))->producer;
 }
 
-static void nodes_take_the_measured_time_else_the_rate_else_the_estimate(void **state)
+TEST(nodes_take_the_measured_time_else_the_rate_else_the_estimate)
 {
-    (void)state;
     ebb_model *m = parse();
     const ebb_graph *g = m->graph;
     double estimated = ebb_node_ns(g, node_of(g, "y"));
@@ -95,9 +88,8 @@ static void nodes_take_the_measured_time_else_the_rate_else_the_estimate(void **
     ebb_model_free(m);
 }
 
-static void a_second_run_changes_nothing_and_a_wrong_time_is_overwritten(void **state)
+TEST(a_second_run_changes_nothing_and_a_wrong_time_is_overwritten)
 {
-    (void)state;
     ebb_model *m = parse();
     const ebb_graph *g = m->graph;
     good(run(m, pipeline, false));
@@ -112,9 +104,8 @@ static void a_second_run_changes_nothing_and_a_wrong_time_is_overwritten(void **
     ebb_model_free(m);
 }
 
-static void marks_of_shared_memory_stay(void **state)
+TEST(marks_of_shared_memory_stay)
 {
-    (void)state;
     ebb_model *m = parse();
     char *before = NULL, *after = NULL;
     good(run(m, "alias", false));
@@ -147,9 +138,8 @@ static double estimate_of(const char *dtype, const char *node)
 }
 
 /* bert_base, resnet18 and resnet50 took 0.60 to 0.63 of float32's time in bfloat16. */
-static void products_of_16_bits_are_estimated_by_their_own_rate(void **state)
+TEST(products_of_16_bits_are_estimated_by_their_own_rate)
 {
-    (void)state;
     const double wide = estimate_of("float", "MatMul");
     static const char *const halves[] = {"bfloat16", "float16"};
     for (size_t i = 0; i < 2; i++) {
@@ -179,9 +169,8 @@ static void near(double ns, double expected)
 }
 
 /* 64 x 64 x 64 are 2 * 262,144 operations; three matrices of 4,096 elements. */
-static void times_are_those_of_the_machine_that_the_model_is_planned_for(void **state)
+TEST(times_are_those_of_the_machine_that_the_model_is_planned_for)
 {
-    (void)state;
     static const ebb_rates bound = {1000, 100, 10, 1e9, 7, {0, 0, 0}, {0, 0, 0}},
                            moving = {1e9, 1e9, 1e9, 2, 5, {0, 0, 0}, {0, 0, 0}};
     ebb_model *m, *copy = NULL;
@@ -207,9 +196,8 @@ static void times_are_those_of_the_machine_that_the_model_is_planned_for(void **
     ebb_model_free(m);
 }
 
-static void what_moves_take_is_of_the_model(void **state)
+TEST(what_moves_take_is_of_the_model)
 {
-    (void)state;
     ebb_model *m, *calibrated = parse();
     ebb_costs *costs;
     ebb_waits waits;
@@ -246,9 +234,8 @@ static void what_moves_take_is_of_the_model(void **state)
 
 /* Of two processes: an exchange that is begun goes on beside the step, but for its sum; one that is made at once is behind
  * it. */
-static void exchanges_take_the_time_of_their_link(void **state)
+TEST(exchanges_take_the_time_of_their_link)
 {
-    (void)state;
     ebb_model *m;
     ebb_arena scratch = {0};
     ebb_waits waits;
@@ -279,9 +266,8 @@ static void exchanges_take_the_time_of_their_link(void **state)
 
 /* Where so many of this machine were measured, each computes as long as it does beside the others: of another number, or
  * behind a link that was told, as long as alone. */
-static void beside_others_of_this_machine_nodes_take_longer(void **state)
+TEST(beside_others_of_this_machine_nodes_take_longer)
 {
-    (void)state;
     char pass[64], file[] = "/tmp/ebb-crowd-XXXXXX";
     ebb_costs *costs;
     ebb_link link;
@@ -325,25 +311,10 @@ static void beside_others_of_this_machine_nodes_take_longer(void **state)
     (void)unlink(file);
 }
 
-static void without_a_file_it_says_how_one_is_made(void **state)
+TEST(without_a_file_it_says_how_one_is_made)
 {
-    (void)state;
     says("cost", EBB_USAGE, "ebb bench --calibrate");
     says("cost:file=/nonexistent/costs.json", EBB_IO, "/nonexistent/costs.json");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nodes_take_the_measured_time_else_the_rate_else_the_estimate),
-        cmocka_unit_test(a_second_run_changes_nothing_and_a_wrong_time_is_overwritten),
-        cmocka_unit_test(times_are_those_of_the_machine_that_the_model_is_planned_for),
-        cmocka_unit_test(marks_of_shared_memory_stay),
-        cmocka_unit_test(products_of_16_bits_are_estimated_by_their_own_rate),
-        cmocka_unit_test(what_moves_take_is_of_the_model),
-        cmocka_unit_test(exchanges_take_the_time_of_their_link),
-        cmocka_unit_test(beside_others_of_this_machine_nodes_take_longer),
-        cmocka_unit_test(without_a_file_it_says_how_one_is_made),
-    };
-    return cmocka_run_group_tests(tests, write_file, remove_file);
-}
+const fixture around_all = {write_file, remove_file};

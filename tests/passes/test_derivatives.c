@@ -2,16 +2,10 @@
  * (softmax-from-output, forward-ad), in float64: beside the rules' own gradient, and beside finite
  * differences of the loss; and each has something to do in its case, or says why not.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <math.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "exec/run/program.h"
 #include "onnx/file/file.h"
@@ -180,17 +174,8 @@ static void compare(const derived *c)
     }
 }
 
-static void gradients_from_other_values_are_the_same(void **state)
+TEST(gradients_from_other_values_are_the_same)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         compare(&cases[i]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_from_other_values_are_the_same),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,9 +28,8 @@ static size_t left(ebb_model *m)
     return count;
 }
 
-static void two_negations_go_and_the_bits_stay(void **state)
+TEST(two_negations_go_and_the_bits_stay)
 {
-    (void)state;
     static const uint32_t bits[] = {0x7fc12345, 0x80000000, 0x00000001, 0xc0490fdb};
     ebb_model *m = model_of(HEAD "(float[4] z) { a = Neg(x) y = Neg(a) z = Sign(y) w = Neg(z) }");
     ebb_model *id = model_of(HEAD "(float[4] y) { a = Neg(x) y = Neg(a) }");
@@ -51,9 +50,8 @@ static void two_negations_go_and_the_bits_stay(void **state)
     ebb_close(m);
 }
 
-static void an_output_keeps_its_name(void **state)
+TEST(an_output_keeps_its_name)
 {
-    (void)state;
     ebb_model *m = model_of(HEAD "(float[4] y) { s = Sign(x) a = Neg(s) y = Neg(a) }");
     assert_int_equal(once(m).applied, 1);
     assert_true(ebb_value_find(m->graph, "y").i != 0);
@@ -61,22 +59,11 @@ static void an_output_keeps_its_name(void **state)
     ebb_close(m);
 }
 
-static void a_first_one_that_is_read_elsewhere_stays(void **state)
+TEST(a_first_one_that_is_read_elsewhere_stays)
 {
-    (void)state;
     ebb_model *m = model_of(HEAD "(float[4] y, float[4] b) { a = Neg(x) y = Neg(a) b = Sign(a) }");
     const ebb_report report = once(m);
     assert_true(report.found == 1 && report.applied == 0 && report.skip_count == 1);
     assert_int_equal(left(m), 3);
     ebb_close(m);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_negations_go_and_the_bits_stay),
-        cmocka_unit_test(an_output_keeps_its_name),
-        cmocka_unit_test(a_first_one_that_is_read_elsewhere_stays),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,19 +1,14 @@
 /* test_few_bit.c: the tables of few-bit against published optima and a search of our own; codes
  * against their definition; tables from files; options.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "onnx/file/file.h"
 #include "passes/memory/lossy/few_bit_table.h"
 #include "passes/pipeline.h"
+#include "tests/test.h"
 
 static ebb_few_bit_table best(const char *function, double alpha, unsigned bits, bool normal)
 {
@@ -28,7 +23,7 @@ static ebb_few_bit_table best(const char *function, double alpha, unsigned bits,
 
 /* Errors of the best tables that there are, found by others: for a domain without end; rms of the
  * best for N(0, 1). */
-static void errors_are_those_of_the_optimum(void **state)
+TEST(errors_are_those_of_the_optimum)
 {
     static const struct {
         const char *function;
@@ -47,7 +42,6 @@ static void errors_are_those_of_the_optimum(void **state)
         {"sigmoid", 4, 0.00082, 0, 0, 0},
         {"elu", 3, 0.00537, 0, 0, 0},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         ebb_few_bit_table t = best(known[i].function, 1, known[i].bits, false);
         assert_true(fabs(t.squared - known[i].squared) <= 1.1e-5 + 1e-3 * known[i].squared);
@@ -69,9 +63,8 @@ static void check_list(const double *list, const double *expected, size_t count)
             fail_msg("number %zu is %.7f, not %.7f", i, list[i], expected[i]);
 }
 
-static void tables_are_the_known_ones(void **state)
+TEST(tables_are_the_known_ones)
 {
-    (void)state;
     const double gelu_3[] = {-2.416946, -0.710046, -0.325919, 0, 0.325919, 0.710046, 2.416946};
     const double gelu_4[] = {0,        0.154960, 0.315115, 0.487260,
                              0.683078, 0.931218, 2.059210, 2.707240};
@@ -97,9 +90,8 @@ static void tables_are_the_known_ones(void **state)
     assert_true(t.levels[0] == 0 && t.levels[3] == 0 && t.levels[1] != t.levels[2]);
 }
 
-static void quick_gelu_is_silu_on_a_shorter_line(void **state)
+TEST(quick_gelu_is_silu_on_a_shorter_line)
 {
-    (void)state;
     ebb_few_bit_table one = best("silu", 1, 3, false), quick = best("silu", 1.702, 3, false);
     for (int i = 0; i < 7; i++)
         assert_true(fabs(quick.borders[i] * 1.702 - one.borders[i]) < 1e-6);
@@ -125,9 +117,8 @@ static double summed(const double *borders, const double *levels, int count)
     return sum;
 }
 
-static void nothing_beside_a_table_is_better(void **state)
+TEST(nothing_beside_a_table_is_better)
 {
-    (void)state;
     ebb_few_bit_table t = best("gelu", 1, 3, false);
     double least = summed(t.borders, t.levels, 7);
     assert_true(fabs(least - t.squared) < 1e-5);
@@ -142,9 +133,8 @@ static void nothing_beside_a_table_is_better(void **state)
         }
 }
 
-static void the_published_relu_tables_are_worse_than_one_bit(void **state)
+TEST(the_published_relu_tables_are_worse_than_one_bit)
 {
-    (void)state;
     ebb_arena arena = {0};
     ebb_few_bit_table t;
     assert_true(ebb_few_bit_published(&t, "gelu", 1, &arena));
@@ -155,9 +145,8 @@ static void the_published_relu_tables_are_worse_than_one_bit(void **state)
     ebb_arena_fini(&arena);
 }
 
-static void what_no_table_is_made_for_is_said(void **state)
+TEST(what_no_table_is_made_for_is_said)
 {
-    (void)state;
     ebb_arena arena = {0};
     ebb_few_bit_table t;
     ebb_status s = ebb_few_bit_best(&t, "relu", 1, 2, false, &arena);
@@ -213,9 +202,8 @@ static const char *put_file(const char *text)
     return path;
 }
 
-static void tables_come_from_files(void **state)
+TEST(tables_come_from_files)
 {
-    (void)state;
     char pass[512], *text = NULL;
     const char *path =
         put_file("[{\"function\": \"silu\", \"bits\": 1, \"borders\": [7], \"levels\": [0, 1]},"
@@ -240,9 +228,8 @@ static void tables_come_from_files(void **state)
     refused(pass, "few_bit_table.json");
 }
 
-static void bad_options_are_refused_with_the_good_ones(void **state)
+TEST(bad_options_are_refused_with_the_good_ones)
 {
-    (void)state;
     refused("few-bit:bits=5", "1|2|3|4");
     refused("few-bit:bits=0", "1|2|3|4");
     refused("few-bit:weight=heavy", "flat|normal");
@@ -250,19 +237,4 @@ static void bad_options_are_refused_with_the_good_ones(void **state)
     refused("few-bit:table=regelu2,bits=3", "has 2 bits");
     refused("few-bit:table=regelu2,tables=x.json", "without tables");
     refused("few-bit:bits=1,tables=/nowhere/x.json", "/nowhere/x.json");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(errors_are_those_of_the_optimum),
-        cmocka_unit_test(tables_are_the_known_ones),
-        cmocka_unit_test(quick_gelu_is_silu_on_a_shorter_line),
-        cmocka_unit_test(nothing_beside_a_table_is_better),
-        cmocka_unit_test(the_published_relu_tables_are_worse_than_one_bit),
-        cmocka_unit_test(what_no_table_is_made_for_is_said),
-        cmocka_unit_test(tables_come_from_files),
-        cmocka_unit_test(bad_options_are_refused_with_the_good_ones),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

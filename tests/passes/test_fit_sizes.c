@@ -1,19 +1,14 @@
 /* test_fit_sizes.c: a step that computes sizes as it goes, as one does that was not folded: made to
  * fit, it still has what its views are made by, and computes the same bits.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "exec/data/sample.h"
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
+#include "tests/test.h"
 
 enum { N = 32, WEIGHTS = 4 };
 
@@ -100,9 +95,8 @@ static void compare(const made *a, const made *b, const char *what)
     }
 }
 
-static void what_computes_sizes_is_made_to_fit_and_stays_as_it_is(void **state)
+TEST(what_computes_sizes_is_made_to_fit_and_stays_as_it_is)
 {
-    (void)state;
     made whole = step(",drop-saves");
     uint64_t bytes = ebb_program_measure(whole.program).arena_bytes;
     int fitted = 0;
@@ -124,12 +118,4 @@ static void what_computes_sizes_is_made_to_fit_and_stays_as_it_is(void **state)
     print_message("%d steps made to fit\n", fitted);
     assert_true(fitted > 5);
     drop(&whole);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_computes_sizes_is_made_to_fit_and_stays_as_it_is),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

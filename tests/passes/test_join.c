@@ -197,9 +197,8 @@ static ebb_remat_schedule played(joined *t, const join *how, uint32_t slots, uin
     return (ebb_remat_schedule){ops, n};
 }
 
-static void no_more_than_the_walks_on_the_same_bytes(void **state)
+TEST(no_more_than_the_walks_on_the_same_bytes)
 {
-    (void)state;
     static const join joins[] = {
         {.chains = 2, .layers = {3, 2}},    {.chains = 2, .layers = {4, 4}},
         {.chains = 2, .layers = {8, 1}},    {.chains = 2, .layers = {6, 3}, .mixed = true},
@@ -228,9 +227,8 @@ static void no_more_than_the_walks_on_the_same_bytes(void **state)
     }
 }
 
-static void small_joins_are_nearly_the_cheapest_of_all(void **state)
+TEST(small_joins_are_nearly_the_cheapest_of_all)
 {
-    (void)state;
     uint32_t cases = 0, equal = 0;
     double worst = 1;
     static const join joins[] = {{.chains = 2, .layers = {3, 3}},
@@ -284,9 +282,8 @@ static join draw_join(uint32_t most)
     return how;
 }
 
-static void any_join_runs_and_is_no_dearer_than_one_chain(void **state)
+TEST(any_join_runs_and_is_no_dearer_than_one_chain)
 {
-    (void)state;
     uint32_t cheaper = 0, lower = 0, plans = 0;
     seed = 17;
     for (int round = 0; round < 60 / FEWER; round += (int)share(3)) {
@@ -312,9 +309,8 @@ static void any_join_runs_and_is_no_dearer_than_one_chain(void **state)
 }
 
 /* So `fit` has them, too. */
-static void the_frontier_is_nowhere_above_what_join_finds(void **state)
+TEST(the_frontier_is_nowhere_above_what_join_finds)
 {
-    (void)state;
     seed = 29;
     for (int round = 0; round < 3 / FEWER; round += (int)share(3)) {
         joined t;
@@ -337,9 +333,8 @@ static void the_frontier_is_nowhere_above_what_join_finds(void **state)
     }
 }
 
-static void out_of_memory_is_an_error_and_no_crash(void **state)
+TEST(out_of_memory_is_an_error_and_no_crash)
 {
-    (void)state;
     joined t;
     seed = 3;
     const join how = {.chains = 3, .layers = {5, 4, 3}, .shared = true, .side = 20};
@@ -358,16 +353,4 @@ static void out_of_memory_is_an_error_and_no_crash(void **state)
         ebb_arena_fini(&arena);
     }
     ebb_arena_fini(&t.s.arena);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_more_than_the_walks_on_the_same_bytes),
-        cmocka_unit_test(small_joins_are_nearly_the_cheapest_of_all),
-        cmocka_unit_test(any_join_runs_and_is_no_dearer_than_one_chain),
-        cmocka_unit_test(the_frontier_is_nowhere_above_what_join_finds),
-        cmocka_unit_test(out_of_memory_is_an_error_and_no_crash),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

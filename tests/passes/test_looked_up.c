@@ -1,9 +1,4 @@
 /* test_looked_up.c: what constant folding looked up in a table of places is that table again. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include <math.h>
 #include <stdio.h>
@@ -135,9 +130,8 @@ static void check_table(const ebb_model *m, int axis, const int64_t *dims, int r
 
 /* ---- tests ---- */
 
-static void what_was_looked_up_for_two_places_is_a_table_of_distances_again(void **state)
+TEST(what_was_looked_up_for_two_places_is_a_table_of_distances_again)
 {
-    (void)state;
     ebb_model *m = model_of(straight, of_table, NAME);
     good(part(m));
     good(ebb_verify(m->graph));
@@ -147,9 +141,8 @@ static void what_was_looked_up_for_two_places_is_a_table_of_distances_again(void
     ebb_model_free(m);
 }
 
-static void rows_that_come_again_and_are_moved_before_they_are_added_are_a_table(void **state)
+TEST(rows_that_come_again_and_are_moved_before_they_are_added_are_a_table)
 {
-    (void)state;
     ebb_model *m = model_of(around, of_table, NAME);
     good(part(m));
     good(ebb_verify(m->graph));
@@ -157,9 +150,8 @@ static void rows_that_come_again_and_are_moved_before_they_are_added_are_a_table
     ebb_model_free(m);
 }
 
-static void places_that_were_padded_with_zeros_stay_zero(void **state)
+TEST(places_that_were_padded_with_zeros_stay_zero)
 {
-    (void)state;
     const char *const texts[] = {straight, around};
     for (size_t i = 0; i < 2; i++) {
         ebb_model *m = model_of(texts[i], padded, NAME);
@@ -177,9 +169,8 @@ static void places_that_were_padded_with_zeros_stay_zero(void **state)
     }
 }
 
-static void what_is_no_table_is_left_alone(void **state)
+TEST(what_is_no_table_is_left_alone)
 {
-    (void)state;
     const struct {
         const char *text;
         numbers of;
@@ -202,9 +193,8 @@ static void what_is_no_table_is_left_alone(void **state)
     ebb_model_free(m);
 }
 
-static void running_out_of_memory_anywhere_is_an_error_and_no_crash(void **state)
+TEST(running_out_of_memory_anywhere_is_an_error_and_no_crash)
 {
-    (void)state;
     bool done = false;
     for (long n = 1; !done && n < 400; n++) {
         ebb_model *m = model_of(straight, of_table, NAME);
@@ -215,16 +205,4 @@ static void running_out_of_memory_anywhere_is_an_error_and_no_crash(void **state
         ebb_model_free(m);
     }
     assert_true(done);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_looked_up_for_two_places_is_a_table_of_distances_again),
-        cmocka_unit_test(rows_that_come_again_and_are_moved_before_they_are_added_are_a_table),
-        cmocka_unit_test(places_that_were_padded_with_zeros_stay_zero),
-        cmocka_unit_test(what_is_no_table_is_left_alone),
-        cmocka_unit_test(running_out_of_memory_anywhere_is_an_error_and_no_crash),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -146,9 +146,8 @@ static const char turning[] =
          "   }> (s, x)\n"
          "}\n";
 
-static void what_is_the_same_in_each_step_is_computed_once(void **state)
+TEST(what_is_the_same_in_each_step_is_computed_once)
 {
-    (void)state;
     ran r;
     ebb_scan s;
     good(prepare(&r, turning, "opset,inline,fold,unroll:most=1"));
@@ -251,9 +250,8 @@ static size_t taken_by_number(const char *text, size_t *walked)
     return count;
 }
 
-static void what_is_taken_by_the_number_of_the_step_is_walked_through(void **state)
+TEST(what_is_taken_by_the_number_of_the_step_is_walked_through)
 {
-    (void)state;
     size_t walked;
     assert_int_equal(taken_by_number(by_number, &walked), 0);
     assert_int_equal(walked, 1 + 6);
@@ -397,9 +395,8 @@ static const char nested_noise[] =
          "   }> (s, x)\n"
          "}\n";
 
-static void planners_know_what_a_body_reads_by_name(void **state)
+TEST(planners_know_what_a_body_reads_by_name)
 {
-    (void)state;
     static const char *const passes[] = {"reorder", "fit:budget=95%", "recompute:budget=97%",
                                          "release,reorder"};
     for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) {
@@ -421,9 +418,8 @@ static void planners_know_what_a_body_reads_by_name(void **state)
     }
 }
 
-static void a_kept_loop_gives_what_its_copies_give(void **state)
+TEST(a_kept_loop_gives_what_its_copies_give)
 {
-    (void)state;
     static const char *const texts[] = {axes, exchange,       counting, conditional,
                                         lstm, branching,      turning,  nested,
                                         deep, operator_within};
@@ -435,16 +431,14 @@ static void a_kept_loop_gives_what_its_copies_give(void **state)
     }
 }
 
-static void what_draws_draws_as_its_copies_do(void **state)
+TEST(what_draws_draws_as_its_copies_do)
 {
-    (void)state;
     same_kept_and_unrolled(noise, "", 1, &plain, 0);
     same_kept_and_unrolled(nested_noise, ",alias", 1, &plain, 0);
 }
 
-static void a_kept_loop_is_differentiated_as_its_copies_are(void **state)
+TEST(a_kept_loop_is_differentiated_as_its_copies_are)
 {
-    (void)state;
     static const struct {
         const char *text, *behind;
     } cases[] = {
@@ -470,9 +464,8 @@ static void a_kept_loop_is_differentiated_as_its_copies_are(void **state)
 }
 
 /* States alone are kept, and each step is computed again: the same bits from less. */
-static void a_step_that_is_computed_again_gives_the_same_bits(void **state)
+TEST(a_step_that_is_computed_again_gives_the_same_bits)
 {
-    (void)state;
     static const struct {
         const char *text, *behind;
     } cases[] = {{LSTM("500"), ",loss:mse,gradient%s,optimizer:sgd,drop-saves,alias"},
@@ -506,9 +499,8 @@ static void a_step_that_is_computed_again_gives_the_same_bits(void **state)
     }
 }
 
-static void threads_change_no_bit_of_a_loop(void **state)
+TEST(threads_change_no_bit_of_a_loop)
 {
-    (void)state;
     static const ebb_compile_options many = {.backend = "plain", .threads = 4, .seed = 3};
     ran one, four;
     for (ran *r = &one; r != NULL; r = r == &one ? &four : NULL) {
@@ -520,9 +512,8 @@ static void threads_change_no_bit_of_a_loop(void **state)
     finish(&four);
 }
 
-static void a_loop_stays_kept_until_copies_are_asked_for(void **state)
+TEST(a_loop_stays_kept_until_copies_are_asked_for)
 {
-    (void)state;
     ran r;
     good(prepare(&r, axes, "unroll:most=1,unroll"));
     assert_int_equal(r.loops, 1);
@@ -532,9 +523,8 @@ static void a_loop_stays_kept_until_copies_are_asked_for(void **state)
     finish(&r);
 }
 
-static void an_error_tells_the_step(void **state)
+TEST(an_error_tells_the_step)
 {
-    (void)state;
     static const char text[] =
         HEAD "g (float[3] s, float[3] x) => (float[3] y)\n"
              "<int64[3] at = {0, 1, 9}>\n"
@@ -555,9 +545,8 @@ static void an_error_tells_the_step(void **state)
 }
 
 /* What it holds is what one step holds, and what is put together. */
-static void a_long_loop_takes_the_memory_of_its_ends_and_one_step(void **state)
+TEST(a_long_loop_takes_the_memory_of_its_ends_and_one_step)
 {
-    (void)state;
     static const char text[] =
         HEAD "g (float[64] s, float[100000,1] x) => (float[64] last)\n"
              "{\n"
@@ -577,9 +566,8 @@ static void a_long_loop_takes_the_memory_of_its_ends_and_one_step(void **state)
 }
 
 /* Forward and backward of as many steps as no copies could have. */
-static void a_hundred_thousand_steps_are_trained(void **state)
+TEST(a_hundred_thousand_steps_are_trained)
 {
-    (void)state;
     ran r;
     ebb_named loss;
     double first = 0, now = 0;
@@ -601,9 +589,8 @@ static void a_hundred_thousand_steps_are_trained(void **state)
     finish(&r);
 }
 
-static void dropout_draws_anew_in_each_step(void **state)
+TEST(dropout_draws_anew_in_each_step)
 {
-    (void)state;
     static const char text[] =
         HEAD "g (float[64] s, float[8,64] x) => (float[8,64] all)\n"
              "<float ratio = {0.5}>\n"
@@ -641,9 +628,8 @@ static void dropout_draws_anew_in_each_step(void **state)
 }
 
 /* Nothing of a file may make a step take for ever. */
-static void a_loop_of_endless_steps_over_nothing_is_refused(void **state)
+TEST(a_loop_of_endless_steps_over_nothing_is_refused)
 {
-    (void)state;
     static const char text[] =
         HEAD "g (float[4] s, float[1099511627776,0] x) => (float[4] y)\n"
              "{\n"
@@ -659,9 +645,8 @@ static void a_loop_of_endless_steps_over_nothing_is_refused(void **state)
 }
 
 /* What a state is known by, where it begins, is what replaces it at the end. */
-static void a_state_that_grows_from_step_to_step_is_refused(void **state)
+TEST(a_state_that_grows_from_step_to_step_is_refused)
 {
-    (void)state;
     static const char text[] =
         HEAD "g (float[4] s, float[3,4] x) => (float[N] y)\n"
              "{\n"
@@ -674,26 +659,4 @@ static void a_state_that_grows_from_step_to_step_is_refused(void **state)
     refused(prepare(&r, text, "unroll"), EBB_REJECTED,
             "Scan 'y': state 0 is float32[4], and its body makes float32[8] of it");
     finish(&r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_kept_loop_gives_what_its_copies_give),
-        cmocka_unit_test(planners_know_what_a_body_reads_by_name),
-        cmocka_unit_test(what_is_the_same_in_each_step_is_computed_once),
-        cmocka_unit_test(what_is_taken_by_the_number_of_the_step_is_walked_through),
-        cmocka_unit_test(what_draws_draws_as_its_copies_do),
-        cmocka_unit_test(a_kept_loop_is_differentiated_as_its_copies_are),
-        cmocka_unit_test(a_step_that_is_computed_again_gives_the_same_bits),
-        cmocka_unit_test(threads_change_no_bit_of_a_loop),
-        cmocka_unit_test(a_loop_stays_kept_until_copies_are_asked_for),
-        cmocka_unit_test(an_error_tells_the_step),
-        cmocka_unit_test(a_hundred_thousand_steps_are_trained),
-        cmocka_unit_test(dropout_draws_anew_in_each_step),
-        cmocka_unit_test(a_loop_of_endless_steps_over_nothing_is_refused),
-        cmocka_unit_test(a_state_that_grows_from_step_to_step_is_refused),
-        cmocka_unit_test(a_long_loop_takes_the_memory_of_its_ends_and_one_step),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

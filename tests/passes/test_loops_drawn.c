@@ -207,9 +207,8 @@ static void draw_loop(drawing *d, uint64_t seed, bool nests)
     put(d, "   y = Tanh (y%u)\n}\n", outputs);
 }
 
-static void drawn_loops_are_what_their_copies_are(void **state)
+TEST(drawn_loops_are_what_their_copies_are)
 {
-    (void)state;
     drawing d;
     for (uint64_t seed = 0; seed < 100; seed++) {
         draw_loop(&d, seed, seed >= 60);
@@ -233,9 +232,8 @@ static bool learns(const char *text)
     return status == NULL;
 }
 
-static void gradients_of_drawn_loops_are_those_of_their_copies(void **state)
+TEST(gradients_of_drawn_loops_are_those_of_their_copies)
 {
-    (void)state;
     drawing d;
     size_t count = 0;
     for (uint64_t seed = 100; seed < 200; seed++) {
@@ -251,9 +249,8 @@ static void gradients_of_drawn_loops_are_those_of_their_copies(void **state)
 }
 
 /* The backward reads what the loop within has made, not that loop, nor what that one reads by name. */
-static void a_loop_within_that_nothing_is_trained_of_stays_in_the_forward(void **state)
+TEST(a_loop_within_that_nothing_is_trained_of_stays_in_the_forward)
 {
-    (void)state;
     static const char text[] =
         HEAD "g (double[2,3] h0, double[4,2,3] x0) => (double[2,3] y)\n"
              "<int64[1] z0 = {0}, double[2,3] w = {1, -2, 3, -4, 5, -6}>\n"
@@ -326,9 +323,8 @@ static double along_gradient(ran *r, const weights *w)
     return sum;
 }
 
-static void gradients_are_those_of_differences(void **state)
+TEST(gradients_are_those_of_differences)
 {
-    (void)state;
     drawing d;
     size_t count = 0;
     for (uint64_t seed = 200; count < 40 && seed < 300; seed++) {
@@ -371,15 +367,4 @@ static void gradients_are_those_of_differences(void **state)
         count++;
     }
     assert_int_equal(count, 40);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(drawn_loops_are_what_their_copies_are),
-        cmocka_unit_test(gradients_of_drawn_loops_are_those_of_their_copies),
-        cmocka_unit_test(a_loop_within_that_nothing_is_trained_of_stays_in_the_forward),
-        cmocka_unit_test(gradients_are_those_of_differences),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,9 +5,8 @@
 #include "exec/weigh/plan.h"
 
 /* Two digits of one number: no two steps of both loops have one key. */
-static void dropout_draws_anew_in_each_step_of_both_loops(void **state)
+TEST(dropout_draws_anew_in_each_step_of_both_loops)
 {
-    (void)state;
     static const char text[] = HEAD
         "g (float[64] s, float[3,4,64] x) => (float[3,4,64] all, float[3,64] outer)\n"
         "<float ratio = {0.5}>\n"
@@ -62,9 +61,8 @@ static void dropout_draws_anew_in_each_step_of_both_loops(void **state)
         "}\n"
 
 /* Both lengths are of loops that stay: what is held are the ends, and one step of each. */
-static void a_long_loop_within_a_long_loop_stays(void **state)
+TEST(a_long_loop_within_a_long_loop_stays)
 {
-    (void)state;
     ran r;
     ebb_scan s, within;
     good(prepare(&r, LONG("1100", "1200"), "fold,unroll,alias"));
@@ -79,9 +77,8 @@ static void a_long_loop_within_a_long_loop_stays(void **state)
 }
 
 /* Nothing of a file may make a step take for ever. */
-static void loops_of_endless_steps_within_one_another_are_refused(void **state)
+TEST(loops_of_endless_steps_within_one_another_are_refused)
 {
-    (void)state;
     ran r;
     good(prepare(&r, LONG("2000000", "2000000"), "unroll"));
     refused(ebb_program_compile(&r.program, r.model, &plain), EBB_REJECTED, "Scan 'last'");
@@ -89,9 +86,8 @@ static void loops_of_endless_steps_within_one_another_are_refused(void **state)
 }
 
 /* What cannot be kept is named, with why. */
-static void what_cannot_be_kept_stays_and_is_named(void **state)
+TEST(what_cannot_be_kept_stays_and_is_named)
 {
-    (void)state;
     static const char text[] = HEAD
         "g (float[4] s, int64 trips, float[3000,4] x) => (float[4] y)\n"
         "{\n"
@@ -110,9 +106,8 @@ static void what_cannot_be_kept_stays_and_is_named(void **state)
 }
 
 /* As x[:i+1] is exported: no two steps have one size. */
-static void a_slice_as_long_as_the_steps_number_is_named(void **state)
+TEST(a_slice_as_long_as_the_steps_number_is_named)
 {
-    (void)state;
     static const char text[] =
         HEAD "g (float[4] s, float[3000,4] x) => (float[4] y)\n"
              "<int64 trips = {3000}, int64[1] first = {0}, int64 one = {1}, int64[1] axis = {0}>\n"
@@ -142,9 +137,8 @@ static void a_slice_as_long_as_the_steps_number_is_named(void **state)
 
 /* Copies of one body are planned once in an estimate; another takes what itself needs, and no body more than that,
  * however large the arena of the step may be. */
-static void an_estimate_knows_what_each_body_takes(void **state)
+TEST(an_estimate_knows_what_each_body_takes)
 {
-    (void)state;
 #define LOOP(last, body)                                                                  \
     "   " last " = Scan <num_scan_inputs = 1, body = step (float[64] state, float[64] t)" \
     " => (float[64] next) " body "}> (s, x)\n"
@@ -178,17 +172,4 @@ static void an_estimate_knows_what_each_body_takes(void **state)
     assert_true(takes[0] > 0 && takes[0] == takes[1] && takes[2] > takes[0]);
     ebb_plan_release(&run);
     finish(&r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dropout_draws_anew_in_each_step_of_both_loops),
-        cmocka_unit_test(a_long_loop_within_a_long_loop_stays),
-        cmocka_unit_test(loops_of_endless_steps_within_one_another_are_refused),
-        cmocka_unit_test(what_cannot_be_kept_stays_and_is_named),
-        cmocka_unit_test(a_slice_as_long_as_the_steps_number_is_named),
-        cmocka_unit_test(an_estimate_knows_what_each_body_takes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,9 @@
 /* test_losses.c: several losses, what pass loss refuses and says, and what other passes make of losses.
  * Their numbers: tests/gradients/test_losses.c. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "onnx/text/text.h"
 #include "tests/text.h"
@@ -103,9 +97,8 @@ static void is_near(double x, double expected)
     LIST("cross-entropy:output=a,target=label,weight=0.5", "huber:output=b,target=number,weight=" \
                                                            "3")
 
-static void several_losses_are_added_up_with_their_weights(void **state)
+TEST(several_losses_are_added_up_with_their_weights)
 {
-    (void)state;
     results both, first, second;
     step(&both, BOTH, "");
     step(&first, LIST("cross-entropy:output=a,target=label"), "");
@@ -125,9 +118,8 @@ static void several_losses_are_added_up_with_their_weights(void **state)
         is_near(parts.w[i], both.w[i]);
 }
 
-static void three_losses_have_one_sum(void **state)
+TEST(three_losses_have_one_sum)
 {
-    (void)state;
     ebb_model_facts *f;
     ebb_model *model = model_of(two_heads);
     good(make(
@@ -142,9 +134,8 @@ static void three_losses_have_one_sum(void **state)
 }
 
 /* A loss that the model has counts among several where its name is given, and is not forgotten. */
-static void a_loss_that_is_there_is_taken_along_by_its_name(void **state)
+TEST(a_loss_that_is_there_is_taken_along_by_its_name)
 {
-    (void)state;
     static const char with_loss[] =
         HEAD "g (float[4,2] x) => (float[4,2] y, float penalty) <float[2,2] w = {1,2,3,4}> "
              "{ y = MatMul (x, w) s = Mul (w, w) penalty = ReduceSum <keepdims = 0> (s) }";
@@ -170,9 +161,8 @@ static void a_loss_that_is_there_is_taken_along_by_its_name(void **state)
     ebb_close(model);
 }
 
-static void an_evaluation_has_the_loss_of_each(void **state)
+TEST(an_evaluation_has_the_loss_of_each)
 {
-    (void)state;
     ebb_named in[3];
     ebb_program *p;
     ebb_metrics *m;
@@ -201,9 +191,8 @@ static void an_evaluation_has_the_loss_of_each(void **state)
     ebb_close(model);
 }
 
-static void a_target_may_be_what_the_model_reads(void **state)
+TEST(a_target_may_be_what_the_model_reads)
 {
-    (void)state;
     ebb_model_facts *f;
     ebb_model *model =
         model_of(HEAD "g (float[4,2] x) => (float[4,2] y) <float[2,2] w = {1,2,3,4}> "
@@ -215,9 +204,8 @@ static void a_target_may_be_what_the_model_reads(void **state)
     ebb_close(model);
 }
 
-static void what_is_said_wrongly_is_refused(void **state)
+TEST(what_is_said_wrongly_is_refused)
 {
-    (void)state;
     static const struct {
         const char *first, *second, *says;
     } wrong[] = {
@@ -249,9 +237,8 @@ static void what_is_said_wrongly_is_refused(void **state)
     }
 }
 
-static void what_ctc_needs_is_said(void **state)
+TEST(what_ctc_needs_is_said)
 {
-    (void)state;
     static const struct {
         const char *loss, *says;
     } wrong[] = {
@@ -279,9 +266,8 @@ static void what_ctc_needs_is_said(void **state)
 
 /* 1,000 steps of time, in parts of the batch, beside PyTorch's numbers in float64; its own in float32 are
  * off by 3e-4. */
-static void a_long_sequence_is_trained(void **state)
+TEST(a_long_sequence_is_trained)
 {
-    (void)state;
     ebb_model *model = model_of(HEAD "g (float[2,1000,3] x) => (float[2,1000,3] y) "
                                      "<float[3] b = {1,2,3}> { y = Mul (x, b) }");
     ebb_program *p;
@@ -309,9 +295,8 @@ static void a_long_sequence_is_trained(void **state)
     ebb_close(model);
 }
 
-static void class_weights_come_from_a_list_or_a_file(void **state)
+TEST(class_weights_come_from_a_list_or_a_file)
 {
-    (void)state;
     static const float weights[3] = {1, 0.5f, 2};
     static const int64_t three[1] = {3};
     const ebb_named array = {"w", 1, 1, three, weights};
@@ -335,9 +320,8 @@ static void class_weights_come_from_a_list_or_a_file(void **state)
     (void)remove("class_weights.safetensors");
 }
 
-static void constants_of_a_loss_are_not_trained(void **state)
+TEST(constants_of_a_loss_are_not_trained)
 {
-    (void)state;
     static const char *const losses[] = {
         "cross-entropy:output=a,target=label,class-weights=\"1,2,3\",label-smoothing=0.1",
         "bce-logits:output=a,target=t,pos-weight=\"1,2,3\"",
@@ -357,9 +341,8 @@ static void constants_of_a_loss_are_not_trained(void **state)
 }
 
 /* The sums of a fraction are of the whole batch: no part has its share of it. */
-static void dice_over_the_batch_is_not_split(void **state)
+TEST(dice_over_the_batch_is_not_split)
 {
-    (void)state;
     ebb_model *model = model_of(two_heads);
     refused(make(model, LIST("dice:output=a,target=t,over=batch"), "micro-batch:parts=2", true),
             EBB_UNSUPPORTED, "it needs a result of the whole batch");
@@ -392,9 +375,8 @@ static bool applied(const char *json, const char *pass)
     return atoi(at + 11) > 0;
 }
 
-static void a_weighted_loss_is_chunked_and_a_smoothed_one_is_not(void **state)
+TEST(a_weighted_loss_is_chunked_and_a_smoothed_one_is_not)
 {
-    (void)state;
     char *json = report_of("cross-entropy:class-weights=\"1,2,3\"", "chunk-loss:rows=64");
     assert_true(applied(json, "chunk-loss"));
     ebb_release(json);
@@ -427,9 +409,8 @@ static void by_rows(double loss_and_gradient[7], const char *loss, const char *p
     ebb_close(model);
 }
 
-static void labels_that_are_no_class_are_errors(void **state)
+TEST(labels_that_are_no_class_are_errors)
 {
-    (void)state;
     static const struct {
         const char *loss;
         int64_t label;
@@ -461,9 +442,8 @@ static void labels_that_are_no_class_are_errors(void **state)
     }
 }
 
-static void a_chunked_loss_has_its_weights(void **state)
+TEST(a_chunked_loss_has_its_weights)
 {
-    (void)state;
     static const char loss[] = "cross-entropy:class-weights=\"1,2,3\",weight=0.5";
     double whole[7], chunks[7], parts[7];
     by_rows(whole, loss, "");
@@ -476,9 +456,8 @@ static void a_chunked_loss_has_its_weights(void **state)
 }
 
 /* In 16 bits a loss keeps its 32: otherwise 1e-12 would be 0. */
-static void a_loss_is_computed_in_float32(void **state)
+TEST(a_loss_is_computed_in_float32)
 {
-    (void)state;
     static const char *const losses[] = {
         "cosine:output=b,target=number", "kl:output=b,target=number",
         "focal:output=b,target=number", "dice:output=b,target=number",
@@ -497,26 +476,4 @@ static void a_loss_is_computed_in_float32(void **state)
         ebb_release(pipeline);
         ebb_close(model);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(several_losses_are_added_up_with_their_weights),
-        cmocka_unit_test(three_losses_have_one_sum),
-        cmocka_unit_test(a_loss_that_is_there_is_taken_along_by_its_name),
-        cmocka_unit_test(an_evaluation_has_the_loss_of_each),
-        cmocka_unit_test(a_target_may_be_what_the_model_reads),
-        cmocka_unit_test(what_is_said_wrongly_is_refused),
-        cmocka_unit_test(what_ctc_needs_is_said),
-        cmocka_unit_test(a_long_sequence_is_trained),
-        cmocka_unit_test(class_weights_come_from_a_list_or_a_file),
-        cmocka_unit_test(constants_of_a_loss_are_not_trained),
-        cmocka_unit_test(dice_over_the_batch_is_not_split),
-        cmocka_unit_test(a_weighted_loss_is_chunked_and_a_smoothed_one_is_not),
-        cmocka_unit_test(labels_that_are_no_class_are_errors),
-        cmocka_unit_test(a_chunked_loss_has_its_weights),
-        cmocka_unit_test(a_loss_is_computed_in_float32),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,6 @@
 /* test_merged.c: initializers that an exporter made one, because their values were equal, are apart
  * again where the file tells their uses apart; and what was parted is saved.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,9 +73,8 @@ static const char named[] =
          "[two] d = LayerNormalization (c, \"n2.weight\", \"n2-0.bias\") "
          "[sum] z = Add (d, \"/Identity_output_0\") }";
 
-static void an_identity_with_the_name_of_a_parameter_is_one(void **state)
+TEST(an_identity_with_the_name_of_a_parameter_is_one)
 {
-    (void)state;
     ebb_model *m = model_of(named);
     m->torchscript = true;
     part(m);
@@ -101,9 +95,8 @@ static void an_identity_with_the_name_of_a_parameter_is_one(void **state)
     ebb_model_free(m);
 }
 
-static void an_identity_of_another_exporter_says_nothing(void **state)
+TEST(an_identity_of_another_exporter_says_nothing)
 {
-    (void)state;
     ebb_model *m = model_of(named);
     part(m);
     assert_int_equal(ebb_producer_op(m->graph, ebb_value_find(m->graph, "n2.weight")),
@@ -136,9 +129,8 @@ static bool is_marked(const ebb_model *m, const char *value, const char *key)
     return ebb_props_get(m->graph, &ebb_value_of(m->graph, v)->props, key) != NULL;
 }
 
-static void what_was_folded_is_parted_where_all_else_of_the_layers_is_equal(void **state)
+TEST(what_was_folded_is_parted_where_all_else_of_the_layers_is_equal)
 {
-    (void)state;
     static const char one[] = "float[2] \"l.0.bias\" = {5,6}",
                       two[] = "float[2] \"l.0.bias\" = {5,6}, float[2] \"l.1.bias\" = {7,8}",
                       zeros[] = "float[2] \"l.0.bias\" = {0,0}, float[2] \"l.1.bias\" = {0,0}";
@@ -190,9 +182,8 @@ static ebb_model *noted(void)
     return m;
 }
 
-static void parameters_that_were_merged_get_their_names_back(void **state)
+TEST(parameters_that_were_merged_get_their_names_back)
 {
-    (void)state;
     ebb_model *m = noted();
     part(m);
     static const char *const n1[] = {"n1.weight", "n1.bias", "n1.running_mean", "n1.running_var"};
@@ -212,9 +203,8 @@ static void parameters_that_were_merged_get_their_names_back(void **state)
     ebb_model_free(m);
 }
 
-static void one_parameter_of_two_calls_stays_one(void **state)
+TEST(one_parameter_of_two_calls_stays_one)
 {
-    (void)state;
     ebb_model *m = noted();
     note(m, "p2", "%prelu_1 : call_function[target=prelu](args = (%a, %p_p1_weight), kwargs = {})",
          "['', 'p1', 'prelu_1']");
@@ -262,9 +252,8 @@ static ebb_model *copied(const char *weight, const char *second)
 }
 
 /* F.batch_norm of a weight, as networks without norms have it: it is the batch, and turned for its mean. */
-static void a_weight_that_is_standardised_as_a_batch_is_one(void **state)
+TEST(a_weight_that_is_standardised_as_a_batch_is_one)
 {
-    (void)state;
     ebb_model *m = model_of(
         HEAD "g (float[2,6,4,4] x) => (float[2,3,4,4] y) "
              "<float[1,3,6] \"onnx::Sub_8\" = {1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18}, "
@@ -285,9 +274,8 @@ static void a_weight_that_is_standardised_as_a_batch_is_one(void **state)
     ebb_close(m);
 }
 
-static void layers_that_were_copied_are_apart_and_tied_ones_are_not(void **state)
+TEST(layers_that_were_copied_are_apart_and_tied_ones_are_not)
 {
-    (void)state;
     static const char *const weights[] = {"l.0.weight", "val_0"};
     static const struct {
         const char *second, *weight, *bias;
@@ -312,9 +300,8 @@ static void layers_that_were_copied_are_apart_and_tied_ones_are_not(void **state
 }
 
 /* A fresh scale and a fresh shift of zeros that one call takes, once they have the same shape. */
-static void what_is_added_and_a_factor_of_one_call_are_apart(void **state)
+TEST(what_is_added_and_a_factor_of_one_call_are_apart)
 {
-    (void)state;
     ebb_model *m = model_of(HEAD "g (float[2,2] x) => (float[2,2] y) <float[1,2] view = {0,0}>"
                                  "{ [m] t = Mul (view, x) [s] y = Add (view, t) }");
     good(ebb_props_set(m->graph, &ebb_value_of(m->graph, ebb_value_find(m->graph, "view"))->props,
@@ -334,10 +321,8 @@ static void what_is_added_and_a_factor_of_one_call_are_apart(void **state)
 }
 
 /* A fresh scale a of ones, and what was computed of ones before the run: of which two, is not told. */
-static void
-what_was_computed_before_the_run_is_apart_from_the_parameter_that_it_equals(void **state)
+TEST(what_was_computed_before_the_run_is_apart_from_the_parameter_that_it_equals)
 {
-    (void)state;
     static const struct {
         const char *call, *operands;
         bool computed, constant;
@@ -380,9 +365,8 @@ what_was_computed_before_the_run_is_apart_from_the_parameter_that_it_equals(void
 }
 
 /* A shift that kept its name stands for that of another layer, too. */
-static void shifts_of_two_layers_are_apart(void **state)
+TEST(shifts_of_two_layers_are_apart)
 {
-    (void)state;
     ebb_model *m = model_of(
         HEAD "g (float[2,2] x) => (float[2,2] y) <float[1,2] \"a.beta\" = {0,0}, float[1,2] "
              "tmp = {1,1}> { [m1] t = Mul (tmp, x) [s1] u = Add (\"a.beta\", t) "
@@ -404,9 +388,8 @@ static void shifts_of_two_layers_are_apart(void **state)
 }
 
 /* Two networks of one input, one a copy of the other, whose layers became one: the reader's note tells. */
-static void a_layer_that_stands_for_a_copy_too_is_doubtful(void **state)
+TEST(a_layer_that_stands_for_a_copy_too_is_doubtful)
 {
-    (void)state;
     static const char *const reads[] = {"%linear_1", "%linear"};
     for (int i = 0; i < 2; i++) {
         char call[120];
@@ -434,9 +417,8 @@ static void a_layer_that_stands_for_a_copy_too_is_doubtful(void **state)
 
 /* The reader of a layer's result names what folding made of a call of the same kind, and not the layer, of which
  * a product with 1 was dropped behind. */
-static void what_folding_made_is_no_other_call(void **state)
+TEST(what_folding_made_is_no_other_call)
 {
-    (void)state;
     for (int folded = 0; folded < 2; folded++) {
         char text[400];
         (void)snprintf(text, sizeof text,
@@ -462,9 +444,8 @@ static void what_folding_made_is_no_other_call(void **state)
 }
 
 /* Two batch norms of one input became one; behind the other a sum with 0 was dropped, whose name its reader says. */
-static void a_fresh_norm_that_stands_for_one_of_another_module_is_doubtful(void **state)
+TEST(a_fresh_norm_that_stands_for_one_of_another_module_is_doubtful)
 {
-    (void)state;
     static const struct {
         const char *read, *other;
         bool doubtful;
@@ -511,9 +492,8 @@ static void a_fresh_norm_that_stands_for_one_of_another_module_is_doubtful(void 
 }
 
 /* What is normalised is a parameter itself: the note names two that are called weights. */
-static void the_scale_of_a_normed_parameter_is_told_from_it(void **state)
+TEST(the_scale_of_a_normed_parameter_is_told_from_it)
 {
-    (void)state;
     ebb_model *m = model_of(
         HEAD "g (float[2,2] x) => (float[2,2] z) <float[2] \"one.weight\" " ONE
              ", float[2] \"one.bias\" " ZERO ", float[2,2] \"table.weight\" = {1,2,3,4}>"
@@ -539,9 +519,8 @@ static void the_scale_of_a_normed_parameter_is_told_from_it(void **state)
     ebb_model_free(m);
 }
 
-static void the_unit_scales_of_group_norms_are_no_parameters(void **state)
+TEST(the_unit_scales_of_group_norms_are_no_parameters)
 {
-    (void)state;
     ebb_model *m =
         model_of(HEAD "g (float[2,2,4] x) => (float[2,2,4] z) <float[2] val_1 " ONE
                       ", float[2] val_2 " ZERO "> { [n1] y = InstanceNormalization (x, "
@@ -564,9 +543,8 @@ static void the_unit_scales_of_group_norms_are_no_parameters(void **state)
 }
 
 /* GroupNorm1NoBias of timm: one parameter stands in the note of both nodes. */
-static void zeros_where_a_norm_has_no_bias_are_no_copy_of_its_weight(void **state)
+TEST(zeros_where_a_norm_has_no_bias_are_no_copy_of_its_weight)
 {
-    (void)state;
     static const char *const nodes[] = {"m1", "a1", "m2", "a2"};
     ebb_model *m = model_of(
         HEAD "g (float[2,2] x) => (float[2,2] z) <float[2] w1 = {1,2}, float[2] w2 = {3,4}, "
@@ -625,9 +603,8 @@ static float first_of(const ebb_model *m, const char *name)
     return *(const float *)ebb_value_of(m->graph, v)->tensor->data;
 }
 
-static void a_weight_is_trained_and_a_statistic_counted_and_both_are_saved(void **state)
+TEST(a_weight_is_trained_and_a_statistic_counted_and_both_are_saved)
 {
-    (void)state;
     char path[] = "/tmp/ebb_merged_XXXXXX";
     int fd = mkstemp(path);
     assert_true(fd >= 0);
@@ -649,9 +626,8 @@ static void a_weight_is_trained_and_a_statistic_counted_and_both_are_saved(void 
     assert_int_equal(unlink(path), 0);
 }
 
-static void running_out_of_memory_anywhere_is_an_error_and_no_crash(void **state)
+TEST(running_out_of_memory_anywhere_is_an_error_and_no_crash)
 {
-    (void)state;
     bool done = false;
     for (long n = 1; !done && n < 4000; n++) {
         ebb_model *m = noted();
@@ -664,30 +640,4 @@ static void running_out_of_memory_anywhere_is_an_error_and_no_crash(void **state
         ebb_model_free(m);
     }
     assert_true(done);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_identity_with_the_name_of_a_parameter_is_one),
-        cmocka_unit_test(what_was_folded_is_parted_where_all_else_of_the_layers_is_equal),
-        cmocka_unit_test(a_weight_that_is_standardised_as_a_batch_is_one),
-        cmocka_unit_test(layers_that_were_copied_are_apart_and_tied_ones_are_not),
-        cmocka_unit_test(an_identity_of_another_exporter_says_nothing),
-        cmocka_unit_test(parameters_that_were_merged_get_their_names_back),
-        cmocka_unit_test(one_parameter_of_two_calls_stays_one),
-        cmocka_unit_test(what_is_added_and_a_factor_of_one_call_are_apart),
-        cmocka_unit_test(shifts_of_two_layers_are_apart),
-        cmocka_unit_test(
-            what_was_computed_before_the_run_is_apart_from_the_parameter_that_it_equals),
-        cmocka_unit_test(a_layer_that_stands_for_a_copy_too_is_doubtful),
-        cmocka_unit_test(what_folding_made_is_no_other_call),
-        cmocka_unit_test(a_fresh_norm_that_stands_for_one_of_another_module_is_doubtful),
-        cmocka_unit_test(the_scale_of_a_normed_parameter_is_told_from_it),
-        cmocka_unit_test(the_unit_scales_of_group_norms_are_no_parameters),
-        cmocka_unit_test(zeros_where_a_norm_has_no_bias_are_no_copy_of_its_weight),
-        cmocka_unit_test(a_weight_is_trained_and_a_statistic_counted_and_both_are_saved),
-        cmocka_unit_test(running_out_of_memory_anywhere_is_an_error_and_no_crash),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

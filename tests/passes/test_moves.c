@@ -1,12 +1,6 @@
 /* test_moves.c: the referee of schedules knows moves to a slower place: their bytes, their time, and
  * which of them are mistakes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "tests/passes/chain_steps.h"
 #include "tests/share.h"
@@ -33,9 +27,8 @@ static const ebb_remat_problem problem = {ops, 4, values, 5, 1000, 1, false, 0};
 
 #define MOVE(how, what) ebb_remat_move(&problem, EBB_REMAT_##how, what)
 
-static void a_value_on_disk_takes_no_memory_and_moves_beside_the_step(void **state)
+TEST(a_value_on_disk_takes_no_memory_and_moves_beside_the_step)
 {
-    (void)state;
     ebb_arena arena = {0};
     ebb_remat_weight w;
     uint64_t live[16];
@@ -56,9 +49,8 @@ static void a_value_on_disk_takes_no_memory_and_moves_beside_the_step(void **sta
     ebb_arena_fini(&arena);
 }
 
-static void a_value_may_be_fetched_more_than_once(void **state)
+TEST(a_value_may_be_fetched_more_than_once)
 {
-    (void)state;
     ebb_arena arena = {0};
     ebb_remat_weight w;
     uint64_t live[16];
@@ -84,9 +76,8 @@ static void a_value_may_be_fetched_more_than_once(void **state)
     ebb_arena_fini(&arena);
 }
 
-static void moves_that_nobody_needs_are_pruned(void **state)
+TEST(moves_that_nobody_needs_are_pruned)
 {
-    (void)state;
     ebb_arena arena = {0};
     ebb_remat_schedule pruned;
     const uint32_t list[] = {
@@ -114,9 +105,8 @@ static void moves_that_nobody_needs_are_pruned(void **state)
     ebb_arena_fini(&arena);
 }
 
-static void moves_of_what_is_not_there_are_mistakes(void **state)
+TEST(moves_of_what_is_not_there_are_mistakes)
 {
-    (void)state;
     const uint32_t wrong[][6] = {
         {MOVE(STORE, A), 0, 1, 2, 3, 3},
         {0, MOVE(AWAY, A), 1, 2, 3, 3},
@@ -140,9 +130,8 @@ static void moves_of_what_is_not_there_are_mistakes(void **state)
 
 /* Skips, second outputs, what must not be repeated, updates: the referee finds no mistake, and what
  * is on disk makes room. A method that may do without the disk is never slower with it. */
-static void schedules_on_disk_run_however_the_step_looks(void **state)
+TEST(schedules_on_disk_run_however_the_step_looks)
 {
-    (void)state;
     static const char *const on_disk[] = {"disk-revolve", "periodic-disk-revolve", "hrevolve",
                                           "multistage",   "double-checkpoint",     "pofo"};
     static const char *const without[] = {"revolve", NULL, "revolve", NULL, NULL, "rotor"};
@@ -172,9 +161,8 @@ static void schedules_on_disk_run_however_the_step_looks(void **state)
 
 /* Equal layers whose moves take no time: nothing is run again but what leads from a state to the next
  * one, and the memory of few states is enough. */
-static void a_disk_without_cost_takes_most_of_what_is_kept(void **state)
+TEST(a_disk_without_cost_takes_most_of_what_is_kept)
 {
-    (void)state;
     step s;
     make_step(&s, &(shape){.layers = 64, .equal = true});
     s.problem.move_ns = 0;
@@ -187,17 +175,4 @@ static void a_disk_without_cost_takes_most_of_what_is_kept(void **state)
     assert_true(disk.moved_bytes > 0);
     assert_true(disk.cost_ns < revolve.cost_ns);
     ebb_arena_fini(&s.arena);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_value_on_disk_takes_no_memory_and_moves_beside_the_step),
-        cmocka_unit_test(a_value_may_be_fetched_more_than_once),
-        cmocka_unit_test(moves_that_nobody_needs_are_pruned),
-        cmocka_unit_test(moves_of_what_is_not_there_are_mistakes),
-        cmocka_unit_test(schedules_on_disk_run_however_the_step_looks),
-        cmocka_unit_test(a_disk_without_cost_takes_most_of_what_is_kept),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,16 +4,10 @@
  * In float64 they agree with each other and with central differences of the loss; in float32 they
  * are as near to the float64 gradient as rounding, amplified as the guard says, lets them be.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "exec/run/program.h"
 #include "onnx/file/file.h"
@@ -230,9 +224,8 @@ static void check_slope(const norm_case *c, const weights *k, const weights *gra
         fail_msg("%s: the slope is %.12g, by differences %.12g", c->what, slope, near);
 }
 
-static void gradients_are_those_of_the_exact_step(void **state)
+TEST(gradients_are_those_of_the_exact_step)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const norm_case *c = &cases[i];
         weights k = draw_weights(c), exact = k, grads = k;
@@ -291,9 +284,8 @@ static const norm_case *case_of(const char *what)
     return NULL;
 }
 
-static void a_scale_small_beside_its_bias_is_guarded(void **state)
+TEST(a_scale_small_beside_its_bias_is_guarded)
 {
-    (void)state;
     const norm_case *layer = case_of("layer norm, a small scale");
     const norm_case *leaky = case_of("batch norm, leaky, small");
     says(layer, "norm-from-output:amplify=100.5", 0, "more than `amplify`",
@@ -304,9 +296,8 @@ static void a_scale_small_beside_its_bias_is_guarded(void **state)
     says(leaky, "inplace-abn", 1, NULL, "at most 101 times");
 }
 
-static void a_scale_of_zero_is_left_alone(void **state)
+TEST(a_scale_of_zero_is_left_alone)
 {
-    (void)state;
     norm_case c = *case_of("batch norm, leaky");
     weights k = draw_weights(&c);
     int sites = 0;
@@ -318,14 +309,4 @@ static void a_scale_of_zero_is_left_alone(void **state)
     k.of[2][3] = k.of[3][3] = 0;
     ebb_close(step_of(&c, "float", &k, "norm-from-output", &sites));
     assert_int_equal(sites, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_are_those_of_the_exact_step),
-        cmocka_unit_test(a_scale_small_beside_its_bias_is_guarded),
-        cmocka_unit_test(a_scale_of_zero_is_left_alone),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -230,9 +230,8 @@ static void follow_one(const char *optimizer, rule r)
     follows(optimizer, rules);
 }
 
-static void each_optimizer_takes_the_steps_of_its_formula(void **state)
+TEST(each_optimizer_takes_the_steps_of_its_formula)
 {
-    (void)state;
     follow_one("sgd,lr=0.01,weight-decay=0.1", (rule){.kind = "sgd", .lr = 0.01, .decay = 0.1});
     follow_one("momentum,lr=0.01,weight-decay=0.1",
                (rule){.kind = "momentum", .lr = 0.01, .decay = 0.1, .momentum = 0.9});
@@ -267,9 +266,8 @@ static void each_optimizer_takes_the_steps_of_its_formula(void **state)
 }
 
 /* The matrix within the network goes by Newton and Schulz, the others by AdamW. */
-static void muon_is_for_matrices_within_the_network(void **state)
+TEST(muon_is_for_matrices_within_the_network)
 {
-    (void)state;
     rule r = {.kind = "muon",
               .lr = 1e-3,
               .decay = 0.1,
@@ -282,9 +280,8 @@ static void muon_is_for_matrices_within_the_network(void **state)
     follow_one("muon,lr=0.02,momentum=0.8,nesterov=0,adjust=match-rms-adamw", r);
 }
 
-static void groups_have_options_of_their_own(void **state)
+TEST(groups_have_options_of_their_own)
 {
-    (void)state;
     const rule main = {
         .kind = "adamw", .lr = 0.02, .decay = 0.1, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8};
     rule rules[PARAMETERS] = {main, main, main};
@@ -354,9 +351,8 @@ static double one_cycle_20(int t)
     return last + (1 - last) / 2 * (1 + cos(pi * (t - top) / (19 - top)));
 }
 
-static void each_schedule_gives_the_rates_of_its_formula(void **state)
+TEST(each_schedule_gives_the_rates_of_its_formula)
 {
-    (void)state;
     static const struct {
         const char *spec;
         formula *rate;
@@ -394,9 +390,8 @@ static void each_schedule_gives_the_rates_of_its_formula(void **state)
 
 /* ---- clipping and averages ---- */
 
-static void gradients_are_clipped_by_the_norm_of_all(void **state)
+TEST(gradients_are_clipped_by_the_norm_of_all)
 {
-    (void)state;
     trial t = make("momentum,lr=0.01,clip-norm=4");
     double w[PARAMETERS][MOST], g[PARAMETERS][MOST];
     memory m[PARAMETERS] = {{{0}, {0}, {0}, {0}}};
@@ -423,9 +418,8 @@ static void gradients_are_clipped_by_the_norm_of_all(void **state)
     drop(&t);
 }
 
-static void an_average_follows_each_weight(void **state)
+TEST(an_average_follows_each_weight)
 {
-    (void)state;
     trial t = make("sgd,lr=0.02,ema=0.75");
     double w[PARAMETERS][MOST], average[PARAMETERS][MOST], g[PARAMETERS][MOST];
     memory none = {{0}, {0}, {0}, {0}};
@@ -443,17 +437,4 @@ static void an_average_follows_each_weight(void **state)
         expect(t.program, ".ema", average, "ema", i);
     }
     drop(&t);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_optimizer_takes_the_steps_of_its_formula),
-        cmocka_unit_test(muon_is_for_matrices_within_the_network),
-        cmocka_unit_test(groups_have_options_of_their_own),
-        cmocka_unit_test(each_schedule_gives_the_rates_of_its_formula),
-        cmocka_unit_test(gradients_are_clipped_by_the_norm_of_all),
-        cmocka_unit_test(an_average_follows_each_weight),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

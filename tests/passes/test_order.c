@@ -1,16 +1,11 @@
 /* test_order.c: orders of random steps, against all orders that there are. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include <cmocka.h>
-
 #include "passes/budget/planners/planner.h"
+#include "tests/test.h"
 
 static const uint64_t steps = 100000;
 
@@ -153,9 +148,8 @@ static void try_all(all *a, uint32_t depth)
     }
 }
 
-static void up_to_eight_operators_the_order_is_the_best_of_all(void **state)
+TEST(up_to_eight_operators_the_order_is_the_best_of_all)
 {
-    (void)state;
     for (int i = 0; i < 300; i++) {
         ebb_arena arena = {0};
         seed = 1000u + (uint32_t)i;
@@ -208,9 +202,8 @@ static ebb_remat_problem renumbered(const ebb_remat_problem *p, const ebb_remat_
     return q;
 }
 
-static void it_is_never_above_list_order_and_settled(void **state)
+TEST(it_is_never_above_list_order_and_settled)
 {
-    (void)state;
     for (int i = 0; i < 30; i++) {
         ebb_arena arena = {0};
         seed = 5000u + (uint32_t)i;
@@ -234,13 +227,4 @@ static void it_is_never_above_list_order_and_settled(void **state)
                      (unsigned long long)after, (unsigned long long)weigh(&q, &again).peak_bytes);
         ebb_arena_fini(&arena);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(up_to_eight_operators_the_order_is_the_best_of_all),
-        cmocka_unit_test(it_is_never_above_list_order_and_settled),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

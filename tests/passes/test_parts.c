@@ -4,20 +4,15 @@
  * Weights and inputs are drawn; labels are class numbers, some of them -100 where the loss ignores
  * that.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "ebb.h"
 #include "onnx/file/file.h"
 #include "passes/pipeline.h"
+#include "tests/test.h"
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20]>\n"
 
@@ -300,16 +295,14 @@ static void check(const part_case *c)
     }
 }
 
-static void losses_by_blocks_are_those_of_the_whole(void **state)
+TEST(losses_by_blocks_are_those_of_the_whole)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++)
         check(&chunks[i]);
 }
 
-static void gradients_of_parts_of_the_batch_add_up_to_those_of_the_whole(void **state)
+TEST(gradients_of_parts_of_the_batch_add_up_to_those_of_the_whole)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof micro_batches / sizeof micro_batches[0]; i++)
         check(&micro_batches[i]);
 }
@@ -361,9 +354,8 @@ static const refusal refusals[] = {
 };
 // clang-format on
 
-static void what_does_not_fit_is_left_with_a_reason(void **state)
+TEST(what_does_not_fit_is_left_with_a_reason)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
         const refusal *r = &refusals[i];
         ebb_model *model;
@@ -386,14 +378,4 @@ static void what_does_not_fit_is_left_with_a_reason(void **state)
         ebb_arena_fini(&keep);
         ebb_model_free(model);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(losses_by_blocks_are_those_of_the_whole),
-        cmocka_unit_test(gradients_of_parts_of_the_batch_add_up_to_those_of_the_whole),
-        cmocka_unit_test(what_does_not_fit_is_left_with_a_reason),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,6 @@
 /* test_passes.c: what golden texts cannot show: errors, reports, options, marks. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "onnx/graph/infer.h"
 #include "passes/common.h"
@@ -65,9 +59,8 @@ static void says(const char *pipeline, ebb_code code, const char *what)
     ebb_model_free(model);
 }
 
-static void a_mistyped_pipeline_says_what_is_meant(void **state)
+TEST(a_mistyped_pipeline_says_what_is_meant)
 {
-    (void)state;
     says("sign-mosk", EBB_USAGE, "did you mean 'sign-mask'");
     says("loss:cross-entropi", EBB_USAGE, "kind=cross-entropi");
     says("loss:mse,reductin=sum", EBB_USAGE, "did you mean 'reduction'");
@@ -81,9 +74,8 @@ static void a_mistyped_pipeline_says_what_is_meant(void **state)
     says("alias:now", EBB_USAGE, "all|views");
 }
 
-static void a_number_out_of_its_options_range_is_refused(void **state)
+TEST(a_number_out_of_its_options_range_is_refused)
 {
-    (void)state;
     says("optimizer:adamw,lr=-1", EBB_USAGE, "option lr takes a number from 0 to 1e30, not '-1'");
     says("optimizer:adamw,lr=nan", EBB_USAGE, "not 'nan'");
     says("optimizer:sgd,lr=inf", EBB_USAGE, "not 'inf'");
@@ -99,9 +91,8 @@ static void a_number_out_of_its_options_range_is_refused(void **state)
 }
 
 /* A range that cannot be read, or none, would let everything through. */
-static void every_number_among_the_options_has_a_range_that_its_default_is_in(void **state)
+TEST(every_number_among_the_options_has_a_range_that_its_default_is_in)
 {
-    (void)state;
     size_t count;
     const ebb_pass *const *passes = ebb_passes(&count);
     for (size_t i = 0; i < count; i++)
@@ -121,9 +112,8 @@ static void every_number_among_the_options_has_a_range_that_its_default_is_in(vo
         }
 }
 
-static void a_value_in_quotes_holds_commas_and_equals_signs(void **state)
+TEST(a_value_in_quotes_holds_commas_and_equals_signs)
 {
-    (void)state;
     says("loss:mse,gradient:train=\"nothing,freeze=x\"", EBB_USAGE, "train=nothing,freeze=x");
     says("loss:mse,gradient:\"a,b:c\"", EBB_USAGE, "a,b:c");
     says("loss:mse,gradient:train=\"a\\\"b\\\\\"", EBB_USAGE, "train=a\"b\\");
@@ -135,18 +125,16 @@ static void a_value_in_quotes_holds_commas_and_equals_signs(void **state)
     ebb_model_free(model);
 }
 
-static void a_wrong_pass_late_in_the_list_runs_nothing(void **state)
+TEST(a_wrong_pass_late_in_the_list_runs_nothing)
 {
-    (void)state;
     ebb_model *model = parsed(linear);
     assert_non_null(run(model, "loss:mse,no-such-pass", false));
     assert_int_equal(model->graph->loss.i, 0);
     ebb_model_free(model);
 }
 
-static void presets_stand_for_lists(void **state)
+TEST(presets_stand_for_lists)
 {
-    (void)state;
     ebb_model *model = step(linear, "normalise,default");
     assert_int_equal(report_count, 10);
     assert_string_equal(reports[0].pass, "differentiate");
@@ -158,9 +146,8 @@ static void presets_stand_for_lists(void **state)
     ebb_model_free(model);
 }
 
-static void a_model_remembers_its_passes(void **state)
+TEST(a_model_remembers_its_passes)
 {
-    (void)state;
     ebb_model *model = step(linear, "loss:mse");
     assert_null(run(model, "gradient", false));
     const char *text = ebb_props_get(model->graph, &model->props, "ebb.passes");
@@ -173,9 +160,8 @@ static void a_model_remembers_its_passes(void **state)
     ebb_model_free(model);
 }
 
-static void what_a_file_remembers_wrongly_is_begun_anew(void **state)
+TEST(what_a_file_remembers_wrongly_is_begun_anew)
 {
-    (void)state;
     ebb_model *model = step(linear, "loss:mse");
     assert_null(ebb_props_set(model->graph, &model->props, "ebb.passes", "[{\"name\": nonsense]"));
     assert_null(run(model, "train-mode:batch-norm=frozen,seed=7", false));
@@ -186,9 +172,8 @@ static void what_a_file_remembers_wrongly_is_begun_anew(void **state)
     ebb_model_free(model);
 }
 
-static void strict_refuses_a_technique_that_applies_nowhere(void **state)
+TEST(strict_refuses_a_technique_that_applies_nowhere)
 {
-    (void)state;
     ebb_model *model = parsed(linear);
     assert_null(run(model, "inline,fold,fuse,loss:mse,gradient,drop-saves", true));
     ebb_status status = run(model, "sign-mask", true);
@@ -198,9 +183,8 @@ static void strict_refuses_a_technique_that_applies_nowhere(void **state)
 }
 
 /* Some of the ways in which passes change a graph, a call and assignments. */
-static void a_fingerprint_tells_what_has_changed(void **state)
+TEST(a_fingerprint_tells_what_has_changed)
 {
-    (void)state;
     ebb_model *model = step(linear, "fold");
     ebb_graph *g = model->graph;
     const ebb_node product = ebb_first(g);
@@ -225,9 +209,8 @@ static void a_fingerprint_tells_what_has_changed(void **state)
     ebb_model_free(model);
 }
 
-static void an_edit_takes_marks_off_and_they_come_back(void **state)
+TEST(an_edit_takes_marks_off_and_they_come_back)
 {
-    (void)state;
     ebb_model *model = step(linear, "loss:mse,gradient,optimizer:sgd,alias");
     uint64_t peak = reports[3].peak_after_bytes;
     assert_null(run(model, "drop-saves", false));
@@ -257,9 +240,8 @@ static void step_of_opset(const char *text, int64_t opset, size_t speaker, const
     ebb_model_free(model);
 }
 
-static void a_step_of_an_older_model_is_of_an_opset_that_has_its_loss(void **state)
+TEST(a_step_of_an_older_model_is_of_an_opset_that_has_its_loss)
 {
-    (void)state;
 #define OF(opset, node)                                                         \
     "<ir_version: 6, opset_import: [\"\" : " opset                              \
     "]> g (float[4,4] x) => (float[4,4] y) <" WEIGHT "> { h = MatMul (x, w) y " \
@@ -270,9 +252,8 @@ static void a_step_of_an_older_model_is_of_an_opset_that_has_its_loss(void **sta
 #undef OF
 }
 
-static void a_cross_entropy_of_rank_3_asks_for_the_axis(void **state)
+TEST(a_cross_entropy_of_rank_3_asks_for_the_axis)
 {
-    (void)state;
     ebb_model *model = parsed(HEADER "g (float[2,3,4] x) => (float[2,3,4] y) { y = Neg (x) }");
     ebb_status status = run(model, "loss:cross-entropy", false);
     assert_int_equal(ebb_status_code(status), EBB_USAGE);
@@ -280,18 +261,16 @@ static void a_cross_entropy_of_rank_3_asks_for_the_axis(void **state)
     ebb_model_free(model);
 }
 
-static void an_unknown_output_is_named(void **state)
+TEST(an_unknown_output_is_named)
 {
-    (void)state;
     says("loss:mse,output=nowhere", EBB_USAGE, "'nowhere'");
     says("loss:name=y", EBB_USAGE, "not a single");
     says("gradient", EBB_USAGE, "no loss");
     says("loss:mse,optimizer:sgd", EBB_USAGE, "no parameters");
 }
 
-static void classes_in_the_middle_are_moved_last(void **state)
+TEST(classes_in_the_middle_are_moved_last)
 {
-    (void)state;
     ebb_model *model = step(HEADER "g (float[2,3,4,5] x) => (float[2,3,4,5] y) { y = Neg (x) }",
                             "loss:cross-entropy,axis=2");
     ebb_graph *g = model->graph;
@@ -306,9 +285,8 @@ static void classes_in_the_middle_are_moved_last(void **state)
 
 /* ---- gradient ---- */
 
-static void all_nodes_without_a_rule_are_named_at_once(void **state)
+TEST(all_nodes_without_a_rule_are_named_at_once)
 {
-    (void)state;
     ebb_model *model =
         parsed(HEADER "g (float[4,4] x) => (float[4,4] y) <" WEIGHT ">"
                       "{ h = MatMul (x, w) [one] r = my.Strange (h) [two] q = my.Odd (h) "
@@ -326,9 +304,8 @@ static void all_nodes_without_a_rule_are_named_at_once(void **state)
     ebb_model_free(model);
 }
 
-static void patterns_choose_what_is_trained(void **state)
+TEST(patterns_choose_what_is_trained)
 {
-    (void)state;
     const char *text = HEADER "g (float[4,4] x) => (float[4,4] y) <" WEIGHT ", float[4] b" VECTOR
                               "> { [fc] y = Gemm (x, w, b) }";
     ebb_model *model = step(text, "loss:mse,gradient:train=b*");
@@ -343,9 +320,8 @@ static void patterns_choose_what_is_trained(void **state)
     ebb_model_free(model);
 }
 
-static void a_gradient_passed_on_unchanged_still_has_the_weights_name(void **state)
+TEST(a_gradient_passed_on_unchanged_still_has_the_weights_name)
 {
-    (void)state;
     ebb_model *model = step(HEADER "g (float[4,4] x) => (float[4,4] y) <" WEIGHT ", float[4,4] v = "
                                    "{0,0,0,0, 0,0,0,0, 0,0,0,0, 0,0,0,0}> { y = Add (w, v) }",
                             "loss:mse,gradient");
@@ -354,9 +330,8 @@ static void a_gradient_passed_on_unchanged_still_has_the_weights_name(void **sta
     ebb_model_free(model);
 }
 
-static void an_embeddings_row_of_zeros_is_a_padding_row(void **state)
+TEST(an_embeddings_row_of_zeros_is_a_padding_row)
 {
-    (void)state;
     static const char text[] =
         HEADER "g (int64[4] x) => (float[4,2] y) <float[3,2] e = {0,0, 1,2, 3,4}>"
                "{ y = Gather (e, x) }";
@@ -371,9 +346,8 @@ static void an_embeddings_row_of_zeros_is_a_padding_row(void **state)
 }
 
 /* "aten.embedding.default](args = (%p_e, %x, 1)": a row of any numbers. */
-static void an_embeddings_padding_row_is_the_one_that_the_exporter_notes(void **state)
+TEST(an_embeddings_padding_row_is_the_one_that_the_exporter_notes)
 {
-    (void)state;
     static const char *const args[] = {"(%p_e, %x, 1)", "(%p_e, %x)", "(%p_e, %x, 9)"};
     for (int i = 0; i < 3; i++) {
         char call[96];
@@ -390,9 +364,8 @@ static void an_embeddings_padding_row_is_the_one_that_the_exporter_notes(void **
     }
 }
 
-static void an_unbound_batch_is_named(void **state)
+TEST(an_unbound_batch_is_named)
 {
-    (void)state;
     ebb_model *model = parsed(HEADER "g (float[batch,4] x) => (float[batch,4] y) <" WEIGHT
                                      "> { y = MatMul (x, w) }");
     ebb_status status = run(model, "loss:mse,gradient", false);
@@ -401,9 +374,8 @@ static void an_unbound_batch_is_named(void **state)
     ebb_model_free(model);
 }
 
-static void statistics_and_lone_numbers_are_not_parameters(void **state)
+TEST(statistics_and_lone_numbers_are_not_parameters)
 {
-    (void)state;
     ebb_model *model = parsed(
         HEADER "g (float[2,4,2,2] x) => (float[2,4,2,2] y) <float[4] s" VECTOR ", float[4] b" VECTOR
                ", float[4] m" VECTOR ", float[4] v = {1,1,1,1}, float half = {0.5}>"
@@ -420,9 +392,8 @@ static void statistics_and_lone_numbers_are_not_parameters(void **state)
     ebb_model_free(model);
 }
 
-static void a_lone_number_from_pytorch_is_a_parameter(void **state)
+TEST(a_lone_number_from_pytorch_is_a_parameter)
 {
-    (void)state;
     ebb_model *model =
         parsed(HEADER "g (float[2,4] x) => (float[2,4] y) <float[4,4] \"fc.weight\"" NUMBERS
                       ", float logit_scale = {0.5}, float \"onnx::Mul_7\" = {2}>"
@@ -441,9 +412,8 @@ static void a_lone_number_from_pytorch_is_a_parameter(void **state)
     ebb_model_free(model);
 }
 
-static void made_up_names_are_known(void **state)
+TEST(made_up_names_are_known)
 {
-    (void)state;
     assert_true(ebb_name_is_anonymous("val_12"));
     assert_true(ebb_name_is_anonymous("onnx::MatMul_123"));
     assert_true(ebb_name_is_anonymous("/fc/Constant_output_0"));
@@ -458,9 +428,8 @@ static uint8_t mark_of(const ebb_graph *g, const char *value)
     return ebb_value_of(g, ebb_value_find(g, value))->over;
 }
 
-static void a_view_keeps_its_source_from_being_overwritten(void **state)
+TEST(a_view_keeps_its_source_from_being_overwritten)
 {
-    (void)state;
     ebb_model *model =
         step(HEADER "g (float[4,4] x) => (float[4,4] z) <int64[1] all = {-1}>"
                     "{ a = Neg (x) flat = Reshape (a, all) b = Relu (a) e = Exp (flat) "
@@ -473,17 +442,15 @@ static void a_view_keeps_its_source_from_being_overwritten(void **state)
     ebb_model_free(model);
 }
 
-static void constants_and_weights_are_never_overwritten(void **state)
+TEST(constants_and_weights_are_never_overwritten)
 {
-    (void)state;
     ebb_model *model = step(HEADER "g () => (float[4,4] y) <" WEIGHT "> { y = Relu (w) }", "alias");
     assert_int_equal(mark_of(model->graph, "y"), 0);
     ebb_model_free(model);
 }
 
-static void a_weight_is_overwritten_by_its_own_update_alone(void **state)
+TEST(a_weight_is_overwritten_by_its_own_update_alone)
 {
-    (void)state;
     ebb_model *model = step(linear, "loss:mse,gradient,optimizer:momentum,alias");
     const ebb_graph *g = model->graph;
     assert_int_equal(mark_of(g, "w_next"), 3);          // its input 2 is w
@@ -491,9 +458,8 @@ static void a_weight_is_overwritten_by_its_own_update_alone(void **state)
     ebb_model_free(model);
 }
 
-static void an_operand_read_twice_is_not_overwritten(void **state)
+TEST(an_operand_read_twice_is_not_overwritten)
 {
-    (void)state;
     ebb_model *model =
         step(HEADER "g (float[4,4] x) => (float[4,4] y) { a = Neg (x) y = Mul (a, a) }", "alias");
     assert_int_equal(mark_of(model->graph, "y"), 0);
@@ -502,9 +468,8 @@ static void an_operand_read_twice_is_not_overwritten(void **state)
 
 /* ---- what exporters lose ---- */
 
-static void folded_merged_and_nameless_parameters_are_noticed(void **state)
+TEST(folded_merged_and_nameless_parameters_are_noticed)
 {
-    (void)state;
     ebb_model *model = parsed(
         HEADER
         "g (float[1,4,2,2] x) => (float[1,4] y) <float[4,4,1,1] k = {1,0,0,0, 0,1,0,0, 0,0,1,0, "
@@ -526,9 +491,8 @@ static void folded_merged_and_nameless_parameters_are_noticed(void **state)
 }
 
 /* Module: with torch.no_grad(): self.mean.add_(a), and a - self.mean behind it, or before. */
-static void a_buffer_that_each_forward_updates_is_told(void **state)
+TEST(a_buffer_that_each_forward_updates_is_told)
 {
-    (void)state;
     static const char *const told[] = {
         "'mean' stays as exported; gradients pass what is put there, 'add', where no_grad() may",
         "1 buffer, which the file does not: 'mean' stays as exported"};
@@ -557,9 +521,8 @@ static void a_buffer_that_each_forward_updates_is_told(void **state)
     }
 }
 
-static void weights_of_which_nothing_is_left_are_found(void **state)
+TEST(weights_of_which_nothing_is_left_are_found)
 {
-    (void)state;
     ebb_model *model = parsed(
         HEADER "g (float[1,2,4,4] x) => (float[1,2,4,4] y) <float[2,2,1,1] \"onnx::Conv_1\" = "
                "{0,0,0,0}, float[2] \"onnx::Conv_2\" = {0.5,0.25}>"
@@ -582,9 +545,8 @@ static void weights_of_which_nothing_is_left_are_found(void **state)
     ebb_model_free(model);
 }
 
-static void streams_of_dropout_are_positive_and_differ(void **state)
+TEST(streams_of_dropout_are_positive_and_differ)
 {
-    (void)state;
     assert_true(ebb_hash31("drop1") > 0 && ebb_hash31("drop1") <= INT32_MAX);
     assert_int_not_equal(ebb_hash31("drop1"), ebb_hash31("drop2"));
     ebb_model *model = step(HEADER "g (float[4,4] x) => (float[4,4] y) <float p = {0.5}>"
@@ -605,9 +567,8 @@ static void streams_of_dropout_are_positive_and_differ(void **state)
 
 /* ---- out of memory ---- */
 
-static void running_out_of_memory_anywhere_is_an_error_and_no_crash(void **state)
+TEST(running_out_of_memory_anywhere_is_an_error_and_no_crash)
 {
-    (void)state;
     bool done = false;
     for (long n = 1; !done && n < 4000; n++) {
         ebb_model *model = parsed(linear);
@@ -633,9 +594,8 @@ static int release(void **state)
 }
 
 /* The column that readers go by says where a pass really is. */
-static void each_pass_lies_in_the_room_of_its_row(void **state)
+TEST(each_pass_lies_in_the_room_of_its_row)
 {
-    (void)state;
     size_t count;
     const ebb_pass *const *passes = ebb_passes(&count);
     for (size_t i = 0; i < count; i++) {
@@ -652,43 +612,4 @@ static void each_pass_lies_in_the_room_of_its_row(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_pass_lies_in_the_room_of_its_row),
-        cmocka_unit_test(a_mistyped_pipeline_says_what_is_meant),
-        cmocka_unit_test(a_number_out_of_its_options_range_is_refused),
-        cmocka_unit_test(every_number_among_the_options_has_a_range_that_its_default_is_in),
-        cmocka_unit_test(a_value_in_quotes_holds_commas_and_equals_signs),
-        cmocka_unit_test(a_wrong_pass_late_in_the_list_runs_nothing),
-        cmocka_unit_test(presets_stand_for_lists),
-        cmocka_unit_test(a_model_remembers_its_passes),
-        cmocka_unit_test(a_step_of_an_older_model_is_of_an_opset_that_has_its_loss),
-        cmocka_unit_test(what_a_file_remembers_wrongly_is_begun_anew),
-        cmocka_unit_test(strict_refuses_a_technique_that_applies_nowhere),
-        cmocka_unit_test(a_fingerprint_tells_what_has_changed),
-        cmocka_unit_test(an_edit_takes_marks_off_and_they_come_back),
-        cmocka_unit_test(a_cross_entropy_of_rank_3_asks_for_the_axis),
-        cmocka_unit_test(an_unknown_output_is_named),
-        cmocka_unit_test(classes_in_the_middle_are_moved_last),
-        cmocka_unit_test(all_nodes_without_a_rule_are_named_at_once),
-        cmocka_unit_test(patterns_choose_what_is_trained),
-        cmocka_unit_test(a_gradient_passed_on_unchanged_still_has_the_weights_name),
-        cmocka_unit_test(an_embeddings_row_of_zeros_is_a_padding_row),
-        cmocka_unit_test(an_embeddings_padding_row_is_the_one_that_the_exporter_notes),
-        cmocka_unit_test(an_unbound_batch_is_named),
-        cmocka_unit_test(statistics_and_lone_numbers_are_not_parameters),
-        cmocka_unit_test(a_lone_number_from_pytorch_is_a_parameter),
-        cmocka_unit_test(made_up_names_are_known),
-        cmocka_unit_test(a_view_keeps_its_source_from_being_overwritten),
-        cmocka_unit_test(constants_and_weights_are_never_overwritten),
-        cmocka_unit_test(a_weight_is_overwritten_by_its_own_update_alone),
-        cmocka_unit_test(an_operand_read_twice_is_not_overwritten),
-        cmocka_unit_test(folded_merged_and_nameless_parameters_are_noticed),
-        cmocka_unit_test(a_buffer_that_each_forward_updates_is_told),
-        cmocka_unit_test(weights_of_which_nothing_is_left_are_found),
-        cmocka_unit_test(streams_of_dropout_are_positive_and_differ),
-        cmocka_unit_test(running_out_of_memory_anywhere_is_an_error_and_no_crash),
-    };
-    return cmocka_run_group_tests(tests, NULL, release);
-}
+const fixture around_all = {NULL, release};

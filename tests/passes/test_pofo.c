@@ -1,14 +1,9 @@
 /* test_pofo.c: the least time over all plans that offload and make again, by listing them all. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "passes/budget/planners/walk/pofo.h"
 #include "tests/share.h"
+#include "tests/test.h"
 
 #define OK(call) assert_null(call)
 
@@ -153,9 +148,8 @@ static void draw_chain(ebb_pofo *c, ebb_pofo_stage *stage)
     }
 }
 
-static void no_plan_is_faster(void **state)
+TEST(no_plan_is_faster)
 {
-    (void)state;
     uint32_t offloaded = 0, plans = 0;
     seed = 3;
     for (int round = 0; round < 400 / FEWER; round++) {
@@ -189,9 +183,8 @@ static void no_plan_is_faster(void **state)
 }
 
 /* Equal stages: offloading never makes it slower, and less memory never faster. */
-static void more_memory_and_a_faster_link_take_no_more_time(void **state)
+TEST(more_memory_and_a_faster_link_take_no_more_time)
 {
-    (void)state;
     enum { STAGES = 16, SLOTS = 20 };
     ebb_pofo_stage stage[STAGES];
     double before[SLOTS + 1];
@@ -215,13 +208,4 @@ static void more_memory_and_a_faster_link_take_no_more_time(void **state)
             ebb_arena_fini(&arena);
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_plan_is_faster),
-        cmocka_unit_test(more_memory_and_a_faster_link_take_no_more_time),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

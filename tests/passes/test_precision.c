@@ -1,19 +1,14 @@
 /* test_precision.c: what golden texts cannot show of precision: steps in float16 that overflow or
  * do not, the scale of the loss, and sentences for wrong uses.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "ebb.h"
 #include "onnx/file/file.h"
 #include "passes/pipeline.h"
+#include "tests/test.h"
 
 static const char layer[] =
     "<ir_version: 10, opset_import: [\"\" : 20]> g (float[2,2] x) => (float[2,1] y) "
@@ -139,9 +134,8 @@ static void overflow_is_passed_over(const char *passes, double scale)
     end(&r);
 }
 
-static void a_step_that_overflows_leaves_parameters_and_states_and_halves_the_scale(void **state)
+TEST(a_step_that_overflows_leaves_parameters_and_states_and_halves_the_scale)
 {
-    (void)state;
     overflow_is_passed_over(STEP("precision:fp16,"), 65536);
     // the gradient of each of two losses is the scale itself, which keeps its name
     overflow_is_passed_over(
@@ -150,9 +144,8 @@ static void a_step_that_overflows_leaves_parameters_and_states_and_halves_the_sc
         1024);
 }
 
-static void a_step_in_16_bits_is_that_of_float32_but_for_rounding(void **state)
+TEST(a_step_in_16_bits_is_that_of_float32_but_for_rounding)
 {
-    (void)state;
     static const char *const passes[] = {STEP("precision:fp16,"), STEP("precision:bf16,")};
     static const double most[] = {2e-3, 2e-2};
     for (int k = 0; k < 2; k++) {
@@ -172,9 +165,8 @@ static void a_step_in_16_bits_is_that_of_float32_but_for_rounding(void **state)
     }
 }
 
-static void the_scale_doubles_after_2000_good_steps(void **state)
+TEST(the_scale_doubles_after_2000_good_steps)
 {
-    (void)state;
     run r;
     const int64_t almost = 1998;
     const ebb_named set = {"ebb.good_steps", 7, 0, NULL, &almost};
@@ -190,9 +182,8 @@ static void the_scale_doubles_after_2000_good_steps(void **state)
 }
 
 /* A backward that is there already cannot be given another dtype. */
-static void a_step_is_refused(void **state)
+TEST(a_step_is_refused)
 {
-    (void)state;
     ebb_model *model;
     ebb_report *reports;
     size_t count;
@@ -228,9 +219,8 @@ static void copy_of(run *r, const char *name, size_t bytes, void *copy)
 }
 
 /* The rows' norms of gradients, by which the next step's rows are drawn. */
-static void norms_stay_where_a_step_overflows(void **state)
+TEST(norms_stay_where_a_step_overflows)
 {
-    (void)state;
     float before[ROWS], after[ROWS];
     run r;
     begin_text(&r, two_layers(),
@@ -247,9 +237,8 @@ static void norms_stay_where_a_step_overflows(void **state)
     end(&r);
 }
 
-static void codes_of_states_stay_where_a_step_overflows(void **state)
+TEST(codes_of_states_stay_where_a_step_overflows)
 {
-    (void)state;
     static const char *const states[] = {"w.exp_avg.codes", "w.exp_avg_sq.codes"};
     static const char *const scales[] = {"w.exp_avg.scale", "w.exp_avg_sq.scale"};
     uint8_t codes[2][2][HIDDEN * INNER];
@@ -276,9 +265,8 @@ static void codes_of_states_stay_where_a_step_overflows(void **state)
 }
 
 /* Saved right behind an overflow: scale, counts, parameters and states go on as they would have. */
-static void a_checkpoint_goes_on_with_its_scale(void **state)
+TEST(a_checkpoint_goes_on_with_its_scale)
 {
-    (void)state;
     static const char path[] = "test_precision_checkpoint.safetensors";
     static const char *const names[] = {"w", "w.exp_avg", "w.exp_avg_sq"};
     run a, b;
@@ -315,9 +303,8 @@ static void says(const char *passes, ebb_code code, const char *what)
     ebb_model_free(model);
 }
 
-static void wrong_uses_get_a_sentence(void **state)
+TEST(wrong_uses_get_a_sentence)
 {
-    (void)state;
     says("precision:fp8", EBB_USAGE, "bf16|fp16");
     says("precision:dtype=fp16,scale=0.5", EBB_USAGE,
          "scale takes a number from 1 to 16777216, not '0.5'");
@@ -326,17 +313,7 @@ static void wrong_uses_get_a_sentence(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_step_that_overflows_leaves_parameters_and_states_and_halves_the_scale),
-        cmocka_unit_test(a_step_in_16_bits_is_that_of_float32_but_for_rounding),
-        cmocka_unit_test(the_scale_doubles_after_2000_good_steps),
-        cmocka_unit_test(a_step_is_refused),
-        cmocka_unit_test(norms_stay_where_a_step_overflows),
-        cmocka_unit_test(codes_of_states_stay_where_a_step_overflows),
-        cmocka_unit_test(a_checkpoint_goes_on_with_its_scale),
-        cmocka_unit_test(wrong_uses_get_a_sentence),
-    };
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = run_listed();
     ebb_arena_fini(&keep);
     return failed;
 }

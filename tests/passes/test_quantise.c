@@ -1,18 +1,12 @@
 /* test_quantise.c: what golden texts cannot show of quantise and split-frequency: options, how bits
  * are shared out, files of measurements, and bytes against published figures.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "exec/weigh/memory.h"
 #include "passes/memory/lossy/bits.h"
@@ -47,9 +41,8 @@ static void says(const char *passes, ebb_code code, const char *what)
     ebb_model_free(model);
 }
 
-static void wrong_options_get_a_sentence_with_the_legal_values(void **state)
+TEST(wrong_options_get_a_sentence_with_the_legal_values)
 {
-    (void)state;
     says("quantise:bits=3", EBB_USAGE, "1|2|4|8|mixed");
     says("quantise:scheme=none", EBB_USAGE, "actnn|mesa|gact");
     says("quantise:group=0", EBB_USAGE, "group takes a multiple of 8 from 8 to 1048576, not '0'");
@@ -97,9 +90,8 @@ static double best(const ebb_bits_item *items, double budget)
     return least;
 }
 
-static void shared_bits_keep_the_average_and_are_near_the_best(void **state)
+TEST(shared_bits_keep_the_average_and_are_near_the_best)
 {
-    (void)state;
     uint64_t seed = 1;
     for (int round = 0; round < 20; round++) {
         ebb_bits_item items[ITEMS], *list[ITEMS];
@@ -125,9 +117,8 @@ static void shared_bits_keep_the_average_and_are_near_the_best(void **state)
     }
 }
 
-static void bits_that_are_asked_for_are_left(void **state)
+TEST(bits_that_are_asked_for_are_left)
 {
-    (void)state;
     ebb_bits_item a = {"a", 100, 1, 8, 0}, b = {"b", 100, 1e9, 1, 0}, *list[] = {&a, &b};
     ebb_bits_share(list, 2, EBB_BITS_LEAVE, 2);
     assert_int_equal(a.bits, 8);
@@ -164,9 +155,8 @@ static ebb_status read_into(ebb_bits_item *a, ebb_bits_item *b, const char *text
     return status;
 }
 
-static void measurements_multiply_costs(void **state)
+TEST(measurements_multiply_costs)
 {
-    (void)state;
     ebb_bits_item a, b;
     size_t missing;
     const char both[] = "{\"schema\": \"ebb.sensitivity/1\", \"tensors\": ["
@@ -182,9 +172,8 @@ static void measurements_multiply_costs(void **state)
     assert_true(a.cost == 12 && b.cost == 20 && missing == 1); // b: as the mean, 4
 }
 
-static void what_is_no_file_of_sensitivities_is_rejected(void **state)
+TEST(what_is_no_file_of_sensitivities_is_rejected)
 {
-    (void)state;
     static const char *const wrong[] = {
         "",
         "{",
@@ -214,9 +203,8 @@ static void what_is_no_file_of_sensitivities_is_rejected(void **state)
 }
 
 /* 4 x 5 numbers: their codes and ranges take more, of however few bits. */
-static void what_is_too_small_for_codes_gets_no_share_of_the_bits(void **state)
+TEST(what_is_too_small_for_codes_gets_no_share_of_the_bits)
 {
-    (void)state;
     ebb_model *model =
         parsed("<ir_version: 10, opset_import: [\"\" : 20]> g (float[4,5] x) => (float[4,5] y) "
                "<float[5,5] w> { a = MatMul (x, w) y = Sigmoid (a) }");
@@ -226,9 +214,8 @@ static void what_is_too_small_for_codes_gets_no_share_of_the_bits(void **state)
 
 /* ---- bytes ---- */
 
-static void codes_take_the_bytes_that_their_bits_say(void **state)
+TEST(codes_take_the_bytes_that_their_bits_say)
 {
-    (void)state;
     for (int bits = 1; bits <= 8; bits *= 2) {
         char passes[128];
         ebb_memory before, after;
@@ -273,9 +260,8 @@ static ebb_model *full(const char *name, int64_t batch, const char *passes, ebb_
     return model;
 }
 
-static void full_models_meet_the_published_figures(void **state)
+TEST(full_models_meet_the_published_figures)
 {
-    (void)state;
     ebb_memory exact, coded;
     ebb_model *model = full("resnet50", 256, "sign-mask", &exact);
     if (model == NULL) {
@@ -302,17 +288,7 @@ static void full_models_meet_the_published_figures(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wrong_options_get_a_sentence_with_the_legal_values),
-        cmocka_unit_test(shared_bits_keep_the_average_and_are_near_the_best),
-        cmocka_unit_test(bits_that_are_asked_for_are_left),
-        cmocka_unit_test(measurements_multiply_costs),
-        cmocka_unit_test(what_is_no_file_of_sensitivities_is_rejected),
-        cmocka_unit_test(what_is_too_small_for_codes_gets_no_share_of_the_bits),
-        cmocka_unit_test(codes_take_the_bytes_that_their_bits_say),
-        cmocka_unit_test(full_models_meet_the_published_figures),
-    };
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = run_listed();
     ebb_arena_fini(&keep);
     return failed;
 }

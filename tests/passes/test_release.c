@@ -1,15 +1,10 @@
 /* test_release.c: updates that must wait, and those that need not. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "onnx/file/file.h"
 #include "passes/pipeline.h"
+#include "tests/test.h"
 
 #define FORWARD                                                                                  \
     "<ir_version: 10, opset_import: [\"\" : 20, \"ai.ebb\" : 1]> g (float[8,4] x, float lr) => " \
@@ -94,17 +89,15 @@ static void becomes(const char *text, const char *expected, size_t applied, cons
     ebb_model_free(model);
 }
 
-static void an_update_waits_until_its_parameter_is_read_through_views(void **state)
+TEST(an_update_waits_until_its_parameter_is_read_through_views)
 {
-    (void)state;
     becomes(FORWARD BACKWARD "[up_w] w_next = ai.ebb.Sgd (lr, w, dw) "
                              "[up_b] b_next = ai.ebb.Sgd (lr, b, db) }",
             "dy db up_b xt dw flat_w square_w wt up_w dx ", 2, "");
 }
 
-static void clipping_by_the_global_norm_holds_them_all(void **state)
+TEST(clipping_by_the_global_norm_holds_them_all)
 {
-    (void)state;
     becomes(FORWARD BACKWARD "[up_nw] nw = ReduceSumSquare <keepdims = 0> (dw) "
                              "[up_nb] nb = ReduceSumSquare <keepdims = 0> (db) "
                              "[up_sum] squares = Add (nw, nb) [up_norm] norm = Sqrt (squares) "
@@ -117,9 +110,8 @@ static void clipping_by_the_global_norm_holds_them_all(void **state)
             0, "global norm");
 }
 
-static void clipping_one_gradient_moves_along(void **state)
+TEST(clipping_one_gradient_moves_along)
 {
-    (void)state;
     becomes(FORWARD BACKWARD "[up_half] half = Mul (lr, top) "
                              "[up_cb] cb = Mul (db, half) [up_cw] cw = Mul (dw, half) "
                              "[up_b] b_next = ai.ebb.Sgd (lr, b, cb) "
@@ -127,21 +119,9 @@ static void clipping_one_gradient_moves_along(void **state)
             "dy db up_half up_cb up_b xt dw flat_w square_w wt up_cw up_w dx ", 2, "");
 }
 
-static void a_new_parameter_with_memory_of_its_own_stays(void **state)
+TEST(a_new_parameter_with_memory_of_its_own_stays)
 {
-    (void)state;
     becomes(FORWARD BACKWARD "[up_t] t = Transpose (dw) [up_w] w_next = MatMul (w, t) "
                              "[up_b] b_next = ai.ebb.Sgd (lr, b, db) }",
             "dy db up_b xt dw flat_w square_w wt dx up_t up_w ", 1, "memory of its own");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_update_waits_until_its_parameter_is_read_through_views),
-        cmocka_unit_test(clipping_by_the_global_norm_holds_them_all),
-        cmocka_unit_test(clipping_one_gradient_moves_along),
-        cmocka_unit_test(a_new_parameter_with_memory_of_its_own_stays),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

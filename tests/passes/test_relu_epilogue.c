@@ -88,9 +88,8 @@ static const struct {
     {"precision:fp16,layout:nhwc,", "pool-index,sign-mask,", "plain", 4, 4},
 };
 
-static void joined_convolutions_change_no_bit_on_the_cpu_and_take_no_more_memory(void **state)
+TEST(joined_convolutions_change_no_bit_on_the_cpu_and_take_no_more_memory)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         int sites[2] = {0, 0};
         char what[128], behind[128];
@@ -110,12 +109,4 @@ static void joined_convolutions_change_no_bit_on_the_cpu_and_take_no_more_memory
         ebb_close(parts);
         ebb_close(joined);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(joined_convolutions_change_no_bit_on_the_cpu_and_take_no_more_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

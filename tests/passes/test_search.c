@@ -1,11 +1,6 @@
 /* test_search.c: what `fit` is made of, on numbers: slots against the referee, the frontier, the
  * exact solver against trying everything, relist and permute, and the published optima.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include <math.h>
 #include <stdio.h>
@@ -17,6 +12,7 @@
 #include "passes/budget/planners/search.h"
 #include "passes/budget/planners/slots.h"
 #include "tests/share.h"
+#include "tests/test.h"
 
 enum { MOST_IN = 3, MOST_OUT = 2, MOST_UPDATES = 3 };
 
@@ -256,10 +252,9 @@ static void shuffle_slots(ebb_slots *s, uint32_t problem, uint32_t changes)
     }
 }
 
-static void slots_weigh_as_the_referee_does(void **state)
+TEST(slots_weigh_as_the_referee_does)
 {
     uint32_t missed = 0;
-    (void)state;
     for (uint32_t i = 0; i < 400 / FEWER; i++) {
         ebb_arena arena = {0};
         ebb_slots s;
@@ -285,9 +280,8 @@ static void slots_weigh_as_the_referee_does(void **state)
     assert_true(missed > 20 / FEWER);
 }
 
-static void slots_take_over_a_schedule(void **state)
+TEST(slots_take_over_a_schedule)
 {
-    (void)state;
     for (uint32_t i = 0; i < 100; i++) {
         ebb_arena arena = {0};
         ebb_slots s, again;
@@ -337,9 +331,8 @@ static void check_frontier(const ebb_remat_problem *p, const ebb_remat_frontier 
     }
 }
 
-static void points_of_a_frontier_are_legal_and_as_stated(void **state)
+TEST(points_of_a_frontier_are_legal_and_as_stated)
 {
-    (void)state;
     size_t points = 0;
     for (uint32_t i = 0; i < 60; i++) {
         ebb_arena arena = {0};
@@ -364,9 +357,8 @@ static void points_of_a_frontier_are_legal_and_as_stated(void **state)
     assert_true(points > 100);
 }
 
-static void a_problem_without_operators_has_a_frontier_without_mistakes(void **state)
+TEST(a_problem_without_operators_has_a_frontier_without_mistakes)
 {
-    (void)state;
     ebb_arena arena = {0};
     ebb_remat_frontier f;
     ebb_remat_problem p = {.base_bytes = 10};
@@ -449,9 +441,8 @@ static void try_all(trier *t, uint32_t count)
     }
 }
 
-static void the_exact_solver_finds_the_cheapest_of_all(void **state)
+TEST(the_exact_solver_finds_the_cheapest_of_all)
 {
-    (void)state;
     int fits = 0, fits_not = 0, repeats = 0;
     for (uint32_t i = 0; i < 600 / FEWER; i++) {
         ebb_arena arena = {0};
@@ -487,9 +478,8 @@ static void the_exact_solver_finds_the_cheapest_of_all(void **state)
     assert_true(fits > 500 / FEWER && fits_not > 100 / FEWER && repeats > 50 / FEWER);
 }
 
-static void no_list_that_the_referee_lets_pass_is_cheaper_than_the_exact_one(void **state)
+TEST(no_list_that_the_referee_lets_pass_is_cheaper_than_the_exact_one)
 {
-    (void)state;
     for (uint32_t i = 0; i < 24 / FEWER; i++) {
         ebb_arena arena = {0};
         seed = 90000 + i;
@@ -512,9 +502,8 @@ static void no_list_that_the_referee_lets_pass_is_cheaper_than_the_exact_one(voi
     }
 }
 
-static void the_exact_frontier_is_what_each_budget_costs_at_least(void **state)
+TEST(the_exact_frontier_is_what_each_budget_costs_at_least)
 {
-    (void)state;
     size_t points = 0;
     for (uint32_t i = 0; i < 120 / FEWER; i++) {
         ebb_arena arena = {0};
@@ -573,9 +562,8 @@ static ebb_remat_schedule random_order(const ebb_remat_problem *p, ebb_arena *ar
     return (ebb_remat_schedule){ops, count};
 }
 
-static void a_permuted_problem_weighs_as_the_order_does(void **state)
+TEST(a_permuted_problem_weighs_as_the_order_does)
 {
-    (void)state;
     for (uint32_t i = 0; i < 200 / FEWER; i++) {
         ebb_arena arena = {0};
         ebb_remat_problem q;
@@ -601,9 +589,8 @@ static void a_permuted_problem_weighs_as_the_order_does(void **state)
     }
 }
 
-static void the_same_executions_in_another_order_are_never_higher(void **state)
+TEST(the_same_executions_in_another_order_are_never_higher)
 {
-    (void)state;
     int lower = 0;
     for (uint32_t i = 0; i < 150; i++) {
         ebb_arena arena = {0};
@@ -662,9 +649,8 @@ static void check_row(const char *graph, uint64_t budget, const char *expected)
     ebb_arena_fini(&arena);
 }
 
-static void optima_of_small_graphs_are_the_published_ones(void **state)
+TEST(optima_of_small_graphs_are_the_published_ones)
 {
-    (void)state;
     FILE *file = fopen(EBB_SOURCE_DIR "/../shared/bench/graphs/small/optimum.csv", "r");
     if (file == NULL) {
         print_message("SKIP: no graphs with known optima beside the repository\n");
@@ -680,21 +666,4 @@ static void optima_of_small_graphs_are_the_published_ones(void **state)
     }
     (void)fclose(file);
     assert_int_equal(rows, 95);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slots_weigh_as_the_referee_does),
-        cmocka_unit_test(slots_take_over_a_schedule),
-        cmocka_unit_test(points_of_a_frontier_are_legal_and_as_stated),
-        cmocka_unit_test(a_problem_without_operators_has_a_frontier_without_mistakes),
-        cmocka_unit_test(the_exact_solver_finds_the_cheapest_of_all),
-        cmocka_unit_test(no_list_that_the_referee_lets_pass_is_cheaper_than_the_exact_one),
-        cmocka_unit_test(the_exact_frontier_is_what_each_budget_costs_at_least),
-        cmocka_unit_test(a_permuted_problem_weighs_as_the_order_does),
-        cmocka_unit_test(the_same_executions_in_another_order_are_never_higher),
-        cmocka_unit_test(optima_of_small_graphs_are_the_published_ones),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

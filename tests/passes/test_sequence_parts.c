@@ -69,9 +69,8 @@ static void compare(const char *text, const char *flat, const char *parts, const
     finish(&cut);
 }
 
-static void a_loop_in_parts_gives_the_same_bits(void **state)
+TEST(a_loop_in_parts_gives_the_same_bits)
 {
-    (void)state;
     static const char *const lengths[] = {"1", "2", "3", "4", "5", "6", "10"};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         char parts[64];
@@ -132,9 +131,8 @@ static ebb_status step_of(ran *r, const char *text, const char *passes)
     return step(r, &cpu);
 }
 
-static void recurrent_operators_in_parts_agree(void **state)
+TEST(recurrent_operators_in_parts_agree)
 {
-    (void)state;
     static const struct {
         const char *op;
         int gates;
@@ -178,9 +176,8 @@ static const char two[] =
          " => (float[2] k2) { ku = Add (k, u)  q = Mul (ku, v)  k2 = Tanh (q) }> (s, all)\n"
          "}\n";
 
-static void parts_of_one_loop_are_those_of_the_next(void **state)
+TEST(parts_of_one_loop_are_those_of_the_next)
 {
-    (void)state;
     ran r;
     const char *const flat = "opset,inline,fold,unroll:most=1";
     compare(two, flat, "sequence-parts:steps=2", gradients, 0);
@@ -193,9 +190,8 @@ static void parts_of_one_loop_are_those_of_the_next(void **state)
 }
 
 /* Two layers as PyTorch writes them: the parts of both by turns, and nothing is whole between them. */
-static void layers_go_through_their_parts_together(void **state)
+TEST(layers_go_through_their_parts_together)
 {
-    (void)state;
     static const char layers[] = HEAD
         "g (float[12,2,4] x) => (float[1,2,3] y)\n"
         "<float[1,12,4] w, float[1,12,3] r, float[1,24] b, float[1,12,3] w2, float[1,12,3] r2>\n"
@@ -238,9 +234,8 @@ static const char long_loop[] =
          "  b = Tanh (a)  c = Sigmoid (a)  h2 = Mul (b, c) }> (s, x)\n"
          "}\n";
 
-static void published_schedules_run_on_loops(void **state)
+TEST(published_schedules_run_on_loops)
 {
-    (void)state;
     static const char *const planners[] = {
         "revolve",
         "rotor",
@@ -278,9 +273,8 @@ static void published_schedules_run_on_loops(void **state)
 }
 
 /* Far below a hundredth of what keeps everything, where the levels of the search end. */
-static void fit_keeps_a_long_sequence_in_little(void **state)
+TEST(fit_keeps_a_long_sequence_in_little)
 {
-    (void)state;
     static const char deep[] =
         HEAD "g (float[16,8] s, float[4000,1,1] x) => (float[16,8] end)\n"
              "<float[8] w = {0.5, -0.25, 0.75, 0.5, 0.1, -0.9, 0.3, 0.2}>\n"
@@ -316,9 +310,8 @@ static size_t parts_of(const char *text, const char *passes, ebb_op op)
     return count;
 }
 
-static void what_cannot_be_cut_stays_whole(void **state)
+TEST(what_cannot_be_cut_stays_whole)
 {
-    (void)state;
     char text[1024];
     (void)snprintf(text, sizeof text,
                    HEAD "g (float[11,2,4] x) => (float[11,2,2,3] y)\n"
@@ -336,18 +329,4 @@ static void what_cannot_be_cut_stays_whole(void **state)
     assert_int_equal(
         parts_of(two, "unroll:most=1,sequence-parts:steps=5,sequence-parts:steps=2", EBB_OP_SCAN),
         4);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_loop_in_parts_gives_the_same_bits),
-        cmocka_unit_test(recurrent_operators_in_parts_agree),
-        cmocka_unit_test(parts_of_one_loop_are_those_of_the_next),
-        cmocka_unit_test(published_schedules_run_on_loops),
-        cmocka_unit_test(layers_go_through_their_parts_together),
-        cmocka_unit_test(fit_keeps_a_long_sequence_in_little),
-        cmocka_unit_test(what_cannot_be_cut_stays_whole),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

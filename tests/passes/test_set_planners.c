@@ -1,10 +1,5 @@
 /* test_set_planners.c: dtr, lower-set and ilp on numbers: random steps of all shapes, linear nets,
  * chains against all their cuts, and the published optima of small graphs. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include <math.h>
 #include <stdio.h>
@@ -14,6 +9,7 @@
 #include "onnx/graph/infer.h"
 #include "passes/budget/planners/problem.h"
 #include "tests/share.h"
+#include "tests/test.h"
 
 enum { MOST_OPS = 2400, MOST_EDGES = 4, STEPS = 10 * 1000 * 1000 };
 
@@ -209,9 +205,8 @@ static ebb_remat_weight unplanned(const ebb_remat_problem *p, ebb_arena *arena)
 
 /* ---- any step ---- */
 
-static void every_schedule_of_a_random_step_is_legal(void **state)
+TEST(every_schedule_of_a_random_step_is_legal)
 {
-    (void)state;
     static const char *const names[] = {"dtr", "lower-set"};
     int fitted[2] = {0, 0};
     for (uint32_t i = 0; i < 240 / FEWER; i++) {
@@ -236,9 +231,8 @@ static void every_schedule_of_a_random_step_is_legal(void **state)
 /* Operator 0 makes a, which is read late, and statistics r, which stay; 1 makes b from a; both read
  * a state that 4 overwrites. Under 30 bytes all three are evicted, and made again before 4: r comes
  * with a, and must not go when room is made for b. */
-static void what_came_with_another_output_stays_over_the_overwriting(void **state)
+TEST(what_came_with_another_output_stays_over_the_overwriting)
 {
-    (void)state;
     ebb_arena arena = {0};
     memset(the_step, 0, sizeof *the_step);
     uint32_t x = new_value(0), u = new_op(1, false);
@@ -266,9 +260,8 @@ static void what_came_with_another_output_stays_over_the_overwriting(void **stat
     ebb_arena_fini(&arena);
 }
 
-static void what_fits_is_not_touched(void **state)
+TEST(what_fits_is_not_touched)
 {
-    (void)state;
     static const char *const names[] = {"dtr", "lower-set"};
     ebb_arena arena = {0};
     seed = 5;
@@ -281,9 +274,8 @@ static void what_fits_is_not_touched(void **state)
     ebb_arena_fini(&arena);
 }
 
-static void a_step_without_operators_has_an_empty_schedule(void **state)
+TEST(a_step_without_operators_has_an_empty_schedule)
 {
-    (void)state;
     static const char *const names[] = {"dtr", "lower-set"};
     ebb_remat_problem p = {.base_bytes = 10};
     for (int k = 0; k < 2; k++) {
@@ -293,9 +285,8 @@ static void a_step_without_operators_has_an_empty_schedule(void **state)
     }
 }
 
-static void the_same_problem_gives_the_same_schedule(void **state)
+TEST(the_same_problem_gives_the_same_schedule)
 {
-    (void)state;
     static const char *const names[] = {"dtr", "lower-set"};
     ebb_arena arena = {0};
     seed = 11;
@@ -314,9 +305,8 @@ static void the_same_problem_gives_the_same_schedule(void **state)
 /* ---- dtr ---- */
 
 /* The paper's theorem: of order sqrt(n) memory, of order n operators. */
-static void a_linear_net_runs_in_the_root_of_its_memory(void **state)
+TEST(a_linear_net_runs_in_the_root_of_its_memory)
 {
-    (void)state;
     for (uint32_t n = 64; n <= 1024; n *= 2) {
         ebb_arena arena = {0};
         ebb_remat_problem p = linear_net(&arena, n);
@@ -380,9 +370,8 @@ static ebb_remat_problem random_chain(ebb_arena *arena, uint32_t n)
     return finished(arena);
 }
 
-static void a_chain_is_cut_no_worse_than_by_trying_all_cuts(void **state)
+TEST(a_chain_is_cut_no_worse_than_by_trying_all_cuts)
 {
-    (void)state;
     int feasible = 0;
     for (uint32_t i = 0; i < 120 / FEWER; i++) {
         ebb_arena arena = {0};
@@ -415,9 +404,8 @@ static bool without_solver(ebb_status status)
            strstr(ebb_status_text(status), "solver") != NULL;
 }
 
-static void small_steps_get_a_schedule_that_fits_or_none(void **state)
+TEST(small_steps_get_a_schedule_that_fits_or_none)
 {
-    (void)state;
     int fitted = 0;
     for (uint32_t i = 0; i < 24; i++) {
         ebb_arena arena = {0};
@@ -441,9 +429,8 @@ static void small_steps_get_a_schedule_that_fits_or_none(void **state)
     assert_true(fitted > 4);
 }
 
-static void a_step_too_large_for_the_solver_is_refused(void **state)
+TEST(a_step_too_large_for_the_solver_is_refused)
 {
-    (void)state;
     ebb_arena arena = {0};
     ebb_remat_problem p = linear_net(&arena, 60);
     ebb_remat_schedule s;
@@ -487,9 +474,8 @@ static bool row_agrees(const char *graph, uint64_t budget, const char *expected)
     return !missing;
 }
 
-static void optima_of_checkmate_s_form_are_the_published_ones(void **state)
+TEST(optima_of_checkmate_s_form_are_the_published_ones)
 {
-    (void)state;
     FILE *file = fopen(EBB_SOURCE_DIR "/../shared/bench/graphs/small/optimum.csv", "r");
     if (file == NULL) {
         print_message("../shared/bench/graphs/small is not there\n");
@@ -525,19 +511,4 @@ static int free_step(void **state)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_schedule_of_a_random_step_is_legal),
-        cmocka_unit_test(what_came_with_another_output_stays_over_the_overwriting),
-        cmocka_unit_test(what_fits_is_not_touched),
-        cmocka_unit_test(a_step_without_operators_has_an_empty_schedule),
-        cmocka_unit_test(the_same_problem_gives_the_same_schedule),
-        cmocka_unit_test(a_linear_net_runs_in_the_root_of_its_memory),
-        cmocka_unit_test(a_chain_is_cut_no_worse_than_by_trying_all_cuts),
-        cmocka_unit_test(small_steps_get_a_schedule_that_fits_or_none),
-        cmocka_unit_test(a_step_too_large_for_the_solver_is_refused),
-        cmocka_unit_test(optima_of_checkmate_s_form_are_the_published_ones),
-    };
-    return cmocka_run_group_tests(tests, make_step, free_step);
-}
+const fixture around_all = {make_step, free_step};

@@ -2,10 +2,6 @@
  * models can be none.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,11 +9,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
 #include "onnx/text/text.h"
+#include "tests/test.h"
 
 #define HEAD "<ir_version: 8, opset_import: [\"\" : 17]> "
 #define LIST(...)         \
@@ -131,9 +126,8 @@ static void is_near(double x, double y)
         fail_msg("%.9g is not %.9g", x, y);
 }
 
-static void its_outputs_are_targets_and_its_weights_are_not_trained(void **state)
+TEST(its_outputs_are_targets_and_its_weights_are_not_trained)
 {
-    (void)state;
     const char *file = write_model("t.onnx", teacher, 0);
     for (int k = 0; k < 2; k++) {
         ebb_model *model = parse(student), *again;
@@ -156,9 +150,8 @@ static void its_outputs_are_targets_and_its_weights_are_not_trained(void **state
 }
 
 /* Both files have their weights in a file beside them, of the same name. */
-static void bytes_in_files_beside_them_are_kept_apart(void **state)
+TEST(bytes_in_files_beside_them_are_kept_apart)
 {
-    (void)state;
     ebb_model *model, *again;
     char file[128];
     (void)snprintf(file, sizeof file, "%s", write_model("other/m.onnx", teacher, 16));
@@ -185,9 +178,8 @@ static void is_refused(const char *model_text, const char *teacher_text, const c
     ebb_close(model);
 }
 
-static void what_cannot_teach_is_refused_by_name(void **state)
+TEST(what_cannot_teach_is_refused_by_name)
 {
-    (void)state;
     static const char loss[] = "mse:target=teacher/y";
     is_refused(student, teacher, "mse", EBB_USAGE, "no loss reads what the teacher");
     is_refused(student, teacher, "mse:target=teacher/z", EBB_USAGE,
@@ -221,9 +213,8 @@ static void what_cannot_teach_is_refused_by_name(void **state)
     ebb_close(model);
 }
 
-static void where_memory_ends_nothing_leaks(void **state)
+TEST(where_memory_ends_nothing_leaks)
 {
-    (void)state;
     const char *file = write_model("t.onnx", teacher, 0);
     bool done = false;
     for (long n = 1; n < 100000 && !done; n += 1 + n / 40) {
@@ -238,13 +229,4 @@ static void where_memory_ends_nothing_leaks(void **state)
     assert_true(done);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(its_outputs_are_targets_and_its_weights_are_not_trained),
-        cmocka_unit_test(bytes_in_files_beside_them_are_kept_apart),
-        cmocka_unit_test(what_cannot_teach_is_refused_by_name),
-        cmocka_unit_test(where_memory_ends_nothing_leaks),
-    };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
-}
+const fixture around_all = {make_folder, remove_folder};

@@ -9,9 +9,8 @@
 
 /* A table that is read by Gather is none, though the last product reads it too; nor is what is
  * next to the loss. A turned weight before it is one. */
-static void tables_and_last_layers_are_no_hidden_matrices(void **state)
+TEST(tables_and_last_layers_are_no_hidden_matrices)
 {
-    (void)state;
     static const char tied[] =
         "<ir_version: 10, opset_import: [\"\" : 20]>\n"
         "g (int64[5] ids) => (float loss) <float[7,3] table, float[4,3] up, float[3,4] down, "
@@ -37,9 +36,8 @@ static void tables_and_last_layers_are_no_hidden_matrices(void **state)
 static char path[] = "/tmp/ebb-optimizers-XXXXXX.safetensors";
 
 /* The user's own file gets the averages; the step itself, which has a place for both, both. */
-static void the_average_is_what_others_get(void **state)
+TEST(the_average_is_what_others_get)
 {
-    (void)state;
     trial t = make("sgd,lr=0.02,ema=0.75");
     ebb_model *own = parse();
     ebb_program *p = NULL;
@@ -67,9 +65,8 @@ static void the_average_is_what_others_get(void **state)
 }
 
 /* So do weights that are taken from a checkpoint. */
-static void a_checkpoints_averages_are_its_weights_for_others(void **state)
+TEST(a_checkpoints_averages_are_its_weights_for_others)
 {
-    (void)state;
     trial t = make("sgd,lr=0.02,ema=0.75"), step = {NULL, NULL};
     ebb_model *own = parse();
     good(rewrite(&step, "sgd,lr=0.02,ema=0.75"));
@@ -100,9 +97,8 @@ static const char *const kinds[] = {"sgd",     "momentum", "adamw", "nesterov", 
                                     "rmsprop", "adagrad",  "lion",  "adafactor", "muon"};
 
 /* Nothing stays to the end of the step for being carried over, whatever the optimizer. */
-static void every_state_is_replaced_in_place(void **state)
+TEST(every_state_is_replaced_in_place)
 {
-    (void)state;
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         char optimizer[256];
         (void)snprintf(optimizer, sizeof optimizer,
@@ -122,9 +118,8 @@ static void every_state_is_replaced_in_place(void **state)
 }
 
 /* Updates behind their gradients give the same bits. */
-static void updates_of_every_kind_are_released_early(void **state)
+TEST(updates_of_every_kind_are_released_early)
 {
-    (void)state;
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         char optimizer[256];
         (void)snprintf(optimizer, sizeof optimizer, "%s,lr=0.002,weight-decay=0.1,ema=0.9",
@@ -158,9 +153,8 @@ static void steps(ebb_program *p, int count)
 }
 
 /* 3 + 5 steps give the bits of 8, in the middle of a warm-up. */
-static void a_resumed_step_goes_on_bit_for_bit(void **state)
+TEST(a_resumed_step_goes_on_bit_for_bit)
 {
-    (void)state;
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         char optimizer[256];
         (void)snprintf(optimizer, sizeof optimizer,
@@ -195,9 +189,8 @@ static void a_resumed_step_goes_on_bit_for_bit(void **state)
 
 /* A rate that the run itself set goes on; one that another step has counts, and so does another
  * schedule: both with a sentence. */
-static void a_changed_rate_counts(void **state)
+TEST(a_changed_rate_counts)
 {
-    (void)state;
     const float set = 0.125f;
     const ebb_named rate = {"ebb.lr", EBB_F32, 0, NULL, &set};
     trial t = make("momentum,lr=0.5"), same = make("momentum,lr=0.5"),
@@ -227,9 +220,8 @@ static void a_changed_rate_counts(void **state)
 }
 
 /* Files of before tell nothing: a rate that differs may be either. */
-static void an_older_checkpoint_with_another_rate_is_refused(void **state)
+TEST(an_older_checkpoint_with_another_rate_is_refused)
 {
-    (void)state;
     trial t = make("sgd,lr=0.5"), other = make("sgd,lr=0.25");
     const ebb_graph *g = t.model->graph;
     ebb_named list[16];
@@ -261,9 +253,8 @@ static void says(const char *optimizer, const char *words)
     drop(&t);
 }
 
-static void options_without_effect_are_refused(void **state)
+TEST(options_without_effect_are_refused)
 {
-    (void)state;
     says("sgd,momentum=0.9", "sgd has no option 'momentum'");
     says("momentum,beta1=0.9", "momentum has no option 'beta1'");
     says("lion,epsilon=1e-8", "lion has no option 'epsilon'");
@@ -291,17 +282,6 @@ int main(void)
     const int made = mkstemps(path, (int)strlen(".safetensors"));
     if (made < 0 || close(made) != 0)
         return 1;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tables_and_last_layers_are_no_hidden_matrices),
-        cmocka_unit_test(the_average_is_what_others_get),
-        cmocka_unit_test(a_checkpoints_averages_are_its_weights_for_others),
-        cmocka_unit_test(every_state_is_replaced_in_place),
-        cmocka_unit_test(updates_of_every_kind_are_released_early),
-        cmocka_unit_test(a_resumed_step_goes_on_bit_for_bit),
-        cmocka_unit_test(a_changed_rate_counts),
-        cmocka_unit_test(an_older_checkpoint_with_another_rate_is_refused),
-        cmocka_unit_test(options_without_effect_are_refused),
-    };
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    const int failed = run_listed();
     return unlink(path) != 0 ? 1 : failed;
 }

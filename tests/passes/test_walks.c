@@ -16,9 +16,8 @@
 
 /* ---- published numbers ---- */
 
-static void revolve_runs_as_many_steps_as_algorithm_799(void **state)
+TEST(revolve_runs_as_many_steps_as_algorithm_799)
 {
-    (void)state;
     static const uint32_t known[][3] = {{10, 3, 15},     {50, 5, 122},   {100, 5, 316},
                                         {100, 10, 222},  {200, 12, 495}, {1000, 10, 3636},
                                         {1000, 30, 2472}};
@@ -37,9 +36,8 @@ static void revolve_runs_as_many_steps_as_algorithm_799(void **state)
     }
 }
 
-static void two_memories_take_the_published_time(void **state)
+TEST(two_memories_take_the_published_time)
 {
-    (void)state;
     static const struct {
         uint32_t steps, fast, slow;
         double move, cost;
@@ -54,9 +52,8 @@ static void two_memories_take_the_published_time(void **state)
 }
 
 /* The table of level 0, by moves that take next to nothing, is the closed form. */
-static void the_recurrence_in_memory_is_the_closed_form(void **state)
+TEST(the_recurrence_in_memory_is_the_closed_form)
 {
-    (void)state;
     for (uint32_t slots = 1; slots <= 7; slots++) {
         for (uint32_t steps = 1; steps < 90; steps += 13) {
             ebb_course c = course_of(steps, slots, 0, 0, 0);
@@ -100,9 +97,8 @@ static double published_disk_revolve(const ebb_course *c, double *period)
     return cost;
 }
 
-static void disk_revolve_takes_what_its_recurrence_says(void **state)
+TEST(disk_revolve_takes_what_its_recurrence_says)
 {
-    (void)state;
     static const double moves[] = {0, 1, 2, 5, 20, 100, 0.3};
     enum { MOVES = sizeof moves / sizeof *moves };
     for (uint32_t slots = 1; slots <= 9; slots += 2) {
@@ -119,9 +115,8 @@ static void disk_revolve_takes_what_its_recurrence_says(void **state)
     }
 }
 
-static void the_periodic_form_is_as_good_on_long_chains(void **state)
+TEST(the_periodic_form_is_as_good_on_long_chains)
 {
-    (void)state;
     double worst = 0;
     for (uint32_t slots = 2; slots <= 10; slots += 4) {
         for (uint32_t move = 1; move <= 25; move *= 5) {
@@ -137,9 +132,8 @@ static void the_periodic_form_is_as_good_on_long_chains(void **state)
 
 /* ---- transfers beside the steps ---- */
 
-static void multistage_takes_the_same_time_per_step_at_any_length(void **state)
+TEST(multistage_takes_the_same_time_per_step_at_any_length)
 {
-    (void)state;
     for (uint32_t transfer = 1; transfer <= 40; transfer += 13) {
         double first = 0;
         for (uint32_t n = 1000; n <= 100000; n *= 10) {
@@ -162,9 +156,8 @@ static void multistage_takes_the_same_time_per_step_at_any_length(void **state)
     }
 }
 
-static void an_interval_is_as_long_as_a_transfer(void **state)
+TEST(an_interval_is_as_long_as_a_transfer)
 {
-    (void)state;
     ebb_course c = course_of(99, 5, EBB_WALK_NO_LIMIT, 7, 9.5);
     c.forward = 3; // ceil(9.5 / 3) = 4
     c.backward = 8;
@@ -174,9 +167,8 @@ static void an_interval_is_as_long_as_a_transfer(void **state)
     assert_int_equal(walked(ebb_walk_multistage, &c).writes[1], 0);
 }
 
-static void double_checkpointing_runs_each_step_at_most_twice_more(void **state)
+TEST(double_checkpointing_runs_each_step_at_most_twice_more)
 {
-    (void)state;
     for (uint32_t interval = 1; interval <= 200; interval += 1 + interval / 3) {
         uint32_t root = (uint32_t)ceil(sqrt(interval));
         for (uint32_t n = 1; n < 2000; n = n * 3 + 1) {
@@ -192,9 +184,8 @@ static void double_checkpointing_runs_each_step_at_most_twice_more(void **state)
     }
 }
 
-static void a_started_transfer_that_is_waited_for_at_once_takes_its_time(void **state)
+TEST(a_started_transfer_that_is_waited_for_at_once_takes_its_time)
 {
-    (void)state;
     ebb_arena arena = {0};
     ebb_walk w = {.arena = &arena};
     ebb_course c = course_of(1, 1, 2, 7, 5);
@@ -213,9 +204,8 @@ static void a_started_transfer_that_is_waited_for_at_once_takes_its_time(void **
 
 /* ---- the referee ---- */
 
-static void the_referee_sees_what_is_not_legal(void **state)
+TEST(the_referee_sees_what_is_not_legal)
 {
-    (void)state;
     static const struct {
         ebb_act act[4];
         const char *why;
@@ -254,9 +244,8 @@ static void the_referee_sees_what_is_not_legal(void **state)
 
 /* ---- long chains ---- */
 
-static void three_levels_are_no_slower_than_two(void **state)
+TEST(three_levels_are_no_slower_than_two)
 {
-    (void)state;
     for (uint32_t n = 20; n <= 320; n *= 2) {
         ebb_course c = course_of(n, 3, 4, 3, 3);
         double two = walked(ebb_walk_hrevolve, &c).time;
@@ -269,9 +258,8 @@ static void three_levels_are_no_slower_than_two(void **state)
     }
 }
 
-static void a_hundred_thousand_steps_are_planned_in_seconds(void **state)
+TEST(a_hundred_thousand_steps_are_planned_in_seconds)
 {
-    (void)state;
     static const struct {
         const char *name;
         method plan;
@@ -309,23 +297,4 @@ static void a_hundred_thousand_steps_are_planned_in_seconds(void **state)
     print_message("%ld MiB\n", use.ru_maxrss / 1024);
     if (!SANITIZED)
         assert_true(use.ru_maxrss / 1024 < 300);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(revolve_runs_as_many_steps_as_algorithm_799),
-        cmocka_unit_test(two_memories_take_the_published_time),
-        cmocka_unit_test(the_recurrence_in_memory_is_the_closed_form),
-        cmocka_unit_test(disk_revolve_takes_what_its_recurrence_says),
-        cmocka_unit_test(the_periodic_form_is_as_good_on_long_chains),
-        cmocka_unit_test(multistage_takes_the_same_time_per_step_at_any_length),
-        cmocka_unit_test(an_interval_is_as_long_as_a_transfer),
-        cmocka_unit_test(double_checkpointing_runs_each_step_at_most_twice_more),
-        cmocka_unit_test(a_started_transfer_that_is_waited_for_at_once_takes_its_time),
-        cmocka_unit_test(the_referee_sees_what_is_not_legal),
-        cmocka_unit_test(three_levels_are_no_slower_than_two),
-        cmocka_unit_test(a_hundred_thousand_steps_are_planned_in_seconds),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

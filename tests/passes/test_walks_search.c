@@ -124,9 +124,8 @@ static uint32_t least_of_all_walks(const ebb_course *c)
     return least_time(s, expand);
 }
 
-static void no_walk_over_two_memories_is_faster(void **state)
+TEST(no_walk_over_two_memories_is_faster)
 {
-    (void)state;
     seed = 5;
     uint32_t rounds = SANITIZED ? 20 : 120;
     for (uint32_t round = 0; round < rounds; round++) {
@@ -144,9 +143,8 @@ static void no_walk_over_two_memories_is_faster(void **state)
     }
 }
 
-static void no_walk_with_a_disk_is_faster(void **state)
+TEST(no_walk_with_a_disk_is_faster)
 {
-    (void)state;
     seed = 9;
     uint32_t rounds = SANITIZED ? 10 : 60;
     for (uint32_t round = 0; round < rounds; round++) {
@@ -242,9 +240,8 @@ static ebb_course join_of(uint32_t count, const uint32_t *length, uint32_t slots
     return c;
 }
 
-static void no_walk_over_chains_that_meet_is_faster(void **state)
+TEST(no_walk_over_chains_that_meet_is_faster)
 {
-    (void)state;
     static const uint32_t lengths[][4] = {{1, 5},       {2, 1, 1}, {2, 3, 2}, {2, 4, 4},
                                           {2, 6, 3},    {2, 8, 1}, {2, 5, 5}, {3, 2, 2, 2},
                                           {3, 4, 2, 1}, {1, 9}};
@@ -271,9 +268,8 @@ static void no_walk_over_chains_that_meet_is_faster(void **state)
 }
 
 /* One chain that meets none: the turn is one step more, and its gradient takes a slot. */
-static void a_single_chain_is_that_of_revolve(void **state)
+TEST(a_single_chain_is_that_of_revolve)
 {
-    (void)state;
     for (uint32_t n = 1; n < 200; n += 7) {
         for (uint32_t slots = 2; slots < 12; slots += 3) {
             ebb_course c = join_of(1, &n, slots);
@@ -283,9 +279,8 @@ static void a_single_chain_is_that_of_revolve(void **state)
     }
 }
 
-static void longer_chains_that_meet_keep_to_their_slots(void **state)
+TEST(longer_chains_that_meet_keep_to_their_slots)
 {
-    (void)state;
     static const uint32_t length[] = {60, 25, 12};
     uint64_t before = UINT64_MAX;
     for (uint32_t slots = 6; slots <= 30; slots += 4) {
@@ -295,16 +290,4 @@ static void longer_chains_that_meet_keep_to_their_slots(void **state)
         assert_in_range(count.most[0], 6, slots);
         before = count.forwards;
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_walk_over_two_memories_is_faster),
-        cmocka_unit_test(no_walk_with_a_disk_is_faster),
-        cmocka_unit_test(no_walk_over_chains_that_meet_is_faster),
-        cmocka_unit_test(a_single_chain_is_that_of_revolve),
-        cmocka_unit_test(longer_chains_that_meet_keep_to_their_slots),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

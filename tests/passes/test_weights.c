@@ -5,9 +5,8 @@
 
 /* ---- slots ---- */
 
-static void a_weight_without_name_and_mark_is_a_weight(void **state)
+TEST(a_weight_without_name_and_mark_is_a_weight)
 {
-    (void)state;
     for (int marked = 0; marked < 2; marked++)
         ARE(EBB_SURE_WEIGHT, marked != 0, {"MatMul", "8x8", 1, drawn, NULL, NULL},
             {"MatMul", "2x8x8", 0, drawn, NULL, NULL}, {"Gemm", "8", 2, drawn, NULL, NULL},
@@ -17,9 +16,8 @@ static void a_weight_without_name_and_mark_is_a_weight(void **state)
             {"LayerNormalization", "8", 1, drawn, NULL, NULL});
 }
 
-static void a_fresh_scale_of_one_number_for_each_channel_is_a_weight(void **state)
+TEST(a_fresh_scale_of_one_number_for_each_channel_is_a_weight)
 {
-    (void)state;
     for (int marked = 0; marked < 2; marked++)
         ARE(EBB_SURE_WEIGHT, marked != 0, {"Mul", "8", 1, quarter, NULL, NULL},
             {"Mul", "8x1", 0, quarter, "view_3", "args = (%conv2d_2, %view_3)"});
@@ -27,9 +25,8 @@ static void a_fresh_scale_of_one_number_for_each_channel_is_a_weight(void **stat
         {"Mul", "8x8", 1, quarter, NULL, NULL}, {"Add", "8", 1, quarter, NULL, NULL});
 }
 
-static void a_bias_and_a_scale_in_arithmetic_are_weights(void **state)
+TEST(a_bias_and_a_scale_in_arithmetic_are_weights)
 {
-    (void)state;
     for (int marked = 0; marked < 2; marked++)
         ARE(EBB_SURE_WEIGHT, marked != 0, {"Add", "8", 1, drawn, NULL, NULL},
             {"Mul", "1x8x1", 0, drawn, NULL, NULL},
@@ -40,9 +37,8 @@ static void a_bias_and_a_scale_in_arithmetic_are_weights(void **state)
 }
 
 /* A token before the sequence is repeated for each row of the batch, and joined to it. */
-static void a_token_that_is_repeated_and_joined_is_a_weight(void **state)
+TEST(a_token_that_is_repeated_and_joined_is_a_weight)
 {
-    (void)state;
     ebb_model *m = NULL;
     good(ebb_text_parse_model(&m,
                               HEAD "g (float[2,3,4] x) => (float[2,4,4] y) <int64[3] dims = "
@@ -55,9 +51,8 @@ static void a_token_that_is_repeated_and_joined_is_a_weight(void **state)
     ebb_model_free(m);
 }
 
-static void states_of_a_cell_are_no_weights(void **state)
+TEST(states_of_a_cell_are_no_weights)
 {
-    (void)state;
     ARE(EBB_NO_WEIGHT, true, {"LSTM", "1x2x8", 5, zero, NULL, NULL},
         {"GRU", "1x2x8", 5, drawn, NULL, NULL});
     // by any other exporter's name
@@ -67,9 +62,8 @@ static void states_of_a_cell_are_no_weights(void **state)
 }
 
 /* Of a cell whose steps are nodes. */
-static void zeros_that_a_weight_multiplies_are_what_a_cell_begins_with(void **state)
+TEST(zeros_that_a_weight_multiplies_are_what_a_cell_begins_with)
 {
-    (void)state;
     ebb_model *m = NULL;
     good(ebb_text_parse_model(
         &m,
@@ -87,9 +81,8 @@ static void zeros_that_a_weight_multiplies_are_what_a_cell_begins_with(void **st
 
 /* ---- constants ---- */
 
-static void constants_are_told_by_their_values(void **state)
+TEST(constants_are_told_by_their_values)
 {
-    (void)state;
     for (int marked = 0; marked < 2; marked++)
         ARE(EBB_NO_WEIGHT, marked != 0, {"Add", "8x8", 1, mask, NULL, NULL},
             {"Add", "1x8x8", 1, infinite_mask, NULL, NULL}, {"Add", "8x8", 1, region, NULL, NULL},
@@ -101,9 +94,8 @@ static void constants_are_told_by_their_values(void **state)
 }
 
 /* Whatever they are called, and a trained vector that is nearly as symmetric is none. */
-static void windows_are_no_weights(void **state)
+TEST(windows_are_no_weights)
 {
-    (void)state;
     ARE(EBB_NO_WEIGHT, false, {"Mul", "32", 1, blackman, "model.w", NULL},
         {"Mul", "1x1x32", 1, blackman, NULL, NULL}, {"Mul", "16", 1, triangle, NULL, NULL});
     ARE(EBB_SURE_WEIGHT, false, {"Mul", "8x31", 1, blackman, "model.w", NULL},
@@ -111,9 +103,8 @@ static void windows_are_no_weights(void **state)
 }
 
 /* TorchScript files name buffers as they name parameters. */
-static void what_may_be_a_buffer_by_its_values_is_not_trained_unasked(void **state)
+TEST(what_may_be_a_buffer_by_its_values_is_not_trained_unasked)
 {
-    (void)state;
     const struct {
         given given;
         bool doubtful;
@@ -144,9 +135,8 @@ static void what_may_be_a_buffer_by_its_values_is_not_trained_unasked(void **sta
     }
 }
 
-static void what_is_taken_for_a_parameter_is_said(void **state)
+TEST(what_is_taken_for_a_parameter_is_said)
 {
-    (void)state;
     const given c = {"Add", "8x8", 1, drawn, "model.B", NULL};
     ebb_model *m = model_with(&c, false);
     assert_null(judged_in(m, c.name).why);
@@ -156,9 +146,8 @@ static void what_is_taken_for_a_parameter_is_said(void **state)
 }
 
 /* TorchScript's order: of each module the parameters, its buffers, and then the modules within it. */
-static void a_module_s_parameters_stand_before_its_buffers(void **state)
+TEST(a_module_s_parameters_stand_before_its_buffers)
 {
-    (void)state;
     const struct {
         const char *states;
         ebb_weight_kind kind; /* of m.B */
@@ -191,9 +180,8 @@ static void a_module_s_parameters_stand_before_its_buffers(void **state)
 }
 
 /* A product of what layers read is no layer: queries, tokens. */
-static void a_matrix_that_a_layer_reads_is_taken_for_a_parameter(void **state)
+TEST(a_matrix_that_a_layer_reads_is_taken_for_a_parameter)
 {
-    (void)state;
     ebb_model *m = model_of(HEAD "g (float[2,2] x) => (float[2,2] y) <float[2,2] \"m.queries\" = "
                                  "{1,2,3,5}, float[2,2] \"fc.weight\" = {2,7,1,8}> "
                                  "{ q = MatMul (\"m.queries\", \"fc.weight\") y = Add (x, q) }");
@@ -205,9 +193,8 @@ static void a_matrix_that_a_layer_reads_is_taken_for_a_parameter(void **state)
 }
 
 /* Its scale, bias and statistics are buffers, whose names are those of a batch norm's. */
-static void a_frozen_batch_norm_has_no_weights(void **state)
+TEST(a_frozen_batch_norm_has_no_weights)
 {
-    (void)state;
     static const char text[] =
         HEAD "g (float[1,2,2,2] x) => (float[1,2,2,2] y) <float[2,1,1] \"n.weight\" = {1,3}, "
              "float[2,1,1] \"n.bias\" = {5,2}, float[2,1,1] \"n.running_mean\" = {7,4}, "
@@ -241,9 +228,8 @@ static void name_nodes(ebb_model *m, const char *const *names, int count)
 }
 
 /* Such a one that was folded: a module of a product and a sum, whose operands have lost their names. */
-static void a_scale_and_a_shift_without_names_are_not_trained_unasked(void **state)
+TEST(a_scale_and_a_shift_without_names_are_not_trained_unasked)
 {
-    (void)state;
     const struct {
         const char *product, *sum, *shift, *behind;
         bool untold;
@@ -274,9 +260,8 @@ static void a_scale_and_a_shift_without_names_are_not_trained_unasked(void **sta
 
 /* A linear layer of rows and a convolution leave their weight its name, but where a batch norm takes both; what has
  * none beside a bias that has one was computed, as a weight times a number. */
-static void what_was_scaled_before_the_run_is_said_to_be(void **state)
+TEST(what_was_scaled_before_the_run_is_said_to_be)
 {
-    (void)state;
     static const char *const nodes[] = {"Gemm <transB = 1> (x, \"onnx::W_7\", \"%s\")",
                                         "Gemm (x, \"onnx::W_7\", \"%s\")"};
     for (int i = 0; i < 4; i++) {
@@ -297,9 +282,8 @@ static void what_was_scaled_before_the_run_is_said_to_be(void **state)
 }
 
 /* Of modules as Snake: x + sin(alpha x)^2 / (alpha + 1e-9), where the sum is folded and alpha is not. */
-static void what_lost_its_name_may_be_made_of_what_kept_it(void **state)
+TEST(what_lost_its_name_may_be_made_of_what_kept_it)
 {
-    (void)state;
     const struct {
         const char *of_lost, *of_kept, *module;
         bool made;
@@ -332,9 +316,8 @@ static void what_lost_its_name_may_be_made_of_what_kept_it(void **state)
 }
 
 /* Of one table two layers read as many rows as they have places. */
-static void the_first_rows_of_a_table_are_no_weight_beside_it(void **state)
+TEST(the_first_rows_of_a_table_are_no_weight_beside_it)
 {
-    (void)state;
     ebb_model *m = model_of(HEAD "g (float[2,3,2] x) => (float[2,2,2] y) <int64[1] at = {0}, "
                                  "int64[1] end = {2}, int64[1] axis = {1}, float[1,3,2] "
                                  "\"onnx::Add_7\" = {1,2,3,5,8,9}, float[1,2,2] \"onnx::Add_9\" = "
@@ -347,9 +330,8 @@ static void the_first_rows_of_a_table_are_no_weight_beside_it(void **state)
 }
 
 /* A codebook is a buffer as often as a parameter. */
-static void what_the_nearest_is_looked_up_in_is_not_trained_unasked(void **state)
+TEST(what_the_nearest_is_looked_up_in_is_not_trained_unasked)
 {
-    (void)state;
     static const char *const names[] = {"m.embed", "m.codes.weight"};
     for (int i = 0; i < 4; i++) {
         char text[256];
@@ -365,9 +347,8 @@ static void what_the_nearest_is_looked_up_in_is_not_trained_unasked(void **state
 }
 
 /* The names of its nodes are paths of modules: a linear layer is all that its module computes. */
-static void what_lost_its_name_is_said_where_no_layer_reads_it(void **state)
+TEST(what_lost_its_name_is_said_where_no_layer_reads_it)
 {
-    (void)state;
     const struct {
         const char *product, *behind, *bias, *after;
         bool said;
@@ -402,18 +383,16 @@ static void what_lost_its_name_is_said_where_no_layer_reads_it(void **state)
     }
 }
 
-static void an_identity_that_is_multiplied_by_is_a_fresh_weight(void **state)
+TEST(an_identity_that_is_multiplied_by_is_a_fresh_weight)
 {
-    (void)state;
     for (int marked = 0; marked < 2; marked++)
         ARE(EBB_SURE_WEIGHT, marked != 0, {"MatMul", "8x8", 1, identity, NULL, NULL});
     ARE(EBB_NO_WEIGHT, true, {"Add", "8x8", 1, identity, NULL, NULL});
 }
 
 /* Of a constant it would have been done before. */
-static void what_a_function_is_computed_of_in_the_run_is_a_weight(void **state)
+TEST(what_a_function_is_computed_of_in_the_run_is_a_weight)
 {
-    (void)state;
     ARE(EBB_SURE_WEIGHT, false, {"Exp", "8x8", 0, drawn, "onnx::Exp_4", NULL},
         {"Exp", "8x8", 0, repeated, "onnx::Exp_4", NULL},
         {"Sigmoid", "1x8x1x1", 0, one, "onnx::Sigmoid_4", NULL},
@@ -422,9 +401,8 @@ static void what_a_function_is_computed_of_in_the_run_is_a_weight(void **state)
         {"Exp", "1", 0, drawn, "onnx::Exp_4", NULL}, {"Cos", "8", 0, drawn, "onnx::Cos_4", NULL});
 }
 
-static void fresh_scales_and_biases_behind_a_norm_are_weights(void **state)
+TEST(fresh_scales_and_biases_behind_a_norm_are_weights)
 {
-    (void)state;
     ebb_model *m = model_of(
         HEAD
         "g (float[2,4,3,3] x) => (float[2,4,3,3] y) <float[2] unit = {1,1}, float[2] nil = {0,0},"
@@ -441,9 +419,8 @@ static void fresh_scales_and_biases_behind_a_norm_are_weights(void **state)
     ebb_model_free(m);
 }
 
-static void slopes_of_heads_are_no_weights(void **state)
+TEST(slopes_of_heads_are_no_weights)
 {
-    (void)state;
     for (int marked = 0; marked < 2; marked++)
         ARE(EBB_NO_WEIGHT, marked != 0, {"Mul", "4x1", 0, slope, NULL, NULL},
             {"Mul", "8", 0, slope, NULL, NULL}, {"Mul", "12x1x1", 1, slope, NULL, NULL});
@@ -474,9 +451,8 @@ static bool says_sines(const given *c, bool marked, const char *kind)
 
 /* addcmul(b, w, x) is b + (1 * w) * x in a file, where folding made one of 1 * w: that is w, and with another
  * factor it is not. */
-static void a_parameter_times_one_is_the_parameter(void **state)
+TEST(a_parameter_times_one_is_the_parameter)
 {
-    (void)state;
     static const char *const kwargs[] = {"{}", "{value: 2}"};
     static const char signature[] = "# inputs\np_w: PARAMETER target='w'\n"
                                     "p_m_weight: PARAMETER target='m.weight'\n";
@@ -499,9 +475,8 @@ static void a_parameter_times_one_is_the_parameter(void **state)
 }
 
 /* Modules keep such tables as parameters that need no gradient, and files do not tell of that. */
-static void a_table_of_sines_is_held_fixed_and_named_though_it_is_marked(void **state)
+TEST(a_table_of_sines_is_held_fixed_and_named_though_it_is_marked)
 {
-    (void)state;
     const given looked_up_in = {"Gather", "32x8", 0, position, "embed_positions.weight", NULL};
     const given in_halves = {"Gather", "32x8", 0, halves, "embed_positions.weight", NULL};
     const given added = {"Add", "1x32x8", 1, position, "positions", NULL};
@@ -523,17 +498,15 @@ static void a_table_of_sines_is_held_fixed_and_named_though_it_is_marked(void **
     assert_true(says_sines(&added, true, "InputKind.PARAMETER"));
 }
 
-static void a_norm_without_scale_and_bias_has_none(void **state)
+TEST(a_norm_without_scale_and_bias_has_none)
 {
-    (void)state;
     ARE(EBB_NO_WEIGHT, true, {"InstanceNormalization", "8", 1, one, NULL, NULL},
         {"InstanceNormalization", "8", 2, zero, NULL, NULL},
         {"LayerNormalization", "8", 1, one, NULL, NULL});
 }
 
-static void a_buffer_is_no_parameter_whatever_reads_it(void **state)
+TEST(a_buffer_is_no_parameter_whatever_reads_it)
 {
-    (void)state;
     static const char *const kinds[] = {"BUFFER", "InputKind.CONSTANT_TENSOR"};
     const given c = {"MatMul", "8x8", 1, drawn, NULL, NULL};
     for (size_t i = 0; i < 2; i++) {
@@ -550,9 +523,8 @@ static void a_buffer_is_no_parameter_whatever_reads_it(void **state)
     ARE(EBB_NO_WEIGHT, true, {"Add", "8", 1, drawn, NULL, "args = (%x, %b_offsets)"});
 }
 
-static void names_are_evidence_and_values_are_more(void **state)
+TEST(names_are_evidence_and_values_are_more)
 {
-    (void)state;
     ARE(EBB_SURE_WEIGHT, false, {"Add", "8", 1, drawn, "fc.bias", NULL},
         {"Add", "8x8", 1, drawn, "grid", NULL}, {"MatMul", "8x8", 1, mask, "fc.weight", NULL},
         {"MatMul", "32x8", 1, position, "fc.weight", NULL});
@@ -563,9 +535,8 @@ static void names_are_evidence_and_values_are_more(void **state)
         {"Add", "1x8", 1, zero, "model.final_logits_bias", NULL});
 }
 
-static void what_makes_the_mean_of_an_image_zero_is_no_weight(void **state)
+TEST(what_makes_the_mean_of_an_image_zero_is_no_weight)
 {
-    (void)state;
     ebb_model *m = model_of(HEAD "g (float[2,3,4,4] x) => (float[2,3,4,4] y) "
                                  "<float[3,1,1] mean = {0.485, 0.456, 0.406}, float[3,1,1] \"s\" = "
                                  "{0.229, 0.224, 0.225}, float[3,1,1] b = {0.1, 0.7, 0.3}>"
@@ -588,9 +559,8 @@ static void what_makes_the_mean_of_an_image_zero_is_no_weight(void **state)
 
 /* ---- what was made of weights ---- */
 
-static void what_was_made_of_weights_is_doubtful_and_says_why(void **state)
+TEST(what_was_made_of_weights_is_doubtful_and_says_why)
 {
-    (void)state;
     const struct {
         given given;
         bool marked;
@@ -620,9 +590,8 @@ static void what_was_made_of_weights_is_doubtful_and_says_why(void **state)
     }
 }
 
-static void a_result_in_the_place_of_a_weight_is_trained_and_said_to_be_one(void **state)
+TEST(a_result_in_the_place_of_a_weight_is_trained_and_said_to_be_one)
 {
-    (void)state;
     const given c = {"Conv", "8x8x3", 1, drawn, "mul", "args = (%x, %mul, %p_0_bias)"};
     ebb_weight w = judged(&c, true);
     assert_int_equal(w.kind, EBB_SURE_WEIGHT);
@@ -631,42 +600,4 @@ static void a_result_in_the_place_of_a_weight_is_trained_and_said_to_be_one(void
     assert_non_null(strstr(w.why, "weight norm"));
     const given plain = {"Conv", "8x8x3", 1, drawn, NULL, "args = (%x, %p_0_weight, %p_0_bias)"};
     assert_null(judged(&plain, true).why);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_weight_without_name_and_mark_is_a_weight),
-        cmocka_unit_test(a_bias_and_a_scale_in_arithmetic_are_weights),
-        cmocka_unit_test(a_token_that_is_repeated_and_joined_is_a_weight),
-        cmocka_unit_test(states_of_a_cell_are_no_weights),
-        cmocka_unit_test(zeros_that_a_weight_multiplies_are_what_a_cell_begins_with),
-        cmocka_unit_test(constants_are_told_by_their_values),
-        cmocka_unit_test(windows_are_no_weights),
-        cmocka_unit_test(what_may_be_a_buffer_by_its_values_is_not_trained_unasked),
-        cmocka_unit_test(what_is_taken_for_a_parameter_is_said),
-        cmocka_unit_test(a_module_s_parameters_stand_before_its_buffers),
-        cmocka_unit_test(a_matrix_that_a_layer_reads_is_taken_for_a_parameter),
-        cmocka_unit_test(a_frozen_batch_norm_has_no_weights),
-        cmocka_unit_test(a_scale_and_a_shift_without_names_are_not_trained_unasked),
-        cmocka_unit_test(what_was_scaled_before_the_run_is_said_to_be),
-        cmocka_unit_test(the_first_rows_of_a_table_are_no_weight_beside_it),
-        cmocka_unit_test(what_the_nearest_is_looked_up_in_is_not_trained_unasked),
-        cmocka_unit_test(what_lost_its_name_is_said_where_no_layer_reads_it),
-        cmocka_unit_test(a_fresh_scale_of_one_number_for_each_channel_is_a_weight),
-        cmocka_unit_test(an_identity_that_is_multiplied_by_is_a_fresh_weight),
-        cmocka_unit_test(what_a_function_is_computed_of_in_the_run_is_a_weight),
-        cmocka_unit_test(fresh_scales_and_biases_behind_a_norm_are_weights),
-        cmocka_unit_test(slopes_of_heads_are_no_weights),
-        cmocka_unit_test(a_parameter_times_one_is_the_parameter),
-        cmocka_unit_test(a_table_of_sines_is_held_fixed_and_named_though_it_is_marked),
-        cmocka_unit_test(a_norm_without_scale_and_bias_has_none),
-        cmocka_unit_test(a_buffer_is_no_parameter_whatever_reads_it),
-        cmocka_unit_test(names_are_evidence_and_values_are_more),
-        cmocka_unit_test(what_makes_the_mean_of_an_image_zero_is_no_weight),
-        cmocka_unit_test(what_was_made_of_weights_is_doubtful_and_says_why),
-        cmocka_unit_test(what_lost_its_name_may_be_made_of_what_kept_it),
-        cmocka_unit_test(a_result_in_the_place_of_a_weight_is_trained_and_said_to_be_one),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

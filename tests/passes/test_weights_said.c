@@ -52,9 +52,8 @@ static bool has_gradient(const ebb_model *m, const char *name)
     return ebb_value_find(m->graph, text).i != 0;
 }
 
-static void what_is_trained_and_what_not_is_said(void **state)
+TEST(what_is_trained_and_what_not_is_said)
 {
-    (void)state;
     ebb_model *m = folded_model();
     json_t *t = training_of(m, "loss:mse,gradient");
     assert_true(has_gradient(m, "val_3") && has_gradient(m, "fc.bias"));
@@ -71,9 +70,8 @@ static void what_is_trained_and_what_not_is_said(void **state)
     ebb_model_free(m);
 }
 
-static void what_stands_in_for_a_weight_is_said_to(void **state)
+TEST(what_stands_in_for_a_weight_is_said_to)
 {
-    (void)state;
     ebb_model *m = NULL;
     good(ebb_text_parse_model(
         &m,
@@ -92,9 +90,8 @@ static void what_stands_in_for_a_weight_is_said_to(void **state)
     ebb_model_free(m);
 }
 
-static void lost_stands_for_the_lost_weights_and_only_these(void **state)
+TEST(lost_stands_for_the_lost_weights_and_only_these)
 {
-    (void)state;
     ebb_model *m = folded_model();
     json_decref(training_of(m, "loss:mse,gradient:train=lost"));
     assert_true(has_gradient(m, "val_3"));
@@ -115,9 +112,8 @@ static void lost_stands_for_the_lost_weights_and_only_these(void **state)
     ebb_model_free(m);
 }
 
-static void less_than_half_is_refused_unless_it_is_asked_for(void **state)
+TEST(less_than_half_is_refused_unless_it_is_asked_for)
 {
-    (void)state;
     const char *const refused = "loss:mse,gradient", *const asked[] = {
                                                          "loss:mse,gradient:partial=allow",
                                                          "loss:mse,gradient:train=fc*",
@@ -184,9 +180,8 @@ static ebb_model *listed(const char *name, const char *shape, double (*of)(int64
     return m;
 }
 
-static void what_the_module_has_lost_is_refused(void **state)
+TEST(what_the_module_has_lost_is_refused)
 {
-    (void)state;
     static const char lost[] = "# inputs\np_w: PARAMETER target='w'\n"
                                "p_m_table: PARAMETER target='m.table'\nb_m_x: BUFFER target='m.x'";
     static const char kept[] = "# inputs\np_w: PARAMETER target='w'\n";
@@ -222,9 +217,8 @@ static void what_the_module_has_lost_is_refused(void **state)
 
 /* A weight of a filter's cut-offs, or of the embeddings of nodes, is not the parameter; one that was
  * normalised nearly is. */
-static void what_was_computed_of_other_parameters_stands_in_for_none(void **state)
+TEST(what_was_computed_of_other_parameters_stands_in_for_none)
 {
-    (void)state;
     static const char lost[] = "# inputs\np_w: PARAMETER target='w'\n"
                                "p_m_low: PARAMETER target='m.low'\n";
     static const char normed[] = "# inputs\np_w: PARAMETER target='w'\n"
@@ -254,9 +248,8 @@ static void what_was_computed_of_other_parameters_stands_in_for_none(void **stat
 }
 
 /* Joined with the product before it, it would be gone when weights are looked for. */
-static void the_exponential_of_a_temperature_is_missed(void **state)
+TEST(the_exponential_of_a_temperature_is_missed)
 {
-    (void)state;
     static const char *const signatures[] = {
         "# inputs\np_w: PARAMETER target='w'\np_m_scale: PARAMETER target='m.scale'\n",
         "# inputs\np_w: PARAMETER target='w'\n"};
@@ -290,9 +283,8 @@ static void the_exponential_of_a_temperature_is_missed(void **state)
 }
 
 /* A list of parameters alone says nothing: which of them calls read is not told. */
-static void what_a_file_without_notes_has_lost_is_not_known(void **state)
+TEST(what_a_file_without_notes_has_lost_is_not_known)
 {
-    (void)state;
     ebb_model *m = listed("permute_1", "1x8x8", drawn,
                           "# inputs\np_m_fc_weight: PARAMETER target='m.fc.weight'\n"
                           "p_m_fc_bias: PARAMETER target='m.fc.bias'\n");
@@ -306,9 +298,8 @@ static void what_a_file_without_notes_has_lost_is_not_known(void **state)
 
 /* x + (q - x) of a TorchScript file had a detach() around the difference: nothing behind q learns, and what
  * is behind x does. */
-static void what_is_looked_up_straight_through_gets_no_gradient(void **state)
+TEST(what_is_looked_up_straight_through_gets_no_gradient)
 {
-    (void)state;
     static const char *const sums[] = {"Add (z, d)", "Add (d, z)"};
     for (int i = 0; i < 4; i++) {
         char text[512];
@@ -328,9 +319,8 @@ static void what_is_looked_up_straight_through_gets_no_gradient(void **state)
 }
 
 /* TorchScript folds constants of their own into nodes, so an initializer of its making was a parameter's. */
-static void what_does_nothing_was_folded_of_a_fresh_weight(void **state)
+TEST(what_does_nothing_was_folded_of_a_fresh_weight)
 {
-    (void)state;
     const struct {
         given given;
         bool torchscript, refused;
@@ -357,9 +347,8 @@ static void what_does_nothing_was_folded_of_a_fresh_weight(void **state)
 }
 
 /* A layer's bias keeps its name; what has none was cut out of a longer one, or put together. */
-static void a_bias_with_something_beside_it_is_refused(void **state)
+TEST(a_bias_with_something_beside_it_is_refused)
 {
-    (void)state;
     static const struct {
         const char *bias, *shape;
         double (*of)(int64_t);
@@ -394,9 +383,8 @@ static void a_bias_with_something_beside_it_is_refused(void **state)
 }
 
 /* A gain that is 0 yet, times what a weight is scaled by: the norm of the weight takes it as its scale. */
-static void a_fresh_scale_of_zeros_is_trained_where_folding_made_it(void **state)
+TEST(a_fresh_scale_of_zeros_is_trained_where_folding_made_it)
 {
-    (void)state;
     const given c = {"BatchNormalization", "8", 1, zero, "onnx::BatchNormalization_9", NULL};
     for (int torchscript = 0; torchscript < 2; torchscript++) {
         ebb_model *m = model_with(&c, false);
@@ -407,9 +395,8 @@ static void a_fresh_scale_of_zeros_is_trained_where_folding_made_it(void **state
 }
 
 /* A factor of exp(-log_sigma), which was 1, went with its product; the exporter lists log_sigma. */
-static void what_went_with_its_node_is_refused(void **state)
+TEST(what_went_with_its_node_is_refused)
 {
-    (void)state;
     static const char lists[] = "# inputs\np_w: PARAMETER target='w'\n"
                                 "p_%s: PARAMETER target='%s'\n\n# outputs\n%s: USER_OUTPUT\n";
     static const struct {
@@ -458,9 +445,8 @@ static double above_zero(int64_t i)
 /* One that was drawn above 0 is a bias where it is added, and what came of an exponential where it scales:
  * that is no parameter, and the rest is not trained without it. */
 /* A tied head and its embedding: torch.export lists both, and notes the one where either is read. */
-static void a_tied_parameter_is_not_missed(void **state)
+TEST(a_tied_parameter_is_not_missed)
 {
-    (void)state;
     static const char lists[] = "# inputs\np_emb_weight: PARAMETER target='emb.weight'\n"
                                 "p_out_weight: PARAMETER target='out.weight'\n\n# outputs\n";
     for (int tied = 0; tied < 2; tied++) {
@@ -490,9 +476,8 @@ static void a_tied_parameter_is_not_missed(void **state)
     }
 }
 
-static void what_was_folded_above_zero_is_trained_or_refused(void **state)
+TEST(what_was_folded_above_zero_is_trained_or_refused)
 {
-    (void)state;
     const struct {
         given given;
         ebb_weight_kind torchscript, others;
@@ -517,9 +502,8 @@ static void what_was_folded_above_zero_is_trained_or_refused(void **state)
 
 /* A matrix of a TorchScript file that neither name nor place tells from a buffer is refused until somebody says what
  * it is, whatever its values. */
-static void what_may_be_a_buffer_is_said_or_refused(void **state)
+TEST(what_may_be_a_buffer_is_said_or_refused)
 {
-    (void)state;
     static const char text[] =
         HEAD "g (float[2,2] x) => (float[2,2] y) <float[2,2] B = {%s}, float[2,2] "
              "\"fc.weight\" = {2,7,1,8}> { z = MatMul (x, B) y = MatMul (z, \"fc.weight\") }";
@@ -571,9 +555,8 @@ static void what_may_be_a_buffer_is_said_or_refused(void **state)
 }
 
 /* Weights that no loss reads are counted and named: of two heads one is trained. */
-static void what_no_loss_depends_on_is_named(void **state)
+TEST(what_no_loss_depends_on_is_named)
 {
-    (void)state;
     static const char text[] =
         HEAD "g (float[4,2] x) => (float[4,2] one, float[4,%d] two) <float[2,2] body = {1,2,3,5}, "
              "float[2,2] first = {2,7,1,8}, float[2,%d] second = {%s}> { h = MatMul (x, body) "
@@ -606,9 +589,8 @@ static void what_no_loss_depends_on_is_named(void **state)
     }
 }
 
-static void a_convolution_that_was_scaled_by_zero_is_refused(void **state)
+TEST(a_convolution_that_was_scaled_by_zero_is_refused)
 {
-    (void)state;
     static const char text[] =
         HEAD "g (float[1,2,4,4] x) => (float[1,2,4,4] y) "
              "<float[2,2,1,1] \"onnx::Conv_1\" = {0,0,0,0}, float[2] \"onnx::Conv_2\" = {0.5,0.25},"
@@ -631,9 +613,8 @@ static void a_convolution_that_was_scaled_by_zero_is_refused(void **state)
     }
 }
 
-static void running_out_of_memory_anywhere_is_an_error_and_no_crash(void **state)
+TEST(running_out_of_memory_anywhere_is_an_error_and_no_crash)
 {
-    (void)state;
     bool done = false;
     for (long n = 1; !done && n < 4000; n++) {
         ebb_model *m = folded_model();
@@ -645,30 +626,4 @@ static void running_out_of_memory_anywhere_is_an_error_and_no_crash(void **state
         ebb_model_free(m);
     }
     assert_true(done);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_the_module_has_lost_is_refused),
-        cmocka_unit_test(what_was_computed_of_other_parameters_stands_in_for_none),
-        cmocka_unit_test(the_exponential_of_a_temperature_is_missed),
-        cmocka_unit_test(what_a_file_without_notes_has_lost_is_not_known),
-        cmocka_unit_test(what_is_looked_up_straight_through_gets_no_gradient),
-        cmocka_unit_test(what_does_nothing_was_folded_of_a_fresh_weight),
-        cmocka_unit_test(a_bias_with_something_beside_it_is_refused),
-        cmocka_unit_test(a_fresh_scale_of_zeros_is_trained_where_folding_made_it),
-        cmocka_unit_test(what_went_with_its_node_is_refused),
-        cmocka_unit_test(a_tied_parameter_is_not_missed),
-        cmocka_unit_test(what_was_folded_above_zero_is_trained_or_refused),
-        cmocka_unit_test(what_may_be_a_buffer_is_said_or_refused),
-        cmocka_unit_test(what_no_loss_depends_on_is_named),
-        cmocka_unit_test(a_convolution_that_was_scaled_by_zero_is_refused),
-        cmocka_unit_test(what_is_trained_and_what_not_is_said),
-        cmocka_unit_test(what_stands_in_for_a_weight_is_said_to),
-        cmocka_unit_test(lost_stands_for_the_lost_weights_and_only_these),
-        cmocka_unit_test(less_than_half_is_refused_unless_it_is_asked_for),
-        cmocka_unit_test(running_out_of_memory_anywhere_is_an_error_and_no_crash),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

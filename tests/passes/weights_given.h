@@ -3,12 +3,6 @@
  */
 #pragma once
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +12,7 @@
 
 #include "ebb.h"
 #include "passes/parameters/trainable.h"
+#include "tests/test.h"
 #include "tests/text.h"
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20]>\n"

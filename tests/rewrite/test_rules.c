@@ -1,15 +1,11 @@
 /* Rules, edits, options and globs on graphs of a few nodes. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include <stdio.h>
 
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
 #include "rewrite/rewrite.h"
+#include "tests/test.h"
 
 static ebb_status do_nothing(ebb_edit *e)
 {
@@ -79,9 +75,8 @@ static const ebb_rule silu[] = {
     {"silu", "s = Sigmoid(x)  y = Mul(x, s)", "y = HardSwish(x)", NULL, NULL}};
 static const ebb_rule half[] = {{"half", "y = Mul(x, 0.5)", "y = Relu(x)", NULL, NULL}};
 
-static void a_rule_replaces_what_it_matches(void **state)
+TEST(a_rule_replaces_what_it_matches)
 {
-    (void)state;
     bench b;
     set_up(&b, "(float[4] x) => (y) { s = Sigmoid(x) z = Mul(x, s) y = Neg(z) }");
     apply(&b, silu, 1);
@@ -96,9 +91,8 @@ static void a_rule_replaces_what_it_matches(void **state)
     tear_down(&b);
 }
 
-static void inputs_of_an_operator_that_commutes_match_either_way(void **state)
+TEST(inputs_of_an_operator_that_commutes_match_either_way)
 {
-    (void)state;
     bench b;
     set_up(&b, "(float[4] x) => (y) { s = Sigmoid(x) y = Mul(s, x) }");
     apply(&b, silu, 1);
@@ -106,9 +100,8 @@ static void inputs_of_an_operator_that_commutes_match_either_way(void **state)
     tear_down(&b);
 }
 
-static void inputs_of_one_that_does_not_commute_match_one_way(void **state)
+TEST(inputs_of_one_that_does_not_commute_match_one_way)
 {
-    (void)state;
     static const ebb_rule rule[] = {
         {"r", "s = Sigmoid(x)  y = Sub(x, s)", "y = Relu(x)", NULL, NULL}};
     bench b;
@@ -119,9 +112,8 @@ static void inputs_of_one_that_does_not_commute_match_one_way(void **state)
     tear_down(&b);
 }
 
-static void a_failed_order_is_taken_back(void **state)
+TEST(a_failed_order_is_taken_back)
 {
-    (void)state;
     static const ebb_rule rule[] = {
         {"r", "a = Neg(x)  b = Exp(a)  c = Add(b, x)  y = Mul(c, x)", "y = Relu(x)", NULL, NULL}};
     bench b;
@@ -131,9 +123,8 @@ static void a_failed_order_is_taken_back(void **state)
     tear_down(&b);
 }
 
-static void the_name_of_an_output_of_the_graph_never_changes(void **state)
+TEST(the_name_of_an_output_of_the_graph_never_changes)
 {
-    (void)state;
     bench b;
     set_up(&b, "(float[4] x) => (float[4] y) { s = Sigmoid(x) y = Mul(x, s) }");
     apply(&b, silu, 1);
@@ -144,9 +135,8 @@ static void the_name_of_an_output_of_the_graph_never_changes(void **state)
     tear_down(&b);
 }
 
-static void a_value_that_is_read_outside_holds_the_pattern(void **state)
+TEST(a_value_that_is_read_outside_holds_the_pattern)
 {
-    (void)state;
     bench b;
     set_up(&b, "(float[4] x) => (y, z) { s = Sigmoid(x) y = Mul(x, s) z = Neg(s) }");
     apply(&b, silu, 1);
@@ -159,9 +149,8 @@ static void a_value_that_is_read_outside_holds_the_pattern(void **state)
     tear_down(&b);
 }
 
-static void a_value_that_is_an_output_holds_the_pattern(void **state)
+TEST(a_value_that_is_an_output_holds_the_pattern)
 {
-    (void)state;
     bench b;
     set_up(&b, "(float[4] x) => (y, s) { s = Sigmoid(x) y = Mul(x, s) }");
     apply(&b, silu, 1);
@@ -171,9 +160,8 @@ static void a_value_that_is_an_output_holds_the_pattern(void **state)
     tear_down(&b);
 }
 
-static void a_number_fits_a_constant_of_that_value(void **state)
+TEST(a_number_fits_a_constant_of_that_value)
 {
-    (void)state;
     bench b;
     set_up(&b, "(float[4] x) => (y, z, u) <float a = {0.50000001}, float[1] c = {0.5}, "
                "float d = {0.51}> { y = Mul(x, a) z = Mul(c, x) u = Mul(x, d) }");
@@ -183,9 +171,8 @@ static void a_number_fits_a_constant_of_that_value(void **state)
     tear_down(&b);
 }
 
-static void a_constant_that_would_broadcast_is_no_number(void **state)
+TEST(a_constant_that_would_broadcast_is_no_number)
 {
-    (void)state;
     bench b;
     set_up(&b, "(float[4] x) => (y, z) <float[1,1] a = {0.5}, float[2,4] c = "
                "{0.5,0.5,0.5,0.5,0.5,0.5,0.5,0.5}> { y = Mul(x, a) z = Mul(x, c) }");
@@ -194,9 +181,8 @@ static void a_constant_that_would_broadcast_is_no_number(void **state)
     tear_down(&b);
 }
 
-static void attributes_that_a_rule_gives_must_be_equal(void **state)
+TEST(attributes_that_a_rule_gives_must_be_equal)
 {
-    (void)state;
     static const ebb_rule rule[] = {
         {"r", "y = LeakyRelu<alpha = 0.5>(x)", "y = Elu<alpha = 2.0>(x)", NULL, NULL}};
     bench b;
@@ -211,9 +197,8 @@ static void attributes_that_a_rule_gives_must_be_equal(void **state)
     tear_down(&b);
 }
 
-static void more_inputs_than_the_pattern_has_do_not_fit_a_sum(void **state)
+TEST(more_inputs_than_the_pattern_has_do_not_fit_a_sum)
 {
-    (void)state;
     static const ebb_rule rule[] = {{"r", "y = Sum(a, b)", "y = Add(a, b)", NULL, NULL}};
     bench b;
     set_up(&b, "(float[4] p, float[4] q, float[4] r) => (y, z) { y = Sum(p, q, r) z = Sum(p, q) }");
@@ -229,9 +214,8 @@ static const char *never(const ebb_match *m)
     return "the day is wrong";
 }
 
-static void a_rule_may_decline_and_says_so_once(void **state)
+TEST(a_rule_may_decline_and_says_so_once)
 {
-    (void)state;
     static const ebb_rule rules[] = {
         {"no", "y = Neg(x)", "y = Relu(x)", never, NULL},
         {"yes", "y = Exp(x)", "y = Relu(x)", NULL, NULL},
@@ -253,9 +237,8 @@ static void twice(ebb_build *b, const ebb_match *m, ebb_value *root)
     *root = ebb_emit(b, EBB_OP_ADD, x, ebb_emit(b, EBB_OP_RELU, x));
 }
 
-static void a_rule_may_build_several_nodes(void **state)
+TEST(a_rule_may_build_several_nodes)
 {
-    (void)state;
     static const ebb_rule rule[] = {{"r", "y = Exp(x)", NULL, NULL, twice}};
     bench b;
     set_up(&b, "(float[4] x) => (y) { h = Exp(x) y = Neg(h) }");
@@ -265,9 +248,8 @@ static void a_rule_may_build_several_nodes(void **state)
     tear_down(&b);
 }
 
-static void rules_that_undo_each_other_stop(void **state)
+TEST(rules_that_undo_each_other_stop)
 {
-    (void)state;
     static const ebb_rule rules[] = {
         {"there", "y = Exp(x)", "y = Neg(x)", NULL, NULL},
         {"back", "y = Neg(x)", "y = Exp(x)", NULL, NULL},
@@ -280,9 +262,8 @@ static void rules_that_undo_each_other_stop(void **state)
     tear_down(&b);
 }
 
-static void a_rule_that_makes_no_sense_is_an_error_that_names_it(void **state)
+TEST(a_rule_that_makes_no_sense_is_an_error_that_names_it)
 {
-    (void)state;
     static const ebb_rule rules[] = {
         {"empty", "", "y = Neg(x)", NULL, NULL},
         {"apart", "a = Exp(x)  y = Neg(x)", "y = Neg(x)", NULL, NULL},
@@ -303,9 +284,8 @@ static void a_rule_that_makes_no_sense_is_an_error_that_names_it(void **state)
 
 /* ---- edits ---- */
 
-static void an_output_that_becomes_an_input_keeps_a_node_between(void **state)
+TEST(an_output_that_becomes_an_input_keeps_a_node_between)
 {
-    (void)state;
     bench b;
     set_up(&b, "(float[4] x) => (float[4] y) { y = Relu(x) }");
     ebb_graph *g = b.e.g;
@@ -320,9 +300,8 @@ static void an_output_that_becomes_an_input_keeps_a_node_between(void **state)
     tear_down(&b);
 }
 
-static void a_builder_takes_the_phase_of_where_it_stands(void **state)
+TEST(a_builder_takes_the_phase_of_where_it_stands)
 {
-    (void)state;
     bench b;
     set_up(&b, "(float[4] x) => (y) { y = Relu(x) }");
     ebb_node n = ebb_first(b.e.g);
@@ -334,9 +313,8 @@ static void a_builder_takes_the_phase_of_where_it_stands(void **state)
 
 /* ---- options and globs ---- */
 
-static void options_are_what_was_given_last_or_the_default(void **state)
+TEST(options_are_what_was_given_last_or_the_default)
 {
-    (void)state;
     bench b;
     set_up(&b, "(float[4] x) => (y) { y = Relu(x) }");
     assert_string_equal(ebb_option_string(&b.e, "kind"), "sum");
@@ -352,9 +330,8 @@ static void options_are_what_was_given_last_or_the_default(void **state)
     tear_down(&b);
 }
 
-static void globs(void **state)
+TEST(globs)
 {
-    (void)state;
     assert_true(ebb_glob("*", ""));
     assert_true(ebb_glob("layer?.w*t", "layer3.weight"));
     assert_false(ebb_glob("layer?.w*t", "layer10.weight"));
@@ -369,30 +346,4 @@ static void globs(void **state)
     // Many stars over a long text: quadratic at most.
     assert_false(ebb_glob("*a*a*a*a*a*a*a*a*a*a*a*a*b",
                           "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_rule_replaces_what_it_matches),
-        cmocka_unit_test(inputs_of_an_operator_that_commutes_match_either_way),
-        cmocka_unit_test(inputs_of_one_that_does_not_commute_match_one_way),
-        cmocka_unit_test(a_failed_order_is_taken_back),
-        cmocka_unit_test(the_name_of_an_output_of_the_graph_never_changes),
-        cmocka_unit_test(a_value_that_is_read_outside_holds_the_pattern),
-        cmocka_unit_test(a_value_that_is_an_output_holds_the_pattern),
-        cmocka_unit_test(a_number_fits_a_constant_of_that_value),
-        cmocka_unit_test(a_constant_that_would_broadcast_is_no_number),
-        cmocka_unit_test(attributes_that_a_rule_gives_must_be_equal),
-        cmocka_unit_test(more_inputs_than_the_pattern_has_do_not_fit_a_sum),
-        cmocka_unit_test(a_rule_may_decline_and_says_so_once),
-        cmocka_unit_test(a_rule_may_build_several_nodes),
-        cmocka_unit_test(rules_that_undo_each_other_stop),
-        cmocka_unit_test(a_rule_that_makes_no_sense_is_an_error_that_names_it),
-        cmocka_unit_test(an_output_that_becomes_an_input_keeps_a_node_between),
-        cmocka_unit_test(a_builder_takes_the_phase_of_where_it_stands),
-        cmocka_unit_test(options_are_what_was_given_last_or_the_default),
-        cmocka_unit_test(globs),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,18 +2,13 @@
  * into recorded.txt, and a step of ebb beside it. */
 #pragma once
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "ebb.h"
+#include "tests/test.h"
 
 enum { MOST_INPUTS = 4, MOST_GRADIENTS = 512, MOST_TENSORS = 64 };
 

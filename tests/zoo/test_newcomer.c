@@ -36,9 +36,8 @@ static bool is_as_recorded(sample *s)
     return !has_loss(s) || agrees(FOLDER, s, false, 1e-5, 1e-5, keep_trained);
 }
 
-static void gradients_agree_with_pytorch_and_detach_stops_them(void **state)
+TEST(gradients_agree_with_pytorch_and_detach_stops_them)
 {
-    (void)state;
     assert_true(visit_samples(FOLDER, is_as_recorded) > 10);
 }
 
@@ -68,9 +67,8 @@ static bool trains_what_it_should(sample *s)
     return failures == 0;
 }
 
-static void weights_are_trained_whatever_folding_did_to_them_and_nothing_else(void **state)
+TEST(weights_are_trained_whatever_folding_did_to_them_and_nothing_else)
 {
-    (void)state;
     assert_true(visit_samples(FOLDER, trains_what_it_should) > 10);
 }
 
@@ -101,30 +99,26 @@ static bool is_trained(const char *file, const char *initializer)
     return trained_elements(file, initializer) > 0;
 }
 
-static void a_bias_that_was_dropped_for_being_zero_is_trained(void **state)
+TEST(a_bias_that_was_dropped_for_being_zero_is_trained)
 {
-    (void)state;
     assert_true(is_trained("convolutions-fresh-default", "model.layers.0.bias"));
     assert_true(is_trained("convolutions-fresh-default", "model.layers.3.bias"));
 }
 
-static void what_was_expanded_for_the_batch_has_its_own_name(void **state)
+TEST(what_was_expanded_for_the_batch_has_its_own_name)
 {
-    (void)state;
     assert_true(is_trained("token-trained-default", "model.token"));
 }
 
-static void the_bias_of_a_layer_that_runs_twice_is_one(void **state)
+TEST(the_bias_of_a_layer_that_runs_twice_is_one)
 {
-    (void)state;
     assert_true(is_trained("twice-fresh-default", "model.b"));
     assert_true(is_trained("twice-fresh-default", "model.c"));
     assert_false(is_trained("twice-fresh-default", "model.b_1"));
 }
 
-static void a_few_numbers_that_were_repeated_are_few(void **state)
+TEST(a_few_numbers_that_were_repeated_are_few)
 {
-    (void)state;
     assert_true(is_trained("spread-trained-default", "model.deviation"));
     assert_true(is_trained("latents-trained-default", "model.latents"));
     assert_int_equal(trained_elements("globals-trained-default", "embedding"), 24);
@@ -160,16 +154,14 @@ static bool warns(const char *name, const char *kind)
     return finds(name, kind, &code);
 }
 
-static void a_small_number_that_kept_a_root_from_zero_is_told(void **state)
+TEST(a_small_number_that_kept_a_root_from_zero_is_told)
 {
-    (void)state;
     assert_true(warns("roots-trained-default", "lost-sum"));
     assert_false(warns("roots-trained-dynamo-plain", "lost-sum"));
 }
 
-static void what_no_run_trains_is_a_problem(void **state)
+TEST(what_no_run_trains_is_a_problem)
 {
-    (void)state;
     ebb_code code;
     assert_true(finds("cell-trained-default", "lost-weight", &code));
     assert_int_equal(code, EBB_REJECTED);
@@ -177,9 +169,8 @@ static void what_no_run_trains_is_a_problem(void **state)
     assert_int_equal(code, EBB_OK);
 }
 
-static void a_folded_batch_norm_is_found_by_what_the_exporter_left(void **state)
+TEST(a_folded_batch_norm_is_found_by_what_the_exporter_left)
 {
-    (void)state;
     const char *folded[] = {"convolutions-fresh-default", "convolutions-trained-default",
                             "convolutions-fresh-ts", "convolutions-trained-ts"};
     const char *kept[] = {"convolutions-fresh-ts-unfolded",
@@ -194,9 +185,8 @@ static void a_folded_batch_norm_is_found_by_what_the_exporter_left(void **state)
         assert_false(warns(kept[i], "folded-batch-norm"));
 }
 
-static void a_gradient_that_was_folded_in_part_is_refused(void **state)
+TEST(a_gradient_that_was_folded_in_part_is_refused)
 {
-    (void)state;
     assert_true(warns("cell-trained-default", "lost-weight"));
     assert_false(warns("tables-trained-default", "lost-weight"));
 }
@@ -218,137 +208,116 @@ static bool is_refused(const char *file)
     return refused;
 }
 
-static void a_lone_number_that_was_made_of_a_parameter_is_refused(void **state)
+TEST(a_lone_number_that_was_made_of_a_parameter_is_refused)
 {
-    (void)state;
     assert_true(is_refused("scalars-trained-ts"));
     assert_true(is_refused("scalars-trained-default"));
 }
 
-static void a_bias_with_zeros_of_no_parameter_beside_it_is_refused(void **state)
+TEST(a_bias_with_zeros_of_no_parameter_beside_it_is_refused)
 {
-    (void)state;
     assert_true(is_refused("keys-trained-ts"));
     assert_true(is_refused("keys-fresh-ts"));
 }
 
-static void norms_of_two_modules_that_became_one_node_are_refused(void **state)
+TEST(norms_of_two_modules_that_became_one_node_are_refused)
 {
-    (void)state;
     assert_true(is_refused("branches-fresh-default"));
 }
 
-static void keys_and_values_of_two_layers_that_became_one_are_refused(void **state)
+TEST(keys_and_values_of_two_layers_that_became_one_are_refused)
 {
-    (void)state;
     assert_true(is_refused("memory-fresh-default"));
 }
 
-static void a_parameter_that_did_nothing_and_was_dropped_is_told(void **state)
+TEST(a_parameter_that_did_nothing_and_was_dropped_is_told)
 {
-    (void)state;
     assert_true(is_refused("scalars-fresh-default"));
     assert_true(warns("scalars-fresh-default", "lost-weight"));
     assert_false(warns("tables-trained-default", "lost-weight"));
 }
 
-static void layers_that_were_computed_before_the_run_are_refused(void **state)
+TEST(layers_that_were_computed_before_the_run_are_refused)
 {
-    (void)state;
     assert_true(is_refused("queries-trained-default"));
 }
 
-static void a_table_that_was_interpolated_before_the_run_is_refused(void **state)
+TEST(a_table_that_was_interpolated_before_the_run_is_refused)
 {
-    (void)state;
     assert_true(is_refused("places-trained-default"));
     assert_true(is_refused("places-fresh-ts"));
 }
 
-static void a_weight_that_the_rest_to_one_was_made_of_is_refused(void **state)
+TEST(a_weight_that_the_rest_to_one_was_made_of_is_refused)
 {
-    (void)state;
     assert_true(is_refused("shares-trained-default"));
     assert_true(is_refused("shares-trained-ts"));
 }
 
-static void a_sum_that_is_equal_to_the_parameter_in_it_is_refused(void **state)
+TEST(a_sum_that_is_equal_to_the_parameter_in_it_is_refused)
 {
-    (void)state;
     assert_true(is_refused("snake-fresh-default"));
 }
 
-static void what_was_moved_of_a_weight_that_is_trained_as_well_is_refused(void **state)
+TEST(what_was_moved_of_a_weight_that_is_trained_as_well_is_refused)
 {
-    (void)state;
     assert_true(is_refused("flipped-trained-default"));
 }
 
-static void what_any_call_computed_of_a_scale_is_refused(void **state)
+TEST(what_any_call_computed_of_a_scale_is_refused)
 {
-    (void)state;
     assert_true(is_refused("positive-trained-default"));
 }
 
-static void
-what_a_layer_made_of_a_table_is_refused_and_so_is_the_table_unless_it_is_marked(void **state)
+TEST(what_a_layer_made_of_a_table_is_refused_and_so_is_the_table_unless_it_is_marked)
 {
-    (void)state;
     assert_true(is_refused("distances-trained-default"));
     assert_true(is_refused("distances-trained-ts-unfolded"));
 }
 
-static void zeros_and_ones_that_may_be_a_mask_are_refused(void **state)
+TEST(zeros_and_ones_that_may_be_a_mask_are_refused)
 {
-    (void)state;
     assert_true(is_refused("halves-trained-ts"));
 }
 
-static void ones_that_were_computed_and_multiply_the_input_are_refused(void **state)
+TEST(ones_that_were_computed_and_multiply_the_input_are_refused)
 {
-    (void)state;
     assert_true(is_refused("passed-fresh-ts"));
 }
 
-static void fresh_numbers_that_were_expanded_are_refused(void **state)
+TEST(fresh_numbers_that_were_expanded_are_refused)
 {
-    (void)state;
     assert_true(is_refused("sinks-fresh-default"));
 }
 
-static void a_matrix_that_was_computed_and_then_transposed_is_refused(void **state)
+TEST(a_matrix_that_was_computed_and_then_transposed_is_refused)
 {
-    (void)state;
     assert_true(is_refused("prototypes-trained-default"));
 }
 
-static void vectors_of_a_spectral_norm_are_no_parameters(void **state)
+TEST(vectors_of_a_spectral_norm_are_no_parameters)
 {
-    (void)state;
     assert_true(is_trained("spectral-trained-ts", "model.first.weight_orig"));
     assert_true(is_trained("spectral-trained-ts", "model.last.weight_orig"));
     assert_false(is_trained("spectral-trained-ts", "model.first.weight_u"));
     assert_false(is_trained("spectral-trained-ts", "model.last.weight_v"));
 }
 
-static void what_may_be_a_parameter_where_none_is_expected_is_refused(void **state)
+TEST(what_may_be_a_parameter_where_none_is_expected_is_refused)
 {
-    (void)state;
     assert_true(is_refused("centers-trained-ts"));
     assert_true(is_refused("triangle-trained-ts"));
 }
 
-static void a_slope_of_two_calls_is_one_and_that_of_another_module_is_not(void **state)
+TEST(a_slope_of_two_calls_is_one_and_that_of_another_module_is_not)
 {
-    (void)state;
     assert_true(is_trained("bends-fresh-ts", "onnx::PRelu_27"));
     assert_false(is_trained("bends-fresh-ts", "onnx::PRelu_28"));
     assert_true(is_trained("bends-fresh-ts", "onnx::PRelu_29"));
 }
 
-static void norms_of_one_input_that_became_one_node_are_parted(void **state)
+TEST(norms_of_one_input_that_became_one_node_are_parted)
 {
-    (void)state;
     const char *parameters[] = {"model.norm1.weight", "model.norm1.bias", "model.norm2.weight",
                                 "model.norm2.bias"};
     for (size_t i = 0; i < sizeof parameters / sizeof *parameters; i++)
@@ -356,9 +325,8 @@ static void norms_of_one_input_that_became_one_node_are_parted(void **state)
     assert_false(warns("parallel-fresh-default", "lost-weight"));
 }
 
-static void norms_of_two_heads_that_became_one_node_are_parted(void **state)
+TEST(norms_of_two_heads_that_became_one_node_are_parted)
 {
-    (void)state;
     const char *parameters[] = {"model.norm.weight", "model.head.norm.weight",
                                 "model.head.norm.bias", "model.other.norm.weight",
                                 "model.other.norm.bias"};
@@ -366,25 +334,22 @@ static void norms_of_two_heads_that_became_one_node_are_parted(void **state)
         assert_true(is_trained("heads-fresh-default", parameters[i]));
 }
 
-static void the_norm_of_a_table_has_a_scale_of_its_own(void **state)
+TEST(the_norm_of_a_table_has_a_scale_of_its_own)
 {
-    (void)state;
     assert_true(is_trained("normed-fresh-default", "model.first.weight"));
     assert_true(is_trained("normed-fresh-default", "model.second.weight"));
     assert_true(is_trained("normed-fresh-default", "model.second.bias"));
 }
 
-static void equal_sums_that_became_one_are_parted(void **state)
+TEST(equal_sums_that_became_one_are_parted)
 {
-    (void)state;
     assert_true(is_trained("offset-fresh-default", "add_1"));
     assert_true(is_trained("offset-fresh-default", "node_mul_3.1"));
     assert_false(warns("offset-fresh-default", "lost-weight"));
 }
 
-static void a_detach_that_the_exporter_dropped_is_put_back_or_told(void **state)
+TEST(a_detach_that_the_exporter_dropped_is_put_back_or_told)
 {
-    (void)state;
     assert_false(warns("stopped-trained-default", "lost-detach"));
     assert_false(warns("detached-trained-dynamo-plain", "lost-detach"));
     assert_true(warns("codebook-trained-default", "lost-detach"));
@@ -402,51 +367,7 @@ static bool is_not_merged(sample *s)
     return !merged;
 }
 
-static void what_training_takes_apart_is_no_warning(void **state)
+TEST(what_training_takes_apart_is_no_warning)
 {
-    (void)state;
     assert_true(visit_samples(FOLDER, is_not_merged) > 10);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_agree_with_pytorch_and_detach_stops_them),
-        cmocka_unit_test(weights_are_trained_whatever_folding_did_to_them_and_nothing_else),
-        cmocka_unit_test(a_bias_that_was_dropped_for_being_zero_is_trained),
-        cmocka_unit_test(a_folded_batch_norm_is_found_by_what_the_exporter_left),
-        cmocka_unit_test(a_gradient_that_was_folded_in_part_is_refused),
-        cmocka_unit_test(a_lone_number_that_was_made_of_a_parameter_is_refused),
-        cmocka_unit_test(a_bias_with_zeros_of_no_parameter_beside_it_is_refused),
-        cmocka_unit_test(norms_of_two_modules_that_became_one_node_are_refused),
-        cmocka_unit_test(keys_and_values_of_two_layers_that_became_one_are_refused),
-        cmocka_unit_test(a_parameter_that_did_nothing_and_was_dropped_is_told),
-        cmocka_unit_test(layers_that_were_computed_before_the_run_are_refused),
-        cmocka_unit_test(what_was_expanded_for_the_batch_has_its_own_name),
-        cmocka_unit_test(a_table_that_was_interpolated_before_the_run_is_refused),
-        cmocka_unit_test(a_weight_that_the_rest_to_one_was_made_of_is_refused),
-        cmocka_unit_test(a_sum_that_is_equal_to_the_parameter_in_it_is_refused),
-        cmocka_unit_test(the_bias_of_a_layer_that_runs_twice_is_one),
-        cmocka_unit_test(what_no_run_trains_is_a_problem),
-        cmocka_unit_test(a_small_number_that_kept_a_root_from_zero_is_told),
-        cmocka_unit_test(a_few_numbers_that_were_repeated_are_few),
-        cmocka_unit_test(what_was_moved_of_a_weight_that_is_trained_as_well_is_refused),
-        cmocka_unit_test(what_any_call_computed_of_a_scale_is_refused),
-        cmocka_unit_test(
-            what_a_layer_made_of_a_table_is_refused_and_so_is_the_table_unless_it_is_marked),
-        cmocka_unit_test(zeros_and_ones_that_may_be_a_mask_are_refused),
-        cmocka_unit_test(ones_that_were_computed_and_multiply_the_input_are_refused),
-        cmocka_unit_test(fresh_numbers_that_were_expanded_are_refused),
-        cmocka_unit_test(a_matrix_that_was_computed_and_then_transposed_is_refused),
-        cmocka_unit_test(vectors_of_a_spectral_norm_are_no_parameters),
-        cmocka_unit_test(what_may_be_a_parameter_where_none_is_expected_is_refused),
-        cmocka_unit_test(a_slope_of_two_calls_is_one_and_that_of_another_module_is_not),
-        cmocka_unit_test(norms_of_one_input_that_became_one_node_are_parted),
-        cmocka_unit_test(norms_of_two_heads_that_became_one_node_are_parted),
-        cmocka_unit_test(the_norm_of_a_table_has_a_scale_of_its_own),
-        cmocka_unit_test(equal_sums_that_became_one_are_parted),
-        cmocka_unit_test(a_detach_that_the_exporter_dropped_is_put_back_or_told),
-        cmocka_unit_test(what_training_takes_apart_is_no_warning),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

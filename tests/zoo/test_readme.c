@@ -2,16 +2,12 @@
  * what they are held to. EBB_TORCH names a Python that has torch, onnx, onnxscript and onnxruntime;
  * else it is python3.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/test.h"
 
 enum { SCREEN = 50 }; // lines
 

@@ -19,16 +19,7 @@ static bool is_as_recorded(sample *s)
     return agrees(SAMPLE, s, true, 2e-5, fmax(2e-4, 20 * s->noise), NULL);
 }
 
-static void exported_architectures_agree_with_pytorch(void **state)
+TEST(exported_architectures_agree_with_pytorch)
 {
-    (void)state;
     assert_int_equal(visit_samples(SAMPLE, is_as_recorded), MODELS);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exported_architectures_agree_with_pytorch),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

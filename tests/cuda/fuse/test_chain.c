@@ -287,9 +287,8 @@ static void check(made *m, double places, uint64_t seed)
     ebb_chain_close(&kernel);
 }
 
-static void chains_give_the_bits_of_their_operators_kernels(void **state)
+TEST(chains_give_the_bits_of_their_operators_kernels)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < CHAINS; seed++) {
         made m;
         make(&m, seed, all + seed % 4, 1 + (uint32_t)(seed % 2), "cuda");
@@ -298,9 +297,8 @@ static void chains_give_the_bits_of_their_operators_kernels(void **state)
     }
 }
 
-static void chains_in_float64_are_near_their_plain_operators(void **state)
+TEST(chains_in_float64_are_near_their_plain_operators)
 {
-    (void)state;
     static const ebb_dtype wide[] = {EBB_F64};
     for (uint64_t seed = 100; seed < 100 + CHAINS / 2; seed++) {
         made m;
@@ -311,9 +309,8 @@ static void chains_in_float64_are_near_their_plain_operators(void **state)
 }
 
 /* Cast to 16 bits and back: by plain.cast. */
-static void a_cast_to_16_bits_rounds(void **state)
+TEST(a_cast_to_16_bits_rounds)
 {
-    (void)state;
     static const ebb_dtype narrow[] = {EBB_F16, EBB_BF16};
     for (int k = 0; k < 2; k++) {
         made m;
@@ -342,9 +339,8 @@ static void a_cast_to_16_bits_rounds(void **state)
     }
 }
 
-static void nvrtc_takes_the_same_sources(void **state)
+TEST(nvrtc_takes_the_same_sources)
 {
-    (void)state;
     if (ebb_nvrtc_version() == 0) {
         print_message("SKIPPED: there is no libnvrtc.so.13 here\n");
         skip();
@@ -371,9 +367,8 @@ static void nvrtc_takes_the_same_sources(void **state)
     (void)unsetenv("EBB_CACHE");
 }
 
-static void what_was_compiled_is_kept_and_damage_is_seen(void **state)
+TEST(what_was_compiled_is_kept_and_damage_is_seen)
 {
-    (void)state;
     if (ebb_nvrtc_version() == 0) {
         print_message("SKIPPED: there is no libnvrtc.so.13 here\n");
         skip();
@@ -417,9 +412,8 @@ static void what_was_compiled_is_kept_and_damage_is_seen(void **state)
     assert_int_equal(system(command), 0);
 }
 
-static void what_a_chain_cannot_hold_is_declined(void **state)
+TEST(what_a_chain_cannot_hold_is_declined)
 {
-    (void)state;
     ebb_chain chain;
     testing t;
     int x = -1, v = -1;
@@ -447,16 +441,4 @@ static void what_a_chain_cannot_hold_is_declined(void **state)
     assert_int_equal(chain.step_count, 1);
 }
 
-int main(void)
-{
-    with_cuda();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(chains_give_the_bits_of_their_operators_kernels),
-        cmocka_unit_test(chains_in_float64_are_near_their_plain_operators),
-        cmocka_unit_test(a_cast_to_16_bits_rounds),
-        cmocka_unit_test(nvrtc_takes_the_same_sources),
-        cmocka_unit_test(what_was_compiled_is_kept_and_damage_is_seen),
-        cmocka_unit_test(what_a_chain_cannot_hold_is_declined),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+const fixture around_all = {with_cuda, NULL};

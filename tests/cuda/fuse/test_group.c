@@ -101,9 +101,8 @@ static void group(step *s)
 }
 
 /* x + b -> s (over x), relu s -> t (over s), t * y -> z: s and t are never stored. */
-static void a_chain_is_one_launch_and_stores_what_is_read_later(void **state)
+TEST(a_chain_is_one_launch_and_stores_what_is_read_later)
 {
-    (void)state;
     step *one = fresh(), *all = fresh();
     for (int k = 0; k < 2; k++) {
         step *s = k == 0 ? one : all;
@@ -124,9 +123,8 @@ static void a_chain_is_one_launch_and_stores_what_is_read_later(void **state)
     finish(all);
 }
 
-static void what_is_read_after_the_chain_is_stored_too(void **state)
+TEST(what_is_read_after_the_chain_is_stored_too)
 {
-    (void)state;
     step *one = fresh(), *all = fresh();
     for (int k = 0; k < 2; k++) {
         step *s = k == 0 ? one : all;
@@ -146,9 +144,8 @@ static void what_is_read_after_the_chain_is_stored_too(void **state)
 
 /* Where the place of a stored value is a part of what the chain reads, beside its place: another
  * thread may not have read it yet. */
-static void memory_that_is_used_again_elsewhere_ends_a_chain(void **state)
+TEST(memory_that_is_used_again_elsewhere_ends_a_chain)
 {
-    (void)state;
     step *one = fresh(), *all = fresh();
     for (int k = 0; k < 2; k++) {
         step *s = k == 0 ? one : all;
@@ -166,9 +163,8 @@ static void memory_that_is_used_again_elsewhere_ends_a_chain(void **state)
 }
 
 /* A call that is no pointwise one stands between: nothing to join. */
-static void one_call_is_no_chain(void **state)
+TEST(one_call_is_no_chain)
 {
-    (void)state;
     step *s = fresh();
     put(s, EBB_OP_ADD, s->buffer[3], s->buffer[0], s->buffer[1], EBB_OUTLIVES);
     group(s);
@@ -250,9 +246,8 @@ static int run_updates(updates *u)
     return launches;
 }
 
-static void steps_of_optimizers_share_launches_and_keep_their_bits(void **state)
+TEST(steps_of_optimizers_share_launches_and_keep_their_bits)
 {
-    (void)state;
     static const struct {
         ebb_op op;
         int states;
@@ -282,9 +277,8 @@ static void steps_of_optimizers_share_launches_and_keep_their_bits(void **state)
 }
 
 /* What another operator computes between two steps keeps its place. */
-static void a_call_between_two_steps_parts_them(void **state)
+TEST(a_call_between_two_steps_parts_them)
 {
-    (void)state;
     updates *u = updates_of(EBB_OP_SGD, 0, false);
     step *s = fresh();
     put(s, EBB_OP_ADD, s->buffer[3], s->buffer[0], s->buffer[1], EBB_OUTLIVES);
@@ -297,16 +291,4 @@ static void a_call_between_two_steps_parts_them(void **state)
     more_free(u);
 }
 
-int main(void)
-{
-    with_cuda();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_chain_is_one_launch_and_stores_what_is_read_later),
-        cmocka_unit_test(what_is_read_after_the_chain_is_stored_too),
-        cmocka_unit_test(memory_that_is_used_again_elsewhere_ends_a_chain),
-        cmocka_unit_test(one_call_is_no_chain),
-        cmocka_unit_test(steps_of_optimizers_share_launches_and_keep_their_bits),
-        cmocka_unit_test(a_call_between_two_steps_parts_them),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+const fixture around_all = {with_cuda, NULL};

@@ -74,9 +74,8 @@ static ebb_status launched(fault is)
     return status;
 }
 
-static void what_only_a_device_would_show_is_told(void **state)
+TEST(what_only_a_device_would_show_is_told)
 {
-    (void)state;
     static const struct {
         fault is;
         const char *says;
@@ -98,17 +97,7 @@ static void what_only_a_device_would_show_is_told(void **state)
     }
 }
 
-static void nothing_is_told_of_what_is_right(void **state)
+TEST(nothing_is_told_of_what_is_right)
 {
-    (void)state;
     check_status(launched(NONE), "a kernel without faults");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_only_a_device_would_show_is_told),
-        cmocka_unit_test(nothing_is_told_of_what_is_right),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

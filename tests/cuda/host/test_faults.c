@@ -145,16 +145,14 @@ static void each_call_may_fail(const char *behind, size_t count)
     ebb_close(model);
 }
 
-static void each_call_of_the_runtime_may_fail(void **state)
+TEST(each_call_of_the_runtime_may_fail)
 {
-    (void)state;
     each_call_may_fail("", 4);
 }
 
 /* Streams, events and pinned memory that values in other places ask for. */
-static void each_call_beside_the_work_may_fail(void **state)
+TEST(each_call_beside_the_work_may_fail)
 {
-    (void)state;
     each_call_may_fail(",offload:place=host,least=1", 2);
     each_call_may_fail(",offload:place=disk,least=1", 2);
 }
@@ -174,9 +172,8 @@ static void same_numbers(const char *a, const char *b)
 }
 
 /* A diff that could not read a value may not say that the two are the same. */
-static void a_comparison_that_cannot_read_the_device_is_an_error(void **state)
+TEST(a_comparison_that_cannot_read_the_device_is_an_error)
 {
-    (void)state;
     static const char small[] =
         "<ir_version: 10, opset_import: [\"\" : 20]> g (float[4,3] x) => (float loss) <float[3,3] "
         "w = {0.5, -0.25, 0.125, 1, 0.75, -1, 0.25, 0.5, -0.5}> { h = MatMul (x, w) z = Tanh (h) "
@@ -212,9 +209,8 @@ static void a_comparison_that_cannot_read_the_device_is_an_error(void **state)
 
 /* The gradient of a LayerNorm sums in shared memory: 52 KB of it for so wide a row, of which a device
  * gives 48 KiB unasked. */
-static void shared_memory_beyond_48_KiB_is_asked_for(void **state)
+TEST(shared_memory_beyond_48_KiB_is_asked_for)
 {
-    (void)state;
     static const char wide[] =
         "<ir_version: 10, opset_import: [\"\" : 20]> g (float[4,1600,2] x) => (float loss) "
         "<float[2] "
@@ -294,9 +290,8 @@ static void verbs_say(const char *with, int code, const char *words)
     said(with, "devices", 0, "the processor");
 }
 
-static void without_a_device_verbs_exit_with_7_and_the_cpu_goes_on(void **state)
+TEST(without_a_device_verbs_exit_with_7_and_the_cpu_goes_on)
 {
-    (void)state;
     verbs_say(WITHOUT "EBB_FAKE_FAULT=cudaGetDeviceCount:1:100:stays", 7, "no CUDA device");
     assert_non_null(strstr(output, "no CUDA device"));
     said("EBB_CUDA_PLUGIN=/nowhere.so", "train " TRAIN " --backend cuda", 7, "/nowhere.so");
@@ -304,9 +299,8 @@ static void without_a_device_verbs_exit_with_7_and_the_cpu_goes_on(void **state)
     said("EBB_CUDA_PLUGIN=" DIGITS "mlp.onnx", "devices", 0, "mlp.onnx: ");
 }
 
-static void a_device_that_cannot_be_used_says_what_would_help(void **state)
+TEST(a_device_that_cannot_be_used_says_what_would_help)
 {
-    (void)state;
     static const struct {
         const char *with, *words, *help;
     } all[] = {
@@ -335,9 +329,8 @@ static void a_device_that_cannot_be_used_says_what_would_help(void **state)
          "others hold its memory");
 }
 
-static void memory_that_others_hold_and_kernels_that_fail_exit_with_1(void **state)
+TEST(memory_that_others_hold_and_kernels_that_fail_exit_with_1)
 {
-    (void)state;
     verbs_say(WITHOUT "EBB_FAKE_BYTES=10000", 1, "of device memory cannot be had: 10000 of");
     said(WITHOUT "EBB_FAKE_FAULT=launch:9:700:stays", "train " TRAIN " --backend cuda", 1,
          "CUDA_LAUNCH_BLOCKING=1 with --profile names the node");
@@ -348,9 +341,8 @@ static void memory_that_others_hold_and_kernels_that_fail_exit_with_1(void **sta
 }
 
 /* Where a copy fails nothing is told that was not read. */
-static void what_cannot_be_read_is_not_told(void **state)
+TEST(what_cannot_be_read_is_not_told)
 {
-    (void)state;
     static const char *const verbs[] = {"train " TRAIN " --backend cuda",
                                         "run " DIGITS "mlp.onnx --dim batch=2 --backend cuda "
                                         "--data image.safetensors"};
@@ -377,10 +369,8 @@ static void what_cannot_be_read_is_not_told(void **state)
     }
 }
 
-static void
-libraries_that_are_not_what_they_should_be_are_told_and_own_kernels_compute(void **state)
+TEST(libraries_that_are_not_what_they_should_be_are_told_and_own_kernels_compute)
 {
-    (void)state;
     static const char *const names[] = {"cuDNN 9", "cuBLASLt 13", "NVRTC 13"};
     static const char *const variables[] = {"EBB_CUDNN", "EBB_CUBLASLT", "EBB_NVRTC"};
     static const struct {
@@ -410,9 +400,8 @@ libraries_that_are_not_what_they_should_be_are_told_and_own_kernels_compute(void
     }
 }
 
-static void the_real_runtime_over_a_driver_that_cannot_serve_it(void **state)
+TEST(the_real_runtime_over_a_driver_that_cannot_serve_it)
 {
-    (void)state;
     static const struct {
         const char *with, *words;
     } all[] = {
@@ -442,21 +431,10 @@ static void the_real_runtime_over_a_driver_that_cannot_serve_it(void **state)
     }
 }
 
+const fixture around_all = {make_step, remove_folder};
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_call_of_the_runtime_may_fail),
-        cmocka_unit_test(each_call_beside_the_work_may_fail),
-        cmocka_unit_test(a_comparison_that_cannot_read_the_device_is_an_error),
-        cmocka_unit_test(shared_memory_beyond_48_KiB_is_asked_for),
-        cmocka_unit_test(what_cannot_be_read_is_not_told),
-        cmocka_unit_test(without_a_device_verbs_exit_with_7_and_the_cpu_goes_on),
-        cmocka_unit_test(a_device_that_cannot_be_used_says_what_would_help),
-        cmocka_unit_test(memory_that_others_hold_and_kernels_that_fail_exit_with_1),
-        cmocka_unit_test(
-            libraries_that_are_not_what_they_should_be_are_told_and_own_kernels_compute),
-        cmocka_unit_test(the_real_runtime_over_a_driver_that_cannot_serve_it),
-    };
     void *plugin = dlopen(PLUGIN, RTLD_NOW | RTLD_LOCAL);
     fake = plugin != NULL ? dlsym(plugin, "ebb_fake") : NULL;
     if (fake == NULL) {
@@ -466,5 +444,5 @@ int main(void)
     (void)setenv("EBB_CUDA_PLUGIN", PLUGIN, 1);
     (void)setenv("EBB_CUDNN", "/nowhere", 1);
     (void)setenv("EBB_CUBLASLT", "/nowhere", 1);
-    return cmocka_run_group_tests(tests, make_step, remove_folder);
+    return run_listed();
 }

@@ -59,9 +59,8 @@ static ebb_status launch_sum(int fault, double *sums, const double *x, int64_t n
                           256 * sizeof(double), &a, sizeof a);
 }
 
-static void blocks_sum_with_barriers(void **state)
+TEST(blocks_sum_with_barriers)
 {
-    (void)state;
     double x[1000], sums[3] = {0};
     for (int i = 0; i < 1000; i++)
         x[i] = i;
@@ -74,9 +73,8 @@ static void blocks_sum_with_barriers(void **state)
     (void)unsetenv("EBB_CUDA_ORDER");
 }
 
-static void a_forgotten_barrier_shows_in_one_order_or_the_other(void **state)
+TEST(a_forgotten_barrier_shows_in_one_order_or_the_other)
 {
-    (void)state;
     double x[1000], sums[2][3];
     for (int i = 0; i < 1000; i++)
         x[i] = i;
@@ -88,18 +86,16 @@ static void a_forgotten_barrier_shows_in_one_order_or_the_other(void **state)
     assert_true(sums[0][0] != 499500.0 || sums[1][0] != 499500.0);
 }
 
-static void threads_that_miss_a_barrier_are_an_error_not_a_hang(void **state)
+TEST(threads_that_miss_a_barrier_are_an_error_not_a_hang)
 {
-    (void)state;
     double x[8] = {0}, sums[3];
     ebb_status status = launch_sum(2, sums, x, 8);
     assert_non_null(status);
     assert_non_null(strstr(ebb_status_text(status), "wait for each other"));
 }
 
-static void warps_exchange_and_vote(void **state)
+TEST(warps_exchange_and_vote)
 {
-    (void)state;
     uint32_t out[96];
     const lane_args a = {out};
     check_status(
@@ -114,9 +110,8 @@ static void warps_exchange_and_vote(void **state)
 }
 
 /* A record keeps arguments as they were: a value that changes between steps must not be one. */
-static void a_record_repeats_its_arguments(void **state)
+TEST(a_record_repeats_its_arguments)
 {
-    (void)state;
     double x[4] = {1, 2, 3, 4}, sums[3] = {0};
     void *record;
     check_status(ebb_gpu_record(stream), "record");
@@ -133,9 +128,8 @@ static void a_record_repeats_its_arguments(void **state)
 }
 
 /* By what a device says: cudaLaunchKernel's invalid configuration, and its lack of resources. */
-static void impossible_launches_are_refused(void **state)
+TEST(impossible_launches_are_refused)
 {
-    (void)state;
     static const struct {
         ebb_gpu_kernel kernel;
         ebb_gpu_grid blocks;
@@ -170,9 +164,8 @@ static void impossible_launches_are_refused(void **state)
 }
 
 /* Every float16 and bfloat16, and what lies between two of them, by onnx/words/tensor.c. */
-static void halves_are_rounded_as_everywhere(void **state)
+TEST(halves_are_rounded_as_everywhere)
 {
-    (void)state;
     for (uint32_t b = 0; b < 65536; b++) {
         ebb_f16 h = {(uint16_t)b};
         ebb_bf16 g = {(uint16_t)b};
@@ -205,16 +198,4 @@ static int close_stream(void **state)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blocks_sum_with_barriers),
-        cmocka_unit_test(a_forgotten_barrier_shows_in_one_order_or_the_other),
-        cmocka_unit_test(threads_that_miss_a_barrier_are_an_error_not_a_hang),
-        cmocka_unit_test(warps_exchange_and_vote),
-        cmocka_unit_test(a_record_repeats_its_arguments),
-        cmocka_unit_test(impossible_launches_are_refused),
-        cmocka_unit_test(halves_are_rounded_as_everywhere),
-    };
-    return cmocka_run_group_tests(tests, open_stream, close_stream);
-}
+const fixture around_all = {open_stream, close_stream};

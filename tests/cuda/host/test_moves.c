@@ -1,17 +1,12 @@
 /* test_moves.c: values of a device that lie in the host's memory or on disk: the bits of the step without
  * that, call by call, recorded and replayed, whether copies are done at once or as late as a Wait allows; and
  * disks that fail. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
 
-#include <cmocka.h>
 #include "exec/run/program.h"
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
@@ -121,9 +116,8 @@ static void train(float *losses, const char *model, const char *behind)
     stop(&r);
 }
 
-static void what_lies_elsewhere_changes_no_bit(void **state)
+TEST(what_lies_elsewhere_changes_no_bit)
 {
-    (void)state;
     static const char *const models[] = {"cnn", "mlp", "transformer"};
     static const char *const ways[] = {
         ",offload:place=host,least=1", ",offload:place=disk,least=1",
@@ -190,9 +184,8 @@ static void open_large(ebb_model **m, ebb_program **p, const char *text)
     good(ebb_program_compile(p, *m, &(ebb_compile_options){.backend = "cuda"}));
 }
 
-static void large_values_pass_in_pieces(void **state)
+TEST(large_values_pass_in_pieces)
 {
-    (void)state;
     for (int late = 0; late < 2; late++) {
         ebb_model *m = NULL;
         ebb_program *p = NULL;
@@ -214,9 +207,8 @@ static void large_values_pass_in_pieces(void **state)
 
 /* In the first step, which runs call by call, in the one that is recorded and in a replay; the next step is
  * right. */
-static void a_failing_disk_is_said_with_its_node(void **state)
+TEST(a_failing_disk_is_said_with_its_node)
 {
-    (void)state;
     static const struct {
         int *at;
         const char *node, *why;
@@ -243,9 +235,8 @@ static void a_failing_disk_is_said_with_its_node(void **state)
 }
 
 /* States on disk are read and set from outside, too. */
-static void states_elsewhere_are_saved_and_loaded(void **state)
+TEST(states_elsewhere_are_saved_and_loaded)
 {
-    (void)state;
     char path[] = "/tmp/ebb-moves-XXXXXX";
     static const char *const places[] = {",offload:what=state,place=host,least=1",
                                          ",offload:what=state,place=disk,least=1"};
@@ -276,11 +267,5 @@ static void states_elsewhere_are_saved_and_loaded(void **state)
 int main(void)
 {
     (void)setenv("EBB_CUDA_PLUGIN", EBB_BINARY_DIR "/kernels/cuda/libebb_cuda_host_plugin.so", 0);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_lies_elsewhere_changes_no_bit),
-        cmocka_unit_test(large_values_pass_in_pieces),
-        cmocka_unit_test(a_failing_disk_is_said_with_its_node),
-        cmocka_unit_test(states_elsewhere_are_saved_and_loaded),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_listed();
 }

@@ -43,9 +43,8 @@ static void same_so(const char *words, int ranks, const char *passes)
     same_bytes("one.st", "all.st", command);
 }
 
-static void processes_on_devices_have_the_bits_of_parts(void **state)
+TEST(processes_on_devices_have_the_bits_of_parts)
 {
-    (void)state;
     static const char *const passes[] = {
         "",
         "--pass shard:least=1",
@@ -180,9 +179,8 @@ static int all_dtypes_are_right(ebb_group *group)
     return 0;
 }
 
-static void a_device_has_the_bits_of_the_host(void **state)
+TEST(a_device_has_the_bits_of_the_host)
 {
-    (void)state;
     all_are_right(1, all_dtypes_are_right);
     all_are_right(3, all_dtypes_are_right);
     assert_int_equal(setenv("EBB_CUDA_ORDER", "reverse", 1), 0);
@@ -199,9 +197,8 @@ static long long number_of(const char *command, const char *key)
 }
 
 /* A replay exchanges what was recorded: one more step what the plan says, and what asks who goes on. */
-static void a_replay_sends_what_its_plan_says(void **state)
+TEST(a_replay_sends_what_its_plan_says)
 {
-    (void)state;
     static const char plan[] =
         EBB " plan " DIGITS "mlp.onnx --loss cross-entropy --dropout off --dim "
             "batch=32 --ranks 2 --backend cuda --json";
@@ -221,9 +218,8 @@ static void a_replay_sends_what_its_plan_says(void **state)
     assert_int_equal(sent[1] - sent[0], bytes + 8);
 }
 
-static void what_goes_wrong_is_a_sentence(void **state)
+TEST(what_goes_wrong_is_a_sentence)
 {
-    (void)state;
     static const struct {
         const char *what;
         int ranks, code;
@@ -301,9 +297,8 @@ static int order_differs(ebb_group *group)
     return is ? 0 : 2;
 }
 
-static void an_order_that_differs_is_told_to_both(void **state)
+TEST(an_order_that_differs_is_told_to_both)
 {
-    (void)state;
     for (exchanges = 0; exchanges < 2; exchanges++)
         for (backend = 0; backend < 2; backend++)
             all_are_right(2, order_differs);
@@ -327,9 +322,8 @@ static int has_the_one_device(ebb_group *group)
     return strcmp(getenv("CUDA_VISIBLE_DEVICES"), "3") == 0 ? 0 : 1;
 }
 
-static void each_process_has_a_device_of_its_own(void **state)
+TEST(each_process_has_a_device_of_its_own)
 {
-    (void)state;
     (void)unsetenv("CUDA_VISIBLE_DEVICES");
     all_are_right(3, has_device_of_its_rank);
     (void)setenv("CUDA_VISIBLE_DEVICES", "5,GPU-abc,7", 1);
@@ -339,19 +333,13 @@ static void each_process_has_a_device_of_its_own(void **state)
     (void)unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
+const fixture around_all = {make_folder, remove_folder};
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(processes_on_devices_have_the_bits_of_parts),
-        cmocka_unit_test(a_device_has_the_bits_of_the_host),
-        cmocka_unit_test(a_replay_sends_what_its_plan_says),
-        cmocka_unit_test(what_goes_wrong_is_a_sentence),
-        cmocka_unit_test(an_order_that_differs_is_told_to_both),
-        cmocka_unit_test(each_process_has_a_device_of_its_own),
-    };
     (void)setenv("EBB_CUDA_PLUGIN", EBB_BINARY_DIR "/kernels/cuda/libebb_cuda_fake_plugin.so", 1);
     (void)setenv("EBB_NCCL", EBB_FAKE_NCCL, 1);
     for (size_t i = 0; i < sizeof absent / sizeof *absent; i++)
         (void)setenv(absent[i], "/nowhere", 1);
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return run_listed();
 }

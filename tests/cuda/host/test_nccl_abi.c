@@ -2,13 +2,10 @@
  * types is given a function that calls NCCL's with what it was given: other parameters would not compile.
  */
 #include "kernels/cuda/library/nccl_abi.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
 #include <nccl.h>
 
 _Static_assert(sizeof(ncclResult_t) == sizeof(int) && sizeof(ncclDataType_t) == sizeof(int), "");
@@ -59,15 +56,8 @@ SAME_AS_NCCL(GroupEnd, int, (void), ())
 /* All that we call is there: a function of nccl_abi.h without a line above does not compile here. */
 #define IS_COMPARED(name, result, parameters) (uintptr_t) ours_##name,
 
-static void what_is_declared_is_what_nccl_has(void **state)
+TEST(what_is_declared_is_what_nccl_has)
 {
-    (void)state;
     const uintptr_t compared[] = {EBB_NCCL_FUNCTIONS(IS_COMPARED)};
     assert_int_equal(sizeof compared / sizeof *compared, 13);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_declared_is_what_nccl_has)};
-    return cmocka_run_group_tests_name("nccl_abi", tests, NULL, NULL);
 }

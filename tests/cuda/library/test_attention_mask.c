@@ -187,9 +187,8 @@ static void compare(const masked *cases, size_t count, int *dead)
     }
 }
 
-static void a_bias_says_what_a_mask_says(void **state)
+TEST(a_bias_says_what_a_mask_says)
 {
-    (void)state;
     const masked cases[] = {
         {{B, 1, 1, T}, {1, 1, 1, 1}, -3.3895314e38, 0, 0, 0, false},
         {{B, 1, 1, T}, {1, 1, 1, 1}, -3.3895314e38, 0, 1, 0, false},
@@ -203,9 +202,8 @@ static void a_bias_says_what_a_mask_says(void **state)
     assert_int_equal(dead, 0);
 }
 
-static void rows_without_a_key_are_what_the_operator_says(void **state)
+TEST(rows_without_a_key_are_what_the_operator_says)
 {
-    (void)state;
     const masked cases[] = {
         {{B, 1, 1, T}, {1, 1, 1, 1}, MINUS, 1, 0, 1, false},
         {{B, 1, 1, T}, {1, 1, 1, 1}, MINUS, 1, 0, 0, false},
@@ -222,9 +220,8 @@ static void rows_without_a_key_are_what_the_operator_says(void **state)
 }
 
 /* Their gradient passes nothing on; no number passes none. */
-static void a_gradient_of_such_a_row_is_silenced(void **state)
+TEST(a_gradient_of_such_a_row_is_silenced)
 {
-    (void)state;
     for (int guard = 0; guard < 2; guard++) {
         const masked one = {{B, 1, S, T}, {1, 1, 1, 1}, MINUS, 0, 0, guard, false};
         testing t;
@@ -261,9 +258,8 @@ static void a_gradient_of_such_a_row_is_silenced(void **state)
 }
 
 /* e^(x - it) is what the statistics say; nothing has a share of a row that is guarded and empty. */
-static void one_number_of_a_row_gives_its_probabilities(void **state)
+TEST(one_number_of_a_row_gives_its_probabilities)
 {
-    (void)state;
     const float drawn[2][4] = {{0.5F, -INFINITY, -3.3895314e38F, 80}, {2, NAN, 7, 1.25F}};
     for (int guard = 0; guard < 2; guard++) {
         testing t;
@@ -287,9 +283,8 @@ static void one_number_of_a_row_gives_its_probabilities(void **state)
 }
 
 /* What the host draws, whichever heads are asked for, and nothing beside them. */
-static void the_draws_of_a_dropout_are_the_hosts(void **state)
+TEST(the_draws_of_a_dropout_are_the_hosts)
 {
-    (void)state;
     enum { ROWS = 5, KEYS = 7, MOST = 8 * ROWS * KEYS };
     int64_t *key = guarded(2 * sizeof *key);
     key[0] = 77, key[1] = 3;
@@ -378,9 +373,8 @@ static void repack(uint16_t *y, bool back)
     }
 }
 
-static void a_bias_says_what_onnx_says(void **state)
+TEST(a_bias_says_what_onnx_says)
 {
-    (void)state;
     static const heads_case cases[] = {
         {0, {0}, false, true, true, false, false},
         {0, {0}, false, false, false, true, false},
@@ -433,9 +427,8 @@ static void a_bias_says_what_onnx_says(void **state)
     }
 }
 
-static void without_a_mask_there_is_none(void **state)
+TEST(without_a_mask_there_is_none)
 {
-    (void)state;
     const masked none = {{1, 1, 1, 1}, {1, 1, 1, 1}, MINUS, 1, 0, 0, false};
     testing t;
     ebb_cuda_masking m;
@@ -455,17 +448,4 @@ static void without_a_mask_there_is_none(void **state)
     end(&t);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_bias_says_what_onnx_says),
-        cmocka_unit_test(a_bias_says_what_a_mask_says),
-        cmocka_unit_test(rows_without_a_key_are_what_the_operator_says),
-        cmocka_unit_test(a_gradient_of_such_a_row_is_silenced),
-        cmocka_unit_test(one_number_of_a_row_gives_its_probabilities),
-        cmocka_unit_test(the_draws_of_a_dropout_are_the_hosts),
-        cmocka_unit_test(without_a_mask_there_is_none),
-    };
-    with_cuda();
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+const fixture around_all = {with_cuda, NULL};

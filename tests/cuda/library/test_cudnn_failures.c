@@ -57,9 +57,8 @@ static const ebb_cudnn_plan *plan_of(const char **why, int64_t channels)
     return ebb_cuda_cudnn_plan(why, &ask);
 }
 
-static void what_failed_for_want_of_memory_is_made_the_next_time(void **state)
+TEST(what_failed_for_want_of_memory_is_made_the_next_time)
 {
-    (void)state;
     const char *why = NULL;
     break_down(CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED, 0, ALL);
     assert_null(plan_of(&why, 8));
@@ -69,9 +68,8 @@ static void what_failed_for_want_of_memory_is_made_the_next_time(void **state)
     assert_null(why);
 }
 
-static void what_cudnn_cannot_do_is_asked_for_once(void **state)
+TEST(what_cudnn_cannot_do_is_asked_for_once)
 {
-    (void)state;
     const char *why = NULL;
     break_down(CUDNN_STATUS_NOT_SUPPORTED_SHAPE, 0, ALL);
     assert_null(plan_of(&why, 16));
@@ -84,10 +82,6 @@ static void what_cudnn_cannot_do_is_asked_for_once(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_failed_for_want_of_memory_is_made_the_next_time),
-        cmocka_unit_test(what_cudnn_cannot_do_is_asked_for_once),
-    };
     ebb_status status = ebb_cudnn_open();
     if (status == NULL)
         status = ebb_cuda_cudnn_describe("h100");
@@ -97,5 +91,5 @@ int main(void)
     }
     fault.finalize = ebb_cudnn.finalize;
     ebb_cudnn.finalize = finalize;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_listed();
 }

@@ -4,19 +4,14 @@
  *
  * Nothing runs. Plans are kept in the build folder. Skipped, visibly, without cuDNN.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "kernels/cuda/library/cudnn/plan.h"
 #include "kernels/cuda/library/cudnn/shapes.h"
 #include "tests/share.h"
+#include "tests/test.h"
 
 enum {
     BIAS = EBB_CUDNN_WITH_BIAS,
@@ -178,8 +173,6 @@ static void the_table_holds_on_a_described_device(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[16];
-    size_t count = 0;
     ebb_status status = ebb_cudnn_open();
     if (status != NULL || !ebb_cudnn_compiles()) {
         printf("SKIP: no fusion is planned: %s\n",
@@ -187,9 +180,7 @@ int main(void)
                               : "no libcuda.so.1 and no stub of it (EBB_CUDA_STUB)");
         return 77;
     }
-    for (const char *const *name = ebb_cudnn_described_names; *name != NULL && count < 16; name++)
-        tests[count++] = (struct CMUnitTest){.name = *name,
-                                             .test_func = the_table_holds_on_a_described_device,
-                                             .initial_state = (void *)(uintptr_t)*name};
-    return _cmocka_run_group_tests("fusions", tests, count, NULL, NULL);
+    for (const char *const *name = ebb_cudnn_described_names; *name != NULL; name++)
+        list_test(*name, the_table_holds_on_a_described_device, *name);
+    return run_listed();
 }

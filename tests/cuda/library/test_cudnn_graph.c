@@ -1,17 +1,12 @@
 /* test_cudnn_graph.c: the layer over cuDNN's graphs, on a described device: builder, rules, plans.
  * Nothing runs. Without cuDNN the tests are skipped, and say so. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "kernels/cuda/library/cudnn/internal.h"
 #include "kernels/cuda/library/cudnn/shapes.h"
+#include "tests/test.h"
 
 /* The notes' bits as cuDNN's header numbers them. */
 enum { TENSOR_CORE = 1, DOWN_CONVERT = 2, NONDETERMINISTIC = 16, WINOGRAD = 32 | 64 | 128 | 256 };
@@ -43,9 +38,8 @@ static ebb_cudnn_conv_sizes convolution(ebb_dtype dtype)
 
 /* ---- devices ---- */
 
-static void devices_are_found_by_name_in_either_case(void **state)
+TEST(devices_are_found_by_name_in_either_case)
 {
-    (void)state;
     ebb_cudnn_device d;
     size_t count = 0;
     for (const char *const *name = ebb_cudnn_described_names; *name != NULL; name++, count++)
@@ -61,9 +55,8 @@ static void devices_are_found_by_name_in_either_case(void **state)
 
 /* ---- the builder ---- */
 
-static void layouts_have_the_strides_that_the_memory_has(void **state)
+TEST(layouts_have_the_strides_that_the_memory_has)
 {
-    (void)state;
     const int64_t dims[4] = {2, 3, 5, 7};
     const int64_t rows[4] = {105, 35, 7, 1}, last[4] = {105, 1, 21, 3};
     ebb_cudnn_tensor t = ebb_cudnn_rows(EBB_F32, 4, dims);
@@ -72,9 +65,8 @@ static void layouts_have_the_strides_that_the_memory_has(void **state)
     assert_memory_equal(t.strides, last, sizeof last);
 }
 
-static void the_first_error_of_a_graph_stays(void **state)
+TEST(the_first_error_of_a_graph_stays)
 {
-    (void)state;
     const int64_t good[2] = {4, 4}, bad[2] = {0, 4};
     ebb_cudnn_graph *g, *ended;
     OK(ebb_cudnn_graph_new(&g, "a test"));
@@ -89,9 +81,8 @@ static void the_first_error_of_a_graph_stays(void **state)
     assert_null(ended);
 }
 
-static void a_tensor_that_is_not_there_is_named(void **state)
+TEST(a_tensor_that_is_not_there_is_named)
 {
-    (void)state;
     const int64_t dims[2] = {4, 4};
     ebb_cudnn_tensor a = ebb_cudnn_rows(EBB_F32, 2, dims);
     ebb_cudnn_graph *g, *ended;
@@ -101,9 +92,8 @@ static void a_tensor_that_is_not_there_is_named(void **state)
     assert_non_null(strstr(ebb_status_text(ebb_cudnn_graph_end(&ended, g)), "(Y)"));
 }
 
-static void a_mask_takes_a_bit_an_element(void **state)
+TEST(a_mask_takes_a_bit_an_element)
 {
-    (void)state;
     ebb_cudnn_graph *g;
     ebb_cudnn_conv_sizes sizes = convolution(EBB_BF16);
     const int64_t elements = 8 * 64 * 28 * 28;
@@ -116,9 +106,8 @@ static void a_mask_takes_a_bit_an_element(void **state)
     ebb_cudnn_graph_free(g);
 }
 
-static void sizes_that_contradict_each_other_are_refused(void **state)
+TEST(sizes_that_contradict_each_other_are_refused)
 {
-    (void)state;
     ebb_cudnn_graph *g;
     ebb_cudnn_conv_sizes sizes = convolution(EBB_F32);
     sizes.groups = 3;
@@ -133,9 +122,8 @@ static void sizes_that_contradict_each_other_are_refused(void **state)
     assert_null(g);
 }
 
-static void a_convolution_has_the_sizes_that_onnx_says(void **state)
+TEST(a_convolution_has_the_sizes_that_onnx_says)
 {
-    (void)state;
     int64_t out[EBB_CUDNN_AXES];
     ebb_cudnn_conv_sizes s = convolution(EBB_F32);
     s.in[0] = s.in[1] = 224;
@@ -151,9 +139,8 @@ static void a_convolution_has_the_sizes_that_onnx_says(void **state)
 
 /* ---- plans ---- */
 
-static void float32_stays_float32_unless_tf32_is_allowed(void **state)
+TEST(float32_stays_float32_unless_tf32_is_allowed)
 {
-    (void)state;
     ebb_cudnn_graph *g;
     ebb_cudnn_plan *plan;
     ebb_cudnn_conv_sizes sizes = convolution(EBB_F32);
@@ -171,9 +158,8 @@ static void float32_stays_float32_unless_tf32_is_allowed(void **state)
     ebb_cudnn_plan_free(plan);
 }
 
-static void a_bound_on_the_workspace_is_kept(void **state)
+TEST(a_bound_on_the_workspace_is_kept)
 {
-    (void)state;
     ebb_cudnn_graph *g;
     ebb_cudnn_plan *plan;
     ebb_cudnn_conv_sizes sizes = convolution(EBB_BF16);
@@ -195,9 +181,8 @@ static void a_bound_on_the_workspace_is_kept(void **state)
     }
 }
 
-static void a_plan_for_a_described_device_does_not_run(void **state)
+TEST(a_plan_for_a_described_device_does_not_run)
 {
-    (void)state;
     ebb_cudnn_graph *g;
     ebb_cudnn_plan *plan;
     ebb_cudnn_conv_sizes sizes = convolution(EBB_BF16);
@@ -223,9 +208,8 @@ static ebb_status plan_once(void)
     return status;
 }
 
-static void memory_may_end_anywhere(void **state)
+TEST(memory_may_end_anywhere)
 {
-    (void)state;
     long before = ebb_alloc_count();
     OK(plan_once());
     long count = ebb_alloc_count() - before;
@@ -243,26 +227,12 @@ static void memory_may_end_anywhere(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(devices_are_found_by_name_in_either_case),
-        cmocka_unit_test(layouts_have_the_strides_that_the_memory_has),
-        cmocka_unit_test(the_first_error_of_a_graph_stays),
-        cmocka_unit_test(a_tensor_that_is_not_there_is_named),
-        cmocka_unit_test(a_mask_takes_a_bit_an_element),
-        cmocka_unit_test(sizes_that_contradict_each_other_are_refused),
-        cmocka_unit_test(a_convolution_has_the_sizes_that_onnx_says),
-        cmocka_unit_test(float32_stays_float32_unless_tf32_is_allowed),
-        cmocka_unit_test(a_bound_on_the_workspace_is_kept),
-        cmocka_unit_test(a_plan_for_a_described_device_does_not_run),
-        cmocka_unit_test(memory_may_end_anywhere),
-    };
     ebb_status status = ebb_cudnn_open();
     if (status != NULL) {
-        printf("SKIP: all %zu tests: %s\n", sizeof tests / sizeof tests[0],
-               ebb_status_text(status));
+        printf("SKIP: %s\n", ebb_status_text(status));
         return 77;
     }
     if (ebb_cudnn_device_find(&h100, "h100") != NULL)
         return 1;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_listed();
 }

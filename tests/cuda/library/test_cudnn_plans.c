@@ -10,19 +10,14 @@
  * one that is missing fails the test, and so does one that is no longer true. A table of the plans,
  * with workspaces, is written into the build folder.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "kernels/cuda/library/cudnn/plan.h"
 #include "kernels/cuda/library/cudnn/shapes.h"
 #include "tests/share.h"
+#include "tests/test.h"
 
 enum { NUMBERS = 20, LINE = 512, REFUSED = 512 };
 
@@ -358,8 +353,6 @@ static void every_layer_has_plans_on_a_described_device(void **state)
 
 int main(int argc, char **argv)
 {
-    struct CMUnitTest tests[16];
-    size_t count = 0;
     ebb_status status = ebb_cudnn_open();
     if (status != NULL || !ebb_cudnn_compiles()) {
         printf("SKIP: no layer is planned: %s\n",
@@ -367,11 +360,8 @@ int main(int argc, char **argv)
                               : "no libcuda.so.1 and no stub of it (EBB_CUDA_STUB)");
         return 77;
     }
-    for (const char *const *name = ebb_cudnn_described_names; *name != NULL && count < 16; name++)
+    for (const char *const *name = ebb_cudnn_described_names; *name != NULL; name++)
         if (argc < 2 || strcmp(argv[1], *name) == 0)
-            tests[count++] =
-                (struct CMUnitTest){.name = *name,
-                                    .test_func = every_layer_has_plans_on_a_described_device,
-                                    .initial_state = (void *)(uintptr_t)*name};
-    return count > 0 ? _cmocka_run_group_tests("layers", tests, count, NULL, NULL) : 1;
+            list_test(*name, every_layer_has_plans_on_a_described_device, *name);
+    return run_listed();
 }

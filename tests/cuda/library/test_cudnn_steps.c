@@ -4,15 +4,9 @@
  *
  * The back end is the one for the host with cuDNN's planning (ebb_cuda_plans_plugin). Nothing runs.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "ebb.h"
 #include "exec/run/program.h"

@@ -1,18 +1,13 @@
 /* test_find_library.c: in which places CUDA's libraries are looked for, and what is said of those
  * that are nowhere. The library that is looked for is the back end itself, compiled for the host.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "kernels/cuda/library/find_library.h"
+#include "tests/test.h"
 
 static const char name[] = "libebb_cuda_host_plugin.so";
 static const char folder[] = EBB_BINARY_DIR "/kernels/cuda";
@@ -23,9 +18,8 @@ static int forget(void **state)
     return unsetenv("EBB_CUDA_LIBS") + unsetenv("EBB_OF_TESTS") + unsetenv("VIRTUAL_ENV");
 }
 
-static void folders_are_searched_in_turn(void **state)
+TEST(folders_are_searched_in_turn)
 {
-    (void)state;
     char why[400] = "", folders[1024];
     assert_null(ebb_library_find("EBB_OF_TESTS", name, why, sizeof why));
     assert_non_null(strstr(why, name));
@@ -35,9 +29,8 @@ static void folders_are_searched_in_turn(void **state)
 }
 
 /* Who names a file means that one. */
-static void a_named_file_is_the_only_one(void **state)
+TEST(a_named_file_is_the_only_one)
 {
-    (void)state;
     char why[400] = "", file[1024];
     assert_int_equal(setenv("EBB_CUDA_LIBS", folder, 1), 0);
     assert_int_equal(setenv("EBB_OF_TESTS", "/nowhere/it.so", 1), 0);
@@ -48,9 +41,8 @@ static void a_named_file_is_the_only_one(void **state)
     assert_non_null(ebb_library_find("EBB_OF_TESTS", name, why, sizeof why));
 }
 
-static void wheels_of_an_environment_are_searched(void **state)
+TEST(wheels_of_an_environment_are_searched)
 {
-    (void)state;
     char why[400] = "", place[1024], from[1024];
     static const char environment[] = EBB_BINARY_DIR "/environment_of_tests";
     (void)snprintf(place, sizeof place, "mkdir -p %s/lib/python3.12/site-packages/nvidia/cudnn/lib",
@@ -67,9 +59,8 @@ static void wheels_of_an_environment_are_searched(void **state)
     (void)remove(place);
 }
 
-static void a_list_names_versions_and_reasons(void **state)
+TEST(a_list_names_versions_and_reasons)
 {
-    (void)state;
     char text[120] = "", little[12] = "";
     ebb_library_list(text, sizeof text, "cuDNN", "9.19.0", "");
     ebb_library_list(text, sizeof text, "cuBLASLt 13", NULL, "it is not there\ninstall it");
@@ -79,13 +70,4 @@ static void a_list_names_versions_and_reasons(void **state)
     assert_string_equal(little, "cuDNN 9.19."); // cut, and no byte behind it is touched
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(folders_are_searched_in_turn, forget),
-        cmocka_unit_test_setup(a_named_file_is_the_only_one, forget),
-        cmocka_unit_test_setup(wheels_of_an_environment_are_searched, forget),
-        cmocka_unit_test(a_list_names_versions_and_reasons),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+const fixture around_each = {forget, NULL};

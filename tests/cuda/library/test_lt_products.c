@@ -158,9 +158,8 @@ static void put_gemm(testing *t, ebb_dtype dtype, int turns, added c, double bet
     put_out(t, dtype, 2, (int64_t[]){5, 6});
 }
 
-static void every_third_operand_gets_in(void **state)
+TEST(every_third_operand_gets_in)
 {
-    (void)state;
     for (int turns = 0; turns < 4; turns++)
         for (int c = NOTHING; c <= SCALAR; c++)
             for (int k = 0; k < 4; k++) {
@@ -174,9 +173,8 @@ static void every_third_operand_gets_in(void **state)
             }
 }
 
-static void batches_are_one_call(void **state)
+TEST(batches_are_one_call)
 {
-    (void)state;
     static const int64_t shapes[][3][4] = {{{2, 3, 4, 5}, {2, 3, 5, 6}, {2, 3, 4, 6}},
                                            {{2, 3, 4, 5}, {1, 1, 5, 6}, {2, 3, 4, 6}},
                                            {{1, 1, 4, 5}, {2, 3, 5, 6}, {2, 3, 4, 6}}};
@@ -193,9 +191,8 @@ static void batches_are_one_call(void **state)
     }
 }
 
-static void without_an_algorithm_the_product_is_our_own(void **state)
+TEST(without_an_algorithm_the_product_is_our_own)
 {
-    (void)state;
     testing t;
     seen.has_none = true;
     put_gemm(&t, EBB_F32, 0, BIAS_ROW, 1);
@@ -206,9 +203,8 @@ static void without_an_algorithm_the_product_is_our_own(void **state)
 
 /* ---- the choice ---- */
 
-static void a_problem_is_asked_for_once(void **state)
+TEST(a_problem_is_asked_for_once)
 {
-    (void)state;
     testing t;
     put_gemm(&t, EBB_F32, 2, FULL, 1);
     for (int i = 1; i <= 2; i++) {
@@ -224,9 +220,8 @@ static void a_problem_is_asked_for_once(void **state)
 }
 
 /* Its operands are not there yet, and its rows begin where they may. */
-static void a_tile_takes_what_it_finds(void **state)
+TEST(a_tile_takes_what_it_finds)
 {
-    (void)state;
     testing t;
     put_gemm(&t, EBB_F32, 0, NOTHING, 1);
     const ebb_kernel *k = kernel_named("cuda.lt_gemm");
@@ -245,9 +240,8 @@ static void a_tile_takes_what_it_finds(void **state)
 
 /* ---- inside others ---- */
 
-static void the_products_of_a_chunked_loss_are_the_librarys(void **state)
+TEST(the_products_of_a_chunked_loss_are_the_librarys)
 {
-    (void)state;
     for (size_t k = 0; k < LAYERS; k++)
         for (int wide = 0; wide < 2; wide++) {
             const int before = seen.runs;
@@ -263,9 +257,8 @@ static void the_products_of_a_chunked_loss_are_the_librarys(void **state)
 }
 
 /* Four steps: of each one product, but two of a GRU whose r comes before R; and those of all. */
-static void the_products_of_recurrent_layers_are_the_librarys(void **state)
+TEST(the_products_of_recurrent_layers_are_the_librarys)
 {
-    (void)state;
     static const struct {
         const char *name;
         cell cell;
@@ -310,20 +303,13 @@ static void the_products_of_recurrent_layers_are_the_librarys(void **state)
     end(&t);
 }
 
+const fixture around_each = {forget, NULL};
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(every_third_operand_gets_in, forget),
-        cmocka_unit_test_setup(batches_are_one_call, forget),
-        cmocka_unit_test_setup(without_an_algorithm_the_product_is_our_own, forget),
-        cmocka_unit_test_setup(a_problem_is_asked_for_once, forget),
-        cmocka_unit_test_setup(a_tile_takes_what_it_finds, forget),
-        cmocka_unit_test_setup(the_products_of_a_chunked_loss_are_the_librarys, forget),
-        cmocka_unit_test_setup(the_products_of_recurrent_layers_are_the_librarys, forget),
-    };
-    with_cuda();
+    (void)with_cuda(NULL);
     with_library = ebb_backend_cuda;
     with_library.families = families;
     more_backend = &with_library;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_listed();
 }

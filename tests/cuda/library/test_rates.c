@@ -1,16 +1,10 @@
 /* test_rates.c: what a device does at best, found by the names that users and drivers give it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "kernels/cuda/library/rates.h"
+#include "tests/test.h"
 
-static void a_device_is_found_by_what_users_and_drivers_call_it(void **state)
+TEST(a_device_is_found_by_what_users_and_drivers_call_it)
 {
-    (void)state;
     static const struct {
         const char *word, *driver;
         double bytes; /* GB/s, as in the data sheet */
@@ -31,22 +25,12 @@ static void a_device_is_found_by_what_users_and_drivers_call_it(void **state)
     assert_ptr_not_equal(ebb_cuda_rates("l4", false), unknown);
 }
 
-static void tf32_hastens_products_of_float32_alone(void **state)
+TEST(tf32_hastens_products_of_float32_alone)
 {
-    (void)state;
     const ebb_rates *full = ebb_cuda_rates("h100", false), *tf32 = ebb_cuda_rates("h100", true);
     assert_true(full->products32 == full->operations);
     assert_true(tf32->products32 == 494e3); // TFLOP/s, in operations a nanosecond
     assert_true(tf32->operations == full->operations);
     assert_true(tf32->products16 == full->products16);
     assert_true(tf32->products16 == 989e3);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_device_is_found_by_what_users_and_drivers_call_it),
-        cmocka_unit_test(tf32_hastens_products_of_float32_alone),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

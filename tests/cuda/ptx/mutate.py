@@ -139,7 +139,7 @@ def cases_of(pool, build, folder):
     named = [(path.stem.removeprefix("test_"), case) for path in sorted(HERE.parent.glob("**/test_*.c"))
              if (path.parent.name in ("cuda", "fuse") and path.stem not in ("test_libraries", "test_step"))
              or path.stem in ("test_attention_mask", "test_cudnn_calls", "test_lt_products")
-             for case in re.findall(r"\bcmocka_unit_test(?:_setup)?\((\w+)", path.read_text())]
+             for case in re.findall(r"\b(?:TEST|cmocka_unit_test(?:_setup)?)\((\w+)", path.read_text())]
     return sorted(pool.map(lambda one: reach(build, folder, *one), named), key=lambda case: case.whole)
 
 

@@ -1,10 +1,5 @@
 /* test_opcodes.c: single opcodes against vectors.txt, which vectors.py computed by fractions; and
  * what the interpreter refuses. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include <dlfcn.h>
 #include <stdbool.h>
@@ -13,6 +8,7 @@
 #include <string.h>
 
 #include "kernels/cuda/host/player.h"
+#include "tests/test.h"
 
 enum { MOST = 6, LINE = 400 };
 
@@ -134,9 +130,8 @@ static void write_body(const vector *v, char *body, size_t size)
     }
 }
 
-static void each_opcode_gives_what_fractions_give(void **state)
+TEST(each_opcode_gives_what_fractions_give)
 {
-    (void)state;
     char line[LINE], body[LINE];
     int count = 0, wrong = 0;
     FILE *file = fopen(EBB_SOURCE_DIR "/tests/cuda/ptx/vectors.txt", "r");
@@ -181,9 +176,8 @@ static bool is_spelled(const char *spellings, const char *name)
     return false;
 }
 
-static void no_opcode_is_without_a_vector(void **state)
+TEST(no_opcode_is_without_a_vector)
 {
-    (void)state;
     enum { ROWS = sizeof rows / sizeof rows[0] };
     bool seen[ROWS] = {false};
     char line[LINE];
@@ -238,9 +232,8 @@ static void refuse_each(const refused *all, size_t count)
         2, 32, 64, sizeof(probe_args) \
     }
 
-static void what_is_unknown_is_refused(void **state)
+TEST(what_is_unknown_is_refused)
 {
-    (void)state;
     REFUSE({"lop3.b32 %x7, %x1, %x2, %x3, 0x80;", "unknown opcode 'lop3.b32'", ONE_WARP},
            {"add.sat.s32 %x7, %x1, %x2;", "unknown opcode 'add.sat.s32'", ONE_WARP},
            {"add.s32 %x7, %x1, %x2, %x3;", "more operands", ONE_WARP},
@@ -259,9 +252,8 @@ static void what_is_unknown_is_refused(void **state)
            {"bar.sync 1;", "unexpected '1'", ONE_WARP}, {"trap;", "comes to a trap", ONE_WARP});
 }
 
-static void what_is_out_of_bounds_or_alignment_is_refused(void **state)
+TEST(what_is_out_of_bounds_or_alignment_is_refused)
 {
-    (void)state;
     REFUSE({"ld.global.u64 %x7, [%x0+1];", "not aligned to 8 bytes", ONE_WARP},
            {"ld.global.v2.u64 {%x7, %x8}, [%x0+8];", "not aligned to 16 bytes", ONE_WARP},
            {"st.shared.u16 [room+1], %x1;", "not aligned to 2 bytes", ONE_WARP},
@@ -285,9 +277,8 @@ static void what_is_out_of_bounds_or_alignment_is_refused(void **state)
 #define NEXT "add.u32 %x10, %x8, 2;\nand.b32 %x10, %x10, 63;\n"
 #define LAST_ALONE "setp.ne.u32 %p2, %x9, 33;\n"
 
-static void memory_may_end_within_a_word(void **state)
+TEST(memory_may_end_within_a_word)
 {
-    (void)state;
     player->released(result);
     player->allocated(result, 252, true);
     const char *error = run_text("ld.global.u64 %x7, [%x0+248];", NULL);
@@ -298,9 +289,8 @@ static void memory_may_end_within_a_word(void **state)
     player->allocated(result, 256, true);
 }
 
-static void races_are_refused(void **state)
+TEST(races_are_refused)
 {
-    (void)state;
     REFUSE(
         {"st.shared.u32 [room], %x9;", "writes, as another thread may, byte 0 of shared", ONE_WARP},
         {OWN NEXT "st.shared.u16 [%x8], %x1;\nld.shared.u16 %x7, [%x10];",
@@ -326,9 +316,8 @@ static void races_are_refused(void **state)
          "as another thread may", TWO_BLOCKS});
 }
 
-static void what_is_in_order_is_no_race(void **state)
+TEST(what_is_in_order_is_no_race)
 {
-    (void)state;
     assert_null(run_shaped(OWN NEXT "and.b32 %x8, %x8, 63;\nshr.u32 %x11, %x9, 5;\n"
                                     "setp.eq.u32 %p2, %x11, 0;\n@%p2 st.shared.u16 [%x8], %x9;\n"
                                     "bar.sync 0;\nld.shared.u16 %x7, [%x10];\nbar.sync 0;\n"
@@ -344,9 +333,8 @@ static void what_is_in_order_is_no_race(void **state)
     assert_int_equal(result[2], 64);
 }
 
-static void what_nobody_wrote_is_not_read(void **state)
+TEST(what_nobody_wrote_is_not_read)
 {
-    (void)state;
     REFUSE({"ld.shared.u32 %x7, [room];", "no thread of its block wrote", ONE_WARP},
            {"@%p1 bra $end;\nst.shared.u16 [room], %x1;\nld.shared.u32 %x7, [room];",
             "no thread of its block wrote", ONE_WARP},
@@ -367,9 +355,8 @@ static void what_nobody_wrote_is_not_read(void **state)
     player->allocated(result, 256, true);
 }
 
-static void barriers_are_for_all(void **state)
+TEST(barriers_are_for_all)
 {
-    (void)state;
     REFUSE(
         {"@%p1 bra $skip;\nbar.sync 0;\n$skip:", "lanes of its warp that do not come", ONE_WARP},
         {"@%p1 bra $skip;\nshfl.sync.idx.b32 %x7|%p2, %x1, 0, 31, -1;\n$skip:", "of its warp",
@@ -385,9 +372,8 @@ static void barriers_are_for_all(void **state)
 }
 
 /* Of eight blocks; those that do not ask how many they are all run. */
-static void loops_over_blocks_are_given_fewer_at_times(void **state)
+TEST(loops_over_blocks_are_given_fewer_at_times)
 {
-    (void)state;
     const shape eight = {8, 32, 64, sizeof(probe_args)};
     for (int asks = 0; asks < 2; asks++) {
         bool fewer = false;
@@ -405,9 +391,8 @@ static void loops_over_blocks_are_given_fewer_at_times(void **state)
     }
 }
 
-static void a_launch_that_does_not_end_is_given_up(void **state)
+TEST(a_launch_that_does_not_end_is_given_up)
 {
-    (void)state;
     (void)setenv("EBB_PTX_MOST", "100000", 1);
     const char *error = run_text("$again:\nbra $again;", NULL);
     (void)unsetenv("EBB_PTX_MOST");
@@ -415,9 +400,8 @@ static void a_launch_that_does_not_end_is_given_up(void **state)
     assert_non_null(strstr(error, "does not end"));
 }
 
-static void lanes_meet_again_where_branches_join(void **state)
+TEST(lanes_meet_again_where_branches_join)
 {
-    (void)state;
     /* Lanes below 16 go one way; then all add up what they have. */
     assert_null(run_text("mov.u32 %x8, %tid.x;\nsetp.lt.u32 %p2, %x8, 16;\nmov.u32 %x10, 1;\n"
                          "@%p2 bra $low;\nmov.u32 %x10, 100;\nbra.uni $join;\n"
@@ -431,21 +415,4 @@ static void lanes_meet_again_where_branches_join(void **state)
     assert_null(run_text("atom.global.add.u32 %x7, [%x0+8], 0;", NULL));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_opcode_gives_what_fractions_give),
-        cmocka_unit_test(no_opcode_is_without_a_vector),
-        cmocka_unit_test(what_is_unknown_is_refused),
-        cmocka_unit_test(what_is_out_of_bounds_or_alignment_is_refused),
-        cmocka_unit_test(memory_may_end_within_a_word),
-        cmocka_unit_test(races_are_refused),
-        cmocka_unit_test(what_is_in_order_is_no_race),
-        cmocka_unit_test(what_nobody_wrote_is_not_read),
-        cmocka_unit_test(barriers_are_for_all),
-        cmocka_unit_test(loops_over_blocks_are_given_fewer_at_times),
-        cmocka_unit_test(a_launch_that_does_not_end_is_given_up),
-        cmocka_unit_test(lanes_meet_again_where_branches_join),
-    };
-    return cmocka_run_group_tests_name("one instruction of PTX", tests, open_player, close_player);
-}
+const fixture around_all = {open_player, close_player};
