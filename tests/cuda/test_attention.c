@@ -117,7 +117,8 @@ static void agrees_alone(testing *t)
 
 static void check(const problem *p, ebb_dtype dtype, bool few)
 {
-    testing t, g;
+    TESTING(t);
+    testing g;
     put_forward(&t, p, dtype);
     if (p->guard)
         agrees_with_nans(&t);
@@ -130,7 +131,6 @@ static void check(const problem *p, ebb_dtype dtype, bool few)
         agrees_alone(&g);
         end(&g);
     }
-    end(&t);
 }
 
 static int64_t at_most(int64_t n, int64_t most)
@@ -177,7 +177,8 @@ TEST(halves_are_float32_rounded_once)
 {
     for (size_t i = 0; i < sizeof problems / sizeof problems[0]; i++) {
         const problem p = small_enough(problems[i]);
-        testing t, g;
+        TESTING(t);
+        TESTING(g);
         if (problems[i].s * problems[i].t > 5000)
             continue;
         put_forward(&t, &p, EBB_F32);
@@ -186,21 +187,18 @@ TEST(halves_are_float32_rounded_once)
         put_result(&g, &p, &t, (giving)(i % 4));
         agrees_mixed(&t, named(&t, true), 0x60000); // statistics stay float32
         agrees_mixed(&g, named(&g, true), 0xC0);
-        end(&g);
-        end(&t);
     }
 }
 
 TEST(a_row_that_sees_no_key_is_no_number)
 {
     const problem p = {2, 1, 3, 4, 2, 2, true, false, false, SHUT, -INFINITY, 0, 0, 0};
-    testing t;
+    TESTING(t);
     put_forward(&t, &p, EBB_F32);
     ((uint8_t *)t.in[3].data)[3] = 1; // the first of the batch sees one key
     run_with(&t, "cuda.attention");
     for (size_t i = 0; i < count_of(&t.out[0]); i++)
         assert_true(isnan(value_of(&t.out[0], i)) == (i >= count_of(&t.out[0]) / 2));
-    end(&t);
 }
 
 /* dQ may lie over dY or over Q, in one chunk of features and in two. */
@@ -210,7 +208,8 @@ TEST(a_gradient_may_be_written_over_an_input)
         for (int64_t d = 12; d < 200; d += 140) {
             const problem p = small_enough(
                 (problem){1, 2, 70, 66, d, d, true, true, false, OPEN, -1e4, 0, 0, 0.1});
-            testing t, g;
+            TESTING(t);
+            TESTING(g);
             put_forward(&t, &p, EBB_F32);
             run_with(&t, named(&t, false));
             put_backward(&g, &p, &t, 7);
@@ -224,8 +223,6 @@ TEST(a_gradient_may_be_written_over_an_input)
             check_close(&g.out[0], expected, 0, "over an input");
             g.out[0].data = own;
             free(expected);
-            end(&g);
-            end(&t);
         }
 }
 
@@ -261,15 +258,14 @@ static void put_three_axes(testing *t, ebb_op op, ebb_dtype dtype, const testing
 
 TEST(heads_may_lie_along_three_axes)
 {
-    testing t, g;
+    TESTING(t);
+    TESTING(g);
     put_three_axes(&t, EBB_OP_EBB_ATTENTION, EBB_F32, NULL);
     agrees(&t, named(&t, true), named(&t, false));
     put_three_axes(&g, EBB_OP_EBB_ATTENTION_GRAD, EBB_F32, &t);
     agrees(&g, named(&g, true), named(&g, false));
     agrees_mixed(&t, named(&t, true), 0x60000);
     agrees_mixed(&g, named(&g, true), 0xC0);
-    end(&g);
-    end(&t);
 }
 
 const fixture around_all = {with_cuda, NULL};

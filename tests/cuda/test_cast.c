@@ -42,7 +42,7 @@ static void fill(testing *t, ebb_operand *o, size_t first)
 
 static void check_cast(ebb_dtype from, ebb_dtype to, int64_t n, size_t first, bool like)
 {
-    testing t;
+    TESTING(t);
     begin(&t, like ? EBB_OP_CAST_LIKE : EBB_OP_CAST);
     ebb_operand *x = &t.in[t.call.input_count++];
     make_operand(x, from, 1, &n);
@@ -52,7 +52,6 @@ static void check_cast(ebb_dtype from, ebb_dtype to, int64_t n, size_t first, bo
     put_out(&t, to, 1, &n);
     same_bits_but(&t, like ? "cuda.cast_like" : "cuda.cast",
                   like ? "plain.cast_like" : "plain.cast", true);
-    end(&t);
 }
 
 TEST(every_pair_of_types_is_cast_as_the_plain_kernel_casts)
@@ -92,7 +91,7 @@ TEST(floats_of_8_and_4_bits_round_as_they_are_told)
                                       EBB_F8E4M3FNUZ, EBB_F8E5M2, EBB_F8E5M2FNUZ};
     for (int m = 0; m < 6; m++)
         for (size_t k = 0; k < sizeof small / sizeof small[0]; k++) {
-            testing t;
+            TESTING(t);
             begin(&t, EBB_OP_CAST);
             put_string(&t, "round_mode", modes[m % 3]);
             put_int(&t, "saturate", m / 3);
@@ -101,7 +100,6 @@ TEST(floats_of_8_and_4_bits_round_as_they_are_told)
             fill(&t, x, 0);
             put_out(&t, small[k], 1, (int64_t[]){1031});
             same_bits(&t, "cuda.cast", "plain.cast");
-            end(&t);
         }
 }
 
@@ -113,7 +111,7 @@ TEST(near_the_middle_casts_are_those_of_the_plain_kernel)
     static const ebb_dtype from[] = {EBB_I64, EBB_U64, EBB_F64};
     for (size_t f = 0; f < 3; f++)
         for (size_t k = 0; k < 5; k++) {
-            testing t;
+            TESTING(t);
             begin(&t, EBB_OP_CAST);
             ebb_operand *x = &t.in[t.call.input_count++];
             make_operand(x, from[f], 1, (int64_t[]){COUNT});
@@ -127,14 +125,13 @@ TEST(near_the_middle_casts_are_those_of_the_plain_kernel)
             }
             put_out(&t, to[k], 1, (int64_t[]){COUNT});
             same_bits(&t, "cuda.cast", "plain.cast");
-            end(&t);
         }
 }
 
 /* A known answer: 257 * 2^30 + 1 is above the middle of two bfloat16. */
 TEST(integers_round_once_to_bfloat16)
 {
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_CAST);
     ebb_operand *x = &t.in[t.call.input_count++];
     make_operand(x, EBB_I64, 1, (int64_t[]){1});
@@ -142,7 +139,6 @@ TEST(integers_round_once_to_bfloat16)
     put_out(&t, EBB_BF16, 1, (int64_t[]){1});
     run_with(&t, "cuda.cast");
     assert_int_equal(((const uint16_t *)t.out[0].data)[0], 0x5281);
-    end(&t);
 }
 
 /* The numbers of 16 bits are few enough to try all of them. */
@@ -152,7 +148,7 @@ TEST(all_numbers_of_16_bits_are_cast)
     for (size_t from = 0; from < 2; from++)
         for (size_t to = 0; to < 4; to++) {
             ebb_dtype out = to < 3 ? others[to] : narrow[1 - from];
-            testing t;
+            TESTING(t);
             begin(&t, EBB_OP_CAST);
             ebb_operand *x = &t.in[t.call.input_count++];
             make_operand(x, narrow[from], 1, (int64_t[]){65536});
@@ -160,13 +156,12 @@ TEST(all_numbers_of_16_bits_are_cast)
                 ((uint16_t *)x->data)[i] = (uint16_t)i;
             put_out(&t, out, 1, (int64_t[]){65536});
             same_as(&t, "cuda.cast", "plain.cast");
-            end(&t);
         }
 }
 
 TEST(operands_that_begin_anywhere_are_cast)
 {
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_CAST);
     put_numbers(&t, EBB_F32, 1, (int64_t[]){78}, -9, 9);
     put_out(&t, EBB_BF16, 1, (int64_t[]){77});
@@ -183,7 +178,6 @@ TEST(operands_that_begin_anywhere_are_cast)
             fail_msg("byte %zu is %02x, expected %02x", i, got[i], expected[i]);
     free(got);
     t.in[0].data = whole;
-    end(&t);
 }
 
 const fixture around_all = {with_cuda, NULL};

@@ -91,7 +91,8 @@ TEST(codes_and_ranges_are_those_of_plain)
 {
     for (size_t n = 0; n < (size_t)TENSORS + MORE; n++)
         for (int d = 0; d < 4; d++) {
-            testing t, back;
+            TESTING(t);
+            testing back;
             const tensor *k = tensor_at(n);
             put_quantize(&t, k, plain_dtype(dtypes[d]));
             ((int64_t *)t.in[1].data)[1] = (int64_t)n << 33;
@@ -101,7 +102,6 @@ TEST(codes_and_ranges_are_those_of_plain)
                 same_decoding(&back, "cuda.dequantize", "plain.dequantize", dtypes[d]);
                 end(&back);
             }
-            end(&t);
         }
 }
 
@@ -110,7 +110,7 @@ TEST(codes_do_not_depend_on_where_operands_lie)
 {
     for (int bits = 1; bits <= 8; bits *= 2) {
         const tensor k = {3, 512, 64, bits};
-        testing t;
+        TESTING(t);
         put_quantize(&t, &k, EBB_F32);
         same_bits(&t, "cuda.quantize", "plain.quantize");
         uint8_t *codes = t.out[0].data, *copy = malloc(t.out[0].bytes);
@@ -124,7 +124,6 @@ TEST(codes_do_not_depend_on_where_operands_lie)
         t.in[0].data = x;
         unguard(moved);
         free(copy);
-        end(&t);
     }
 }
 
@@ -142,7 +141,7 @@ TEST(a_group_with_no_number_has_no_range)
     for (int b = 0; b < 3; b++)
         for (int64_t group = 16; group <= 8192; group *= 512) { // by one launch, by three
             const tensor k = {2, 2 * group + 8, group, 4};
-            testing t;
+            TESTING(t);
             uint16_t range[12];
             put_quantize(&t, &k, EBB_F32);
             set_value(&t.in[0], (size_t)(2 * group + 9), bad[b]); // row 1, group 0
@@ -157,7 +156,6 @@ TEST(a_group_with_no_number_has_no_range)
             for (int64_t g = 0; g < 6; g++)
                 assert_int_equal(isnan(range_at(&t, &k, g / 3, g % 3 * group, 1)) != 0, g == 3);
             free(codes);
-            end(&t);
         }
 }
 
@@ -166,12 +164,11 @@ TEST(zeros_of_either_sign_have_the_range_of_plain)
     for (int d = 0; d < 2; d++)
         for (int64_t group = 16; group <= 8192; group *= 512) {
             const tensor k = {1, 3 * group, group, 2};
-            testing t;
+            TESTING(t);
             put_quantize(&t, &k, dtypes[d]);
             for (size_t i = 0; i < count_of(&t.in[0]); i++)
                 set_value(&t.in[0], i, i % 3 == 0 ? -0.0 : i % 5 == 0 ? 0.0 : -0.0);
             same_bits(&t, "cuda.quantize", "plain.quantize");
-            end(&t);
         }
 }
 
@@ -203,19 +200,18 @@ TEST(running_ranges_are_those_of_plain)
     for (size_t n = 0; n < sizeof cases / sizeof *cases; n++)
         for (int d = 0; d < 4; d++)
             for (int seen = 0; seen < 2; seen++) {
-                testing t;
+                TESTING(t);
                 put_classes(&t, &cases[n].k, cases[n].classes, seen, plain_dtype(dtypes[d]));
                 if (count_of(&t.in[0]) > 0)
                     set_value(&t.in[0], 0, -0.0);
                 same_encoding(&t, "cuda.quantize_running", "plain.quantize_running", dtypes[d]);
-                end(&t);
             }
 }
 
 TEST(the_next_range_may_lie_over_the_last)
 {
     const tensor k = {3, 64, 16, 8};
-    testing t;
+    TESTING(t);
     float expected[4];
     put_classes(&t, &k, 2, true, EBB_F32);
     run_with(&t, "plain.quantize_running");
@@ -228,13 +224,12 @@ TEST(the_next_range_may_lie_over_the_last)
     assert_memory_equal(t.in[2].data, expected, sizeof expected);
     unguard(t.call.workspace);
     t.out[2].data = own;
-    end(&t);
 }
 
 TEST(what_is_no_number_does_not_reach_the_running_range)
 {
     const tensor k = {3, 64, 16, 8};
-    testing t;
+    TESTING(t);
     uint16_t range[24];
     uint8_t codes[192];
     put_classes(&t, &k, 2, false, EBB_F32);
@@ -247,7 +242,6 @@ TEST(what_is_no_number_does_not_reach_the_running_range)
     assert_memory_equal(t.out[2].data, t.in[2].data, t.in[2].bytes);
     assert_memory_equal(t.out[0].data, codes, sizeof codes);
     same_or_no_numbers(t.out[1].data, range, 24);
-    end(&t);
 }
 
 /* ---- split-frequency ---- */
@@ -264,7 +258,8 @@ TEST(split_images_are_those_of_plain)
     for (size_t n = 0; n < sizeof cases / sizeof *cases; n++)
         for (int64_t bits = 1; bits <= 8; bits *= 2)
             for (int d = 0; d < 4; d++) {
-                testing t, back;
+                TESTING(t);
+                TESTING(back);
                 put_split(&t, cases[n].dims, cases[n].block, bits);
                 if (dtypes[d] == EBB_F64) {
                     unguard(t.in[0].data);
@@ -283,8 +278,6 @@ TEST(split_images_are_those_of_plain)
                 }
                 same_decoding(&back, "cuda.split_frequency_decode", "plain.split_frequency_decode",
                               dtypes[d]);
-                end(&t);
-                end(&back);
             }
 }
 
@@ -294,7 +287,7 @@ TEST(operands_that_do_not_fit_are_declined)
 {
     const tensor k = {3, 20, 8, 2};
     for (int wrong = 0; wrong < 5; wrong++) {
-        testing q;
+        TESTING(q);
         put_quantize(&q, &k, EBB_F32);
         assert_null(declined_by(&q, "cuda.quantize"));
         if (wrong == 0)
@@ -308,7 +301,6 @@ TEST(operands_that_do_not_fit_are_declined)
         else
             q.in[0].type.dtype = EBB_I32;
         assert_non_null(declined_by(&q, "cuda.quantize"));
-        end(&q);
     }
 }
 
@@ -318,7 +310,7 @@ TEST(a_replayed_step_draws_by_the_key_of_its_day)
     const ebb_device *d = ebb_backend_cuda.device;
     for (int64_t group = 64; group <= 8192; group *= 128) {
         const tensor k = {2, 8192, group, 2};
-        testing t;
+        TESTING(t);
         ebb_fault fault;
         bool replays = false;
         void *queue;
@@ -328,7 +320,7 @@ TEST(a_replayed_step_draws_by_the_key_of_its_day)
         t.call.queue = queue;
         t.call.workspace = guarded(1 << 20);
         for (uint64_t step = 0; step < 4; step++) {
-            testing other;
+            TESTING(other);
             put_quantize(&other, &k, EBB_F32);
             ((int64_t *)other.in[1].data)[1] = ((int64_t *)t.in[1].data)[1] = (int64_t)step;
             run_with(&other, "plain.quantize");
@@ -338,11 +330,9 @@ TEST(a_replayed_step_draws_by_the_key_of_its_day)
                 check_status(kernel_named("cuda.quantize")->run(&t.call), "cuda.quantize");
             check_status(d->end(queue, &fault), "ending");
             assert_memory_equal(t.out[0].data, other.out[0].data, t.out[0].bytes);
-            end(&other);
         }
         d->close(queue);
         unguard(t.call.workspace);
-        end(&t);
     }
 }
 

@@ -92,14 +92,13 @@ static void compare(way w, bool last)
     for (int i = 0; i < SHAPES; i++)
         for (int bias = 0; bias < (w == WEIGHT ? 1 : 2); bias++) {
             char kernel[48], oracle[48];
-            testing t;
+            TESTING(t);
             if (last && shapes[i].axes != 2)
                 continue;
             (void)snprintf(kernel, sizeof kernel, "cuda.%s", names[last][w]);
             (void)snprintf(oracle, sizeof oracle, "plain.%s", names[last][w]);
             put_way(&t, &shapes[i], w, EBB_F32, last, bias);
             agrees(&t, kernel, oracle);
-            end(&t);
         }
 }
 
@@ -128,13 +127,12 @@ TEST(halves_are_float32_rounded_once)
         for (int w = 0; w < 3; w++)
             for (int last = 0; last < 2; last++) {
                 char kernel[48];
-                testing t;
+                TESTING(t);
                 if (last && shapes[i].axes != 2)
                     continue;
                 (void)snprintf(kernel, sizeof kernel, "cuda.%s", names[last][w]);
                 put_way(&t, &shapes[i], (way)w, EBB_F32, last, w != WEIGHT && (i + last) % 2 != 0);
                 agrees_in_halves(&t, kernel);
-                end(&t);
             }
 }
 
@@ -142,11 +140,10 @@ TEST(halves_are_float32_rounded_once)
 TEST(deep_sums_are_split_among_blocks)
 {
     size_t bytes = 0;
-    testing t;
+    TESTING(t);
     put_way(&t, &shapes[12], WEIGHT, EBB_F32, false, false);
     check_status(kernel_named("cuda.conv_weight_grad")->workspace(&t.call, &bytes), "workspace");
     assert_true(bytes >= 2 * t.out[0].bytes);
-    end(&t);
 }
 
 TEST(weight_gradients_from_averages_of_cells)
@@ -154,7 +151,7 @@ TEST(weight_gradients_from_averages_of_cells)
     for (int i = 0; i < SHAPES; i++) {
         const shape *s = &shapes[i];
         const int64_t p = 2 + i % 3;
-        testing t;
+        TESTING(t);
         dims d = begin_shape(&t, EBB_OP_CONV_WEIGHT_GRAD_POOLED, s, false);
         put_ints(&t, "input_shape", (uint32_t)s->axes + 2, d.x);
         put_int(&t, "p", p);
@@ -165,13 +162,12 @@ TEST(weight_gradients_from_averages_of_cells)
         put_out(&t, EBB_F32, s->axes + 2, d.w);
         agrees(&t, "cuda.conv_weight_grad_pooled", "plain.conv_weight_grad_pooled");
         agrees_in_halves(&t, "cuda.conv_weight_grad_pooled");
-        end(&t);
     }
 }
 
 TEST(what_the_plain_kernel_declines_is_declined)
 {
-    testing t;
+    TESTING(t);
     put_way(&t, &shapes[1], FORWARD, EBB_F32, false, true);
     assert_null(declined_by(&t, "cuda.conv"));
     t.in[2].type.dims[0] = 69; // a bias too few
@@ -185,20 +181,18 @@ TEST(what_the_plain_kernel_declines_is_declined)
     t.in[1].type.dtype = EBB_F32;
     assert_null(declined_by(&t, "cuda.conv"));
     t.call.input_count = 3; // all that there is to free
-    end(&t);
 }
 
 /* Kernels count places in 32 bits: what does not fit must not get there. */
 TEST(channels_too_large_for_32_bits_are_declined)
 {
-    testing t;
+    TESTING(t);
     put_way(&t, &shapes[0], FORWARD, EBB_F32, false, false);
     t.in[0].type.dims[2] = t.out[0].type.dims[2] = 1 << 16;
     t.in[0].type.dims[3] = t.out[0].type.dims[3] = 1 << 13;
     assert_null(declined_by(&t, "cuda.conv"));
     t.in[0].type.dims[3] = t.out[0].type.dims[3] = (1 << 14) + 1;
     assert_non_null(declined_by(&t, "cuda.conv"));
-    end(&t);
 }
 
 const fixture around_all = {with_cuda, NULL};

@@ -56,20 +56,18 @@ static uint32_t put_equation(testing *t, const equation *e, ebb_dtype dtype)
 TEST(sums_are_those_of_the_definition)
 {
     for (int i = 0; i < EQUATIONS; i++) {
-        testing t;
+        TESTING(t);
         (void)put_equation(&t, &equations[i], EBB_F32);
         agrees(&t, "cuda.einsum", "plain.einsum");
-        end(&t);
     }
 }
 
 TEST(halves_are_float32_rounded)
 {
     for (int i = 0; i < EQUATIONS; i++) {
-        testing t;
+        TESTING(t);
         if (put_equation(&t, &equations[i], EBB_F32) < 3)
             agrees_in_halves(&t, "cuda.einsum");
-        end(&t);
     }
     testing t; // whose pairs would be rounded in between
     (void)put_equation(&t, &equations[16], EBB_F32);
@@ -102,7 +100,7 @@ TEST(halves_that_are_declined_are_widened_on_the_device)
     for (int brain = 0; brain < 2; brain++)
         for (int mixed = 0; mixed < 2; mixed++) {
             const ebb_dtype half = brain ? EBB_BF16 : EBB_F16;
-            testing t;
+            TESTING(t);
             (void)put_equation(&t, &equations[16], EBB_F32);
             for (uint32_t i = 0; i < 4; i++) {
                 ebb_operand *o = i < 3 ? &t.in[i] : &t.out[0];
@@ -132,7 +130,6 @@ TEST(halves_that_are_declined_are_widened_on_the_device)
                     fail_msg("element %zu is %g, expected %g", e, a, b);
             }
             free(expected);
-            end(&t);
         }
 }
 
@@ -142,7 +139,7 @@ TEST(whole_sums_are_those_of_the_definition)
                                        EBB_I16, EBB_I8,  EBB_U16, EBB_U32};
     for (int i = 0; i < 2 * EQUATIONS; i++) // of all bits, which wrap around; of small numbers
         for (int d = 0; d < 8; d++) {
-            testing t;
+            TESTING(t);
             const size_t size = ebb_dtype_bits(dtypes[d]) / 8;
             if (d > 0 && d != 1 + i / 2 % 7 && i / 2 != 16) // of three, in each dtype
                 continue;
@@ -158,7 +155,6 @@ TEST(whole_sums_are_those_of_the_definition)
                                                               : 0;
             }
             same_bits(&t, "cuda.einsum_whole", "plain.einsum");
-            end(&t);
         }
 }
 
@@ -185,7 +181,7 @@ TEST(words_are_counted_as_in_plain)
             const bag *b = &bags[i];
             const bool rows = way / 6;
             int64_t width = 0;
-            testing t;
+            TESTING(t);
             begin(&t, EBB_OP_TF_IDF_VECTORIZER);
             put_string(&t, "mode", modes[way % 3]);
             put_int(&t, "min_gram_length", b->range[0]);
@@ -209,13 +205,12 @@ TEST(words_are_counted_as_in_plain)
                 ((int64_t *)o->data)[e] = (int64_t)(5 + 3 * draw(&t));
             put_out(&t, EBB_F32, rows ? 2 : 1, rows ? D(5, width) : D(width));
             same_bits(&t, "cuda.tf_idf", "plain.tf_idf");
-            end(&t);
         }
 }
 
 TEST(what_does_not_fit_is_declined)
 {
-    testing t;
+    TESTING(t);
     (void)put_equation(&t, &equations[0], EBB_F32);
     t.in[1].type.dims[0]++;
     assert_non_null(declined_by(&t, "cuda.einsum"));
@@ -223,7 +218,6 @@ TEST(what_does_not_fit_is_declined)
     t.in[1].type.dims[0]--;
     t.out[0].type.dims[0]++;
     assert_string_equal(declined_by(&t, "cuda.einsum"), declined_by(&t, "plain.einsum"));
-    end(&t);
 }
 
 const fixture around_all = {with_cuda, NULL};

@@ -10,7 +10,7 @@ TEST(codes_are_those_of_the_plain_kernel)
     for (int bits = 1; bits <= 4; bits++)
         for (size_t s = 0; s < SIZES; s++)
             for (size_t d = 0; d < 4; d++) {
-                testing t;
+                TESTING(t);
                 begin(&t, EBB_OP_FEW_BIT);
                 put_int(&t, "bits", bits);
                 put_numbers(&t, dtypes[d], 1, &sizes[s], -3, 3);
@@ -22,7 +22,6 @@ TEST(codes_are_those_of_the_plain_kernel)
                     same_as_float32(&t, "cuda.few_bit");
                 else
                     same_as(&t, "cuda.few_bit", "plain.few_bit");
-                end(&t);
             }
 }
 
@@ -31,7 +30,7 @@ TEST(levels_are_multiplied_with_as_by_the_plain_kernel)
     for (int bits = 1; bits <= 4; bits++)
         for (size_t s = 0; s < SIZES; s++)
             for (size_t d = 0; d < 4; d++) {
-                testing t;
+                TESTING(t);
                 begin(&t, EBB_OP_FEW_BIT_GRAD);
                 put_int(&t, "bits", bits);
                 put_numbers(&t, dtypes[d], 1, &sizes[s], -3, 3);
@@ -43,13 +42,12 @@ TEST(levels_are_multiplied_with_as_by_the_plain_kernel)
                     same_as_float32(&t, "cuda.few_bit_grad");
                 else
                     same_as(&t, "cuda.few_bit_grad", "plain.few_bit_grad");
-                end(&t);
             }
 }
 
 TEST(wrong_sizes_are_declined)
 {
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_FEW_BIT_GRAD);
     put_int(&t, "bits", 3);
     put_numbers(&t, EBB_F32, 1, (int64_t[]){11}, -3, 3);
@@ -59,7 +57,6 @@ TEST(wrong_sizes_are_declined)
     assert_string_equal(declined_by(&t, "cuda.few_bit_grad"), "the codes have the wrong length");
     t.in[2].type.dims[0] = 7;
     assert_string_equal(declined_by(&t, "cuda.few_bit_grad"), "there must be 2^bits levels");
-    end(&t);
 }
 
 /* (dY, Y, bits); y down to below the minimum, and NaN; ALL_PAIRS of them are those of edges.h. */
@@ -98,25 +95,23 @@ TEST(gradients_from_the_output_are_near_the_plain_ones)
     for (size_t k = 0; k < 4; k++)
         for (size_t s = 0; s < SIZES; s++)
             for (size_t d = 0; d < 4; d++) {
-                testing t;
+                TESTING(t);
                 put_output(&t, inverses[k].op, dtypes[d], sizes[s]);
                 if (is_narrow(&t.in[0]))
                     same_as_float32(&t, inverses[k].cuda);
                 else
                     same_as(&t, inverses[k].cuda, inverses[k].plain);
-                end(&t);
             }
 }
 
 TEST(bits_of_the_wrong_length_are_declined)
 {
-    testing t;
+    TESTING(t);
     put_output(&t, EBB_OP_GELU_GRAD_FROM_OUTPUT, EBB_F32, 17);
     assert_null(declined_by(&t, "cuda.gelu_grad_from_output"));
     t.in[2].type.dims[0] = 2;
     assert_string_equal(declined_by(&t, "cuda.gelu_grad_from_output"),
                         "the bits have the wrong length");
-    end(&t);
 }
 
 const fixture around_all = {with_cuda, NULL};

@@ -11,24 +11,22 @@ enum { EXPERTS = 4, FORMS = sizeof forms / sizeof *forms, LEVELS_STAY = 1u << EB
 TEST(products_in_all_forms_are_those_of_plain)
 {
     for (size_t i = 0; i < FORMS; i++) {
-        testing t;
+        TESTING(t);
         if (forms[i].rows > 200) // a block of the CPU's; a tile has 64
             continue;
         put_forms(&t, &forms[i], EBB_OP_MATMUL_CODES, EBB_F32, 1);
         agrees(&t, "cuda.matmul_codes", "plain.matmul_codes");
         agrees_mixed(&t, "cuda.matmul_codes", LEVELS_STAY);
-        end(&t);
     }
 }
 
 TEST(tensors_are_too)
 {
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
-        testing t;
+        TESTING(t);
         put_tensor(&t, &tensors[i]);
         agrees(&t, "cuda.matmul_dequantized", "plain.matmul_dequantized");
         agrees_mixed(&t, "cuda.matmul_dequantized", 0);
-        end(&t);
     }
 }
 
@@ -41,11 +39,10 @@ TEST(long_sums_are_cut_into_parts)
         g.turned = turned != 0;
         g.n = turned != 0 ? f.n : f.k;
         g.k = turned != 0 ? f.k : f.n;
-        testing t;
+        TESTING(t);
         put_forms(&t, &g, EBB_OP_MATMUL_CODES, EBB_F32, 1);
         agrees(&t, "cuda.matmul_codes", "plain.matmul_codes");
         assert_true(t.call.workspace_bytes == 4 * 3 * 20 * sizeof(float));
-        end(&t);
     }
 }
 
@@ -83,7 +80,7 @@ TEST(products_by_experts_are_those_of_plain)
     };
     for (size_t i = 0; i < sizeof of_experts / sizeof *of_experts; i++) {
         const form *f = &of_experts[i];
-        testing t;
+        TESTING(t);
         put_forms(&t, f, EBB_OP_EXPERTS_MATMUL_CODES, EBB_F32, EXPERTS);
         put_experts(&t, f->rows);
         agrees(&t, "cuda.experts_matmul_codes", "plain.experts_matmul_codes");
@@ -96,7 +93,6 @@ TEST(products_by_experts_are_those_of_plain)
         put_gradient(&t, f);
         agrees(&t, "cuda.experts_matmul_grad", "plain.experts_matmul_grad");
         agrees_in_halves(&t, "cuda.experts_matmul_grad");
-        end(&t);
     }
 }
 
@@ -155,10 +151,9 @@ TEST(rows_of_tables_are_those_of_plain)
     static const ebb_dtype reals[] = {EBB_F32, EBB_F64, EBB_F16, EBB_BF16};
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
         for (size_t d = 0; d < 4; d++) {
-            testing t;
+            TESTING(t);
             put_table(&t, &tables[i], reals[d], d % 2 == 0 ? EBB_I64 : EBB_I32);
             agrees(&t, "cuda.gather_block_quantized", "plain.gather_block_quantized");
-            end(&t);
         }
 }
 
@@ -182,7 +177,7 @@ TEST(experts_and_rows_that_are_none_are_told)
             static const char *const kernels[] = {
                 "cuda.experts_matmul_codes", "cuda.experts_matmul", "cuda.experts_matmul_grad"};
             const form *f = &forms[1];
-            testing t;
+            TESTING(t);
             if (k == 0) {
                 put_forms(&t, f, EBB_OP_EXPERTS_MATMUL_CODES, EBB_F32, EXPERTS);
                 put_experts(&t, f->rows);
@@ -193,18 +188,16 @@ TEST(experts_and_rows_that_are_none_are_told)
             }
             ((int64_t *)t.in[t.call.input_count - 1].data)[2] = wrong;
             check_told(&t, kernels[k], wrong);
-            end(&t);
         }
-    testing t;
+    TESTING(t);
     put_table(&t, &tables[0], EBB_F32, EBB_I64);
     ((int64_t *)t.in[1].data)[3] = 5;
     check_fault(&t, "cuda.gather_block_quantized", 5, 5);
-    end(&t);
 }
 
 TEST(other_dtypes_are_declined)
 {
-    testing t;
+    TESTING(t);
     put_forms(&t, &forms[0], EBB_OP_MATMUL_CODES, EBB_F32, 1);
     assert_null(declined_by(&t, "cuda.matmul_codes"));
     t.out[0].type.dtype = EBB_F16;
@@ -213,7 +206,6 @@ TEST(other_dtypes_are_declined)
     t.in[EBB_FROZEN_CODES].type.dtype = EBB_I8;
     assert_string_equal(declined_by(&t, "cuda.matmul_codes"), "input 1, the codes, is not uint8");
     t.in[EBB_FROZEN_CODES].type.dtype = EBB_U8;
-    end(&t);
 }
 
 const fixture around_all = {with_cuda, NULL};

@@ -55,7 +55,7 @@ TEST(samples_are_those_of_the_plain_kernel)
         for (int mode = 0; mode < 3; mode++)
             for (int padding = 0; padding < 3; padding++)
                 for (int way = 0; way < 4; way++) {
-                    testing t;
+                    TESTING(t);
                     put_sample(&t, &shapes[i], way & 1 ? EBB_F64 : EBB_F32, mode, padding,
                                (way & 2) != 0);
                     agrees(&t, "cuda.grid_sample", "plain.grid_sample");
@@ -64,7 +64,6 @@ TEST(samples_are_those_of_the_plain_kernel)
                         continue;
                     put_sample(&t, &shapes[i], EBB_F32, mode, padding, (way & 2) != 0);
                     agrees_in_halves(&t, "cuda.grid_sample");
-                    end(&t);
                 }
 }
 
@@ -75,7 +74,7 @@ TEST(grids_are_those_of_the_plain_kernel)
         for (int way = 0; way < 4; way++) {
             const int rank = outs[i][4] > 0 ? 5 : 4;
             const ebb_dtype dtype = way & 1 ? EBB_F64 : EBB_F32;
-            testing t;
+            TESTING(t);
             begin(&t, EBB_OP_AFFINE_GRID);
             put_int(&t, "align_corners", way / 2);
             put_in(&t, dtype, 3, D(outs[i][0], rank - 2, rank - 1));
@@ -84,7 +83,6 @@ TEST(grids_are_those_of_the_plain_kernel)
             agrees(&t, "cuda.affine_grid", "plain.affine_grid");
             if (way % 2 == 0)
                 agrees_in_halves(&t, "cuda.affine_grid");
-            end(&t);
         }
 }
 
@@ -106,7 +104,7 @@ TEST(deformed_windows_are_those_of_the_plain_kernel)
             const deform *s = &all[i];
             const int64_t taps = s->kernel[0] * s->kernel[1];
             const ebb_dtype dtype = way & 1 ? EBB_F64 : EBB_F32;
-            testing t;
+            TESTING(t);
             begin(&t, EBB_OP_DEFORM_CONV);
             put_int(&t, "group", s->groups);
             put_int(&t, "offset_group", s->shares);
@@ -130,7 +128,6 @@ TEST(deformed_windows_are_those_of_the_plain_kernel)
                 assert_string_equal(declined_by(&t, "cuda.deform_conv"),
                                     declined_by(&t, "plain.deform_conv"));
             t.in[2].type.dims[1]--;
-            end(&t);
         }
 }
 

@@ -90,10 +90,9 @@ TEST(attention_is_that_of_the_plain_kernel)
     for (int i = 0; i < SHAPES; i++)
         for (masks mask = NONE; mask <= LENGTHS; mask++)
             for (int64_t mode = 0; mode < 4; mode++) {
-                testing t;
+                TESTING(t);
                 put_attention(&t, &shapes[i], EBB_F32, (mode + mask) % 2 != 0, mask, mode);
                 agrees(&t, "cuda.onnx_attention", "plain.onnx_attention");
-                end(&t);
             }
 }
 
@@ -101,7 +100,7 @@ TEST(flexible_attention_without_graphs_is_that_of_the_plain_kernel)
 {
     for (int i = 0; i < SHAPES; i++) {
         const shape *s = &shapes[i];
-        testing t;
+        TESTING(t);
         begin(&t, EBB_OP_FLEX_ATTENTION);
         put_float(&t, "scale", 0.3);
         put_in(&t, EBB_F32, 4, D(s->b, s->q_heads, s->s, s->d));
@@ -109,7 +108,6 @@ TEST(flexible_attention_without_graphs_is_that_of_the_plain_kernel)
         put_in(&t, EBB_F32, 4, D(s->b, s->heads, s->t, s->e));
         put_out(&t, EBB_F32, 4, D(s->b, s->q_heads, s->s, s->e));
         agrees(&t, "cuda.flex_attention", "plain.flex_attention");
-        end(&t);
     }
 }
 
@@ -117,10 +115,9 @@ TEST(attention_in_halves_is_float32_rounded)
 {
     for (int i = 0; i < SHAPES; i++)
         for (int64_t mode = 0; mode < 4; mode++) {
-            testing t;
+            TESTING(t);
             put_attention(&t, &shapes[i], EBB_F32, false, FLOATS, mode);
             agrees_in_halves(&t, "cuda.onnx_attention");
-            end(&t);
         }
 }
 
@@ -128,7 +125,7 @@ TEST(outputs_need_not_be_wanted)
 {
     for (int tiles = 0; tiles < 2; tiles++)
         for (uint32_t o = 0; o < 4; o++) {
-            testing t;
+            TESTING(t);
             put_attention(&t, &shapes[tiles ? 6 : 3], EBB_F32, false, FLOATS, 1);
             for (uint32_t other = 0; other < 4; other++)
                 if (other != o) {
@@ -136,7 +133,6 @@ TEST(outputs_need_not_be_wanted)
                     t.out[other] = (ebb_operand){.type = ebb_type_none()};
                 }
             agrees(&t, "cuda.onnx_attention", "plain.onnx_attention");
-            end(&t);
         }
 }
 
@@ -153,7 +149,7 @@ TEST(linear_attention_is_that_of_the_plain_kernel)
             for (int way = 0; way < 4; way++) {
                 const int64_t *s = sizes[i], heads = s[3];
                 const ebb_dtype dtype = way % 2 ? EBB_F64 : EBB_F32;
-                testing t;
+                TESTING(t);
                 begin(&t, EBB_OP_LINEAR_ATTENTION);
                 put_int(&t, "q_num_heads", s[2]);
                 put_int(&t, "kv_num_heads", heads);
@@ -177,7 +173,6 @@ TEST(linear_attention_is_that_of_the_plain_kernel)
                 agrees(&t, "cuda.linear_attention", "plain.linear_attention");
                 if (way == 2)
                     agrees_in_halves(&t, "cuda.linear_attention");
-                end(&t);
             }
 }
 
@@ -192,7 +187,7 @@ TEST(gradients_of_linear_attention_are_those_of_the_plain_kernel)
         for (int way = 0; way < 4; way++) {
             const int64_t *s = sizes[i], b = s[0], l = s[1], heads = s[3];
             const ebb_dtype dtype = way % 2 ? EBB_F64 : EBB_F32;
-            testing t;
+            TESTING(t);
             begin(&t, EBB_OP_LINEAR_ATTENTION_GRAD);
             put_int(&t, "q_num_heads", s[2]);
             put_int(&t, "kv_num_heads", heads);
@@ -221,7 +216,6 @@ TEST(gradients_of_linear_attention_are_those_of_the_plain_kernel)
             agrees(&t, "cuda.linear_attention_grad", "plain.linear_attention_grad");
             if (way % 2 == 0)
                 agrees_in_halves(&t, "cuda.linear_attention_grad");
-            end(&t);
         }
 }
 
@@ -238,7 +232,7 @@ TEST(causal_convolution_goes_on_from_its_past)
         for (int way = 0; way < 4; way++) {
             const int64_t *s = sizes[i];
             const ebb_dtype dtype = way % 2 ? EBB_F64 : EBB_F32;
-            testing t;
+            TESTING(t);
             begin(&t, EBB_OP_CAUSAL_CONV_WITH_STATE);
             put_string(&t, "activation", way / 2 ? "silu" : "none");
             put_in(&t, dtype, 3, D(s[0], s[1], s[2]));
@@ -254,7 +248,6 @@ TEST(causal_convolution_goes_on_from_its_past)
             agrees(&t, "cuda.causal_conv", "plain.causal_conv");
             if (way % 2 == 0)
                 agrees_in_halves(&t, "cuda.causal_conv");
-            end(&t);
         }
 }
 
@@ -285,12 +278,11 @@ static void put_rotary(testing *t, ebb_dtype dtype, bool packed, bool interleave
 TEST(heads_turn_as_in_the_plain_kernel)
 {
     for (int way = 0; way < 16; way++) {
-        testing t;
+        TESTING(t);
         put_rotary(&t, way / 8 ? EBB_F64 : EBB_F32, way & 1, way & 2, way & 4);
         agrees(&t, "cuda.rotary_embedding", "plain.rotary_embedding");
         if (way < 8)
             agrees_in_halves(&t, "cuda.rotary_embedding");
-        end(&t);
     }
 }
 

@@ -154,7 +154,8 @@ TEST(attention)
         return;
     const bound stated = bound_of("cuda.cudnn_attention");
     for (int turned = 0; turned < 2; turned++) {
-        testing t, half;
+        TESTING(t);
+        testing half;
         begin(&t, EBB_OP_EBB_ATTENTION);
         put_ints(&t, "k_perm", 4, turned ? D(0, 1, 2, 3) : D(0, 1, 3, 2));
         put_float(&t, "scale", 0.25);
@@ -201,7 +202,6 @@ TEST(attention)
                 unguard(half.in[i].data);
         for (int o = 0; o < 3; o++)
             unguard(half.out[o].data);
-        end(&t);
     }
 }
 

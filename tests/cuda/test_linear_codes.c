@@ -59,12 +59,11 @@ TEST(codes_are_those_of_plain)
     for (size_t g = 0; g < GRIDS; g++)
         for (size_t k = 0; k < CODES; k++)
             for (int way = 0; way < 8; way++) {
-                testing t;
+                TESTING(t);
                 put_linear(&t, &grids[g], way % 2 ? EBB_F64 : EBB_F32, codes[k], true,
                            way / 2 % 2 != 0);
                 put_int(&t, "saturate", way / 4);
                 same_bits(&t, "cuda.quantize_linear", "plain.quantize_linear");
-                end(&t);
             }
 }
 
@@ -73,10 +72,9 @@ TEST(numbers_are_those_of_plain)
     for (size_t g = 0; g < GRIDS; g++)
         for (size_t k = 0; k < CODES; k++)
             for (int way = 0; way < 4; way++) {
-                testing t;
+                TESTING(t);
                 put_linear(&t, &grids[g], way % 2 ? EBB_F64 : EBB_F32, codes[k], false, way / 2);
                 same_as(&t, "cuda.dequantize_linear", "plain.dequantize_linear");
-                end(&t);
             }
 }
 
@@ -85,27 +83,25 @@ TEST(halves_are_encoded_as_the_same_float32)
     static const ebb_dtype halves[] = {EBB_F16, EBB_BF16};
     for (size_t k = 0; k < CODES; k++)
         for (int h = 0; h < 2; h++) {
-            testing t;
+            TESTING(t);
             put_linear(&t, &grids[2], halves[h], codes[k], true, false);
             if (ebb_dtype_bits(codes[k]) >= 8)
                 same_as_float32(&t, "cuda.quantize_linear");
             end(&t);
             put_linear(&t, &grids[2], halves[h], codes[k], false, false);
             same_as_float32(&t, "cuda.dequantize_linear");
-            end(&t);
         }
 }
 
 TEST(scales_that_do_not_fit_are_declined)
 {
-    testing t;
+    TESTING(t);
     put_linear(&t, &grids[1], EBB_F32, EBB_I8, true, true);
     assert_null(declined_by(&t, "cuda.quantize_linear"));
     t.in[2].type.dims[0]--;
     assert_non_null(declined_by(&t, "cuda.quantize_linear"));
     t.in[1].type.dims[0]--;
     assert_non_null(declined_by(&t, "cuda.quantize_linear"));
-    end(&t);
 }
 
 TEST(the_range_becomes_the_scale)
@@ -114,7 +110,7 @@ TEST(the_range_becomes_the_scale)
     static const int64_t sizes[] = {0, 1, 31, 3000, 70001, 3 * 2048 * 256 + 1};
     for (size_t i = 0; i < 6; i++) // both signs; one; zeros; NaN or infinities among them
         for (int way = 0; way < (i < 5 ? 5 : 1); way++) {
-            testing t;
+            TESTING(t);
             begin(&t, EBB_OP_DYNAMIC_QUANTIZE_LINEAR);
             float *x = put_in(&t, EBB_F32, 1, &sizes[i])->data;
             for (int64_t k = 0; k < sizes[i]; k++)
@@ -125,7 +121,6 @@ TEST(the_range_becomes_the_scale)
             put_out(&t, EBB_F32, 0, NULL);
             put_out(&t, EBB_U8, 0, NULL);
             same_bits(&t, "cuda.dynamic_quantize", "plain.dynamic_quantize");
-            end(&t);
         }
 }
 
@@ -172,7 +167,7 @@ TEST(matrices_of_codes_are_multiplied)
             const int64_t rows = m->a_rank > 1 ? m->a[m->a_rank - 2] : 1;
             const int64_t columns = m->b_rank > 1 ? m->b[m->b_rank - 1] : 1;
             const int many = way / 4;
-            testing t;
+            TESTING(t);
             if (many == 2 && rows == 0)
                 continue;
             begin(&t, EBB_OP_MATMUL_INTEGER);
@@ -194,20 +189,18 @@ TEST(matrices_of_codes_are_multiplied)
             put_code_list(&t, a, 1);
             put_out(&t, a, m->y_rank, m->y);
             same_bits(&t, "cuda.qlinear_matmul", "plain.qlinear_matmul");
-            end(&t);
         }
 }
 
 /* Sums beyond 32 bits wrap around, as those of plain do. */
 TEST(deep_sums_are_those_of_plain)
 {
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_MATMUL_INTEGER);
     memset(put_raw(&t, EBB_U8, 2, D(1, 70001))->data, 255, 70001);
     memset(put_raw(&t, EBB_U8, 2, D(70001, 2))->data, 255, 140002);
     put_out(&t, EBB_I32, 2, D(1, 2));
     same_bits(&t, "cuda.matmul_integer", "plain.matmul_integer");
-    end(&t);
 }
 
 typedef struct layer {
@@ -253,7 +246,7 @@ TEST(images_of_codes_are_convolved)
             const int rank = 2 + layers[i].spatial;
             const int64_t each = way / 4 ? layers[i].out : 1;
             int64_t x[5], w[5], y[5];
-            testing t;
+            TESTING(t);
             begin(&t, EBB_OP_CONV_INTEGER);
             put_layer(&t, &layers[i], x, w, y);
             put_raw(&t, a, rank, x);
@@ -280,7 +273,6 @@ TEST(images_of_codes_are_convolved)
             }
             put_out(&t, b, rank, y);
             same_bits(&t, "cuda.qlinear_conv", "plain.qlinear_conv");
-            end(&t);
         }
 }
 

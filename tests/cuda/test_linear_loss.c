@@ -11,10 +11,9 @@
 TEST(losses_and_gradients_agree_with_the_plain_ones)
 {
     for (size_t k = 0; k < LAYERS; k++) {
-        testing t;
+        TESTING(t);
         make(&t, &layers[k], EBB_F32);
         agrees(&t, CUDA, PLAIN);
-        end(&t);
     }
 }
 
@@ -23,11 +22,10 @@ TEST(losses_and_gradients_agree_with_the_plain_ones)
 TEST(halves_agree_with_float32)
 {
     for (size_t k = 0; k < LAYERS; k++) {
-        testing t;
+        TESTING(t);
         make(&t, &layers[k], EBB_F32);
         compare_halves(&t, CUDA, 1u << 2 | 1u << 4 | 1u << 16 | 1u << 18 | 1u << 19,
                        bound_of(CUDA).half);
-        end(&t);
     }
 }
 
@@ -45,7 +43,7 @@ TEST(scores_that_are_far_apart_overflow_nothing)
     static const ebb_dtype dtypes[] = {EBB_F32, EBB_F64, EBB_F16, EBB_BF16};
     const layer y = {20, 24, 700, 0, true, false, false, false, false, 0};
     for (int d = 0; d < 4; d++) {
-        testing t;
+        TESTING(t);
         make(&t, &y, dtypes[d]);
         widen_sums(&t);
         for (size_t i = 0; i < count_of(&t.in[0]); i++)
@@ -56,7 +54,6 @@ TEST(scores_that_are_far_apart_overflow_nothing)
         for (uint32_t o = 0; o < t.call.output_count; o++)
             for (size_t i = 0; i < count_of(&t.out[o]); i++)
                 assert_true(isfinite(value_of(&t.out[o], i)));
-        end(&t);
     }
 }
 
@@ -64,17 +61,16 @@ TEST(any_block_of_rows_gives_the_same_but_for_rounding)
 {
     layer y = {50, 24, 90, 0, true, true, false, true, false, 0};
     for (; y.block < 60; y.block += 9) {
-        testing t;
+        TESTING(t);
         make(&t, &y, EBB_F32);
         agrees(&t, CUDA, PLAIN);
-        end(&t);
     }
 }
 
 TEST(outputs_that_nobody_wants_are_left_out)
 {
     for (uint32_t absent = 1; absent < 16; absent++) {
-        testing t;
+        TESTING(t);
         make(&t, &layers[1], EBB_F32);
         for (uint32_t o = 0; o < 4; o++) {
             if ((absent >> o & 1) == 0)
@@ -83,13 +79,12 @@ TEST(outputs_that_nobody_wants_are_left_out)
             t.out[o] = (ebb_operand){.type = ebb_type_none()};
         }
         agrees(&t, CUDA, PLAIN);
-        end(&t);
     }
 }
 
 TEST(dx_may_be_written_over_x)
 {
-    testing t;
+    TESTING(t);
     make(&t, &layers[1], EBB_F32);
     run_with(&t, CUDA);
     double *expected[4];
@@ -109,12 +104,11 @@ TEST(dx_may_be_written_over_x)
         free(expected[o]);
     }
     t.out[1].data = own;
-    end(&t);
 }
 
 TEST(without_a_label_that_counts_the_mean_is_no_number_and_gradients_are_zero)
 {
-    testing t;
+    TESTING(t);
     make(&t, &layers[1], EBB_F32);
     for (int64_t i = 0; i < layers[1].rows; i++)
         ((int64_t *)t.in[3].data)[i] = -100;
@@ -123,17 +117,15 @@ TEST(without_a_label_that_counts_the_mean_is_no_number_and_gradients_are_zero)
     for (uint32_t o = 1; o < 4; o++)
         for (size_t i = 0; i < count_of(&t.out[o]); i++)
             assert_true(value_of(&t.out[o], i) == 0);
-    end(&t);
 }
 
 TEST(without_rows_gradients_are_zero)
 {
     const layer y = {0, 3, 5, 0, true, true, false, false, true, 0};
-    testing t;
+    TESTING(t);
     make(&t, &y, EBB_F32);
     agrees_within(&t, CUDA, PLAIN, 0);
     assert_true(value_of(&t.out[0], 0) == 0);
-    end(&t);
 }
 
 /* The fault names the first position of the program that met one; nothing is read for such a label.
@@ -145,7 +137,7 @@ TEST(a_label_outside_the_classes_is_a_fault)
     for (size_t k = 0; k < 3; k++)
         for (int way = 0; way < 8; way++) {
             const bool narrow = way % 2;
-            testing t;
+            TESTING(t);
             bool replays;
             ebb_fault fault;
             make(&t, &layers[1], dtypes[way / 2]);
@@ -165,13 +157,12 @@ TEST(a_label_outside_the_classes_is_a_fault)
             assert_true(fault.value == (narrow ? bad[k] % 1000 : bad[k]));
             assert_int_equal(fault.low, 0);
             assert_int_equal(fault.high, 29);
-            end(&t);
         }
 }
 
 TEST(what_does_not_fit_is_declined)
 {
-    testing t;
+    TESTING(t);
     make(&t, &layers[1], EBB_F32);
     assert_null(declined_by(&t, CUDA));
     t.in[3].type.dims[0]--;
@@ -186,7 +177,6 @@ TEST(what_does_not_fit_is_declined)
     t.out[2].type.dims[0]--;
     assert_string_equal(declined_by(&t, CUDA), "an output has the wrong shape");
     t.out[2].type.dims[0]++;
-    end(&t);
 }
 
 const fixture around_all = {with_cuda, NULL};

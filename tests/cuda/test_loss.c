@@ -50,25 +50,23 @@ TEST(softmax_is_as_plain_along_every_axis)
     for (size_t i = 0; i < shape_count; i++)
         for (int axis = 0; axis < shapes[i].rank; axis++)
             for (size_t k = 0; k < sizeof softmaxes / sizeof softmaxes[0]; k++) {
-                testing t;
+                TESTING(t);
                 put_softmax(&t, k, &shapes[i], axis, EBB_F32);
                 agrees(&t, softmaxes[k].cuda, softmaxes[k].plain);
                 for (uint32_t over = 0; over < t.call.input_count; over++)
                     agrees_in_place(&t, softmaxes[k].cuda, over);
                 agrees_mixed(&t, softmaxes[k].cuda, 0);
-                end(&t);
             }
 }
 
 TEST(what_is_impossible_has_probability_zero)
 {
-    testing t;
+    TESTING(t);
     put_softmax(&t, 0, &shapes[0], -1, EBB_F32);
     for (size_t j = 0; j < 32; j++)
         set_value(&t.in[0], j, -(double)INFINITY);
     run_with(&t, "cuda.softmax");
     assert_true(value_of(&t.out[0], 0) == 0 && value_of(&t.out[0], 32) == 1);
-    end(&t);
 }
 
 /* ---- cross entropy ---- */
@@ -128,7 +126,7 @@ TEST(losses_are_as_plain)
 {
     for (size_t i = 0; i < shape_count; i++)
         for (size_t k = 0; k < KINDS; k++) {
-            testing t;
+            TESTING(t);
             put_entropy(&t, EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS, &shapes[i], &kinds[k], EBB_F32);
             agrees(&t, "cuda.softmax_cross_entropy_loss", "plain.softmax_cross_entropy_loss");
             t.call.output_count = 1; // without the log-probabilities
@@ -139,7 +137,6 @@ TEST(losses_are_as_plain)
             put_entropy(&t, EBB_OP_NEGATIVE_LOG_LIKELIHOOD_LOSS, &shapes[i], &kinds[k], EBB_F32);
             agrees(&t, "cuda.negative_log_likelihood_loss", "plain.negative_log_likelihood_loss");
             agrees_mixed(&t, "cuda.negative_log_likelihood_loss", 0);
-            end(&t);
         }
 }
 
@@ -147,13 +144,12 @@ TEST(gradients_are_as_plain)
 {
     for (size_t i = 0; i < shape_count; i++)
         for (size_t k = 0; k < KINDS; k++) {
-            testing t;
+            TESTING(t);
             put_entropy(&t, EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD, &shapes[i], &kinds[k], EBB_F32);
             agrees(&t, "cuda.softmax_cross_entropy_loss_grad",
                    "plain.softmax_cross_entropy_loss_grad");
             agrees_in_place(&t, "cuda.softmax_cross_entropy_loss_grad", 1);
             agrees_mixed(&t, "cuda.softmax_cross_entropy_loss_grad", 0);
-            end(&t);
         }
 }
 
@@ -163,12 +159,11 @@ TEST(losses_with_their_gradients_are_as_plain)
     enum { BESIDE = 1 | 1 << 3 | 1 << 16 };
     for (size_t i = 0; i < shape_count; i++)
         for (size_t k = 0; k < KINDS; k++) {
-            testing t;
+            TESTING(t);
             put_entropy(&t, EBB_OP_SCORES_CROSS_ENTROPY, &shapes[i], &kinds[k], EBB_F32);
             agrees(&t, "cuda.scores_cross_entropy", "plain.scores_cross_entropy");
             agrees_mixed(&t, "cuda.scores_cross_entropy", BESIDE);
             agrees_mixed(&t, "plain.scores_cross_entropy", BESIDE);
-            end(&t);
         }
 }
 
@@ -177,7 +172,7 @@ TEST(losses_with_their_gradients_are_as_plain)
 TEST(log_probabilities_may_lie_over_the_scores)
 {
     for (size_t i = 0; i < 10; i++) {
-        testing t;
+        TESTING(t);
         const bool both = i % 2 == 1;
         put_entropy(&t, both ? EBB_OP_SCORES_CROSS_ENTROPY : EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS,
                     &shapes[i / 2], &kinds[4], EBB_F32);
@@ -197,7 +192,6 @@ TEST(log_probabilities_may_lie_over_the_scores)
         check_close(&out[1], log_prob, 0, "log_prob");
         free(expected);
         free(log_prob);
-        end(&t);
     }
 }
 
@@ -213,7 +207,7 @@ TEST(a_label_that_is_no_class_is_a_fault)
         "cuda.negative_log_likelihood_loss", "cuda.scores_cross_entropy"};
     for (size_t k = 0; k < sizeof ops / sizeof *ops; k++)
         for (size_t b = 0; b < 5; b++) {
-            testing t;
+            TESTING(t);
             put_entropy(&t, ops[k], &shapes[0], &kinds[2], EBB_F32);
             int64_t *labels = t.in[k % 2 == 1 ? 2 : 1].data; // behind dY
             assert_false(fault_of(&t, names[k], 5).there);
@@ -224,13 +218,12 @@ TEST(a_label_that_is_no_class_is_a_fault)
             assert_int_equal(fault.value, bad[b]);
             assert_int_equal(fault.low, 0);
             assert_int_equal(fault.high, 33);
-            end(&t);
         }
 }
 
 TEST(a_mean_over_nothing_is_nan)
 {
-    testing t;
+    TESTING(t);
     put_entropy(&t, EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS, &shapes[8], &kinds[0], EBB_F32);
     run_with(&t, "cuda.softmax_cross_entropy_loss");
     t.call.workspace = guarded(t.call.workspace_bytes);
@@ -238,7 +231,6 @@ TEST(a_mean_over_nothing_is_nan)
     check_run(kernel_named("cuda.softmax_cross_entropy_loss")->run(&t.call), "of nothing");
     unguard(t.call.workspace);
     assert_true(isnan(value_of(&t.out[0], 0)));
-    end(&t);
 }
 
 const fixture around_all = {with_cuda, NULL};

@@ -132,7 +132,7 @@ TEST(codes_and_scales_are_those_of_plain)
     for (int k = 0; k < KINDS; k++)
         for (int n = 0; n < SHAPES; n++)
             for (int wide = 0; wide < 2; wide++) {
-                testing t;
+                TESTING(t);
                 void *expected[8];
                 put_step(&t, (kind)k, &shapes[n], wide ? EBB_F64 : EBB_F32);
                 run_with(&t, plain_names[k]);
@@ -140,7 +140,6 @@ TEST(codes_and_scales_are_those_of_plain)
                 same_bits(&t, cuda_names[k], cuda_names[k]); // in both orders of threads
                 check_step(&t, expected, bound_for(&t, cuda_names[k]), cuda_names[k]);
                 free_outputs(&t, expected);
-                end(&t);
             }
 }
 
@@ -150,7 +149,7 @@ TEST(halves_are_those_of_float32_rounded)
     for (int k = 0; k < KINDS; k++)
         for (int way = 0; way < 4; way++) {
             const ebb_dtype half = way % 2 ? EBB_BF16 : EBB_F16;
-            testing t;
+            TESTING(t);
             ebb_operand narrow[16], wide_out[8];
             put_step(&t, (kind)k, &shapes[way / 2], EBB_F32); // of eight bits, of four
             for (uint32_t i = 2; i < t.call.input_count; i++) {
@@ -184,7 +183,6 @@ TEST(halves_are_those_of_float32_rounded)
                 free(rounded);
                 unguard(wide_out[o].data);
             }
-            end(&t);
         }
 }
 
@@ -193,7 +191,8 @@ TEST(outputs_may_lie_over_inputs)
 {
     for (int k = 0; k < KINDS; k++)
         for (int n = 0; n < SHAPES; n++) {
-            testing t, over;
+            TESTING(t);
+            testing over;
             void *expected[8];
             put_step(&t, (kind)k, &shapes[n], EBB_F32);
             run_with(&t, cuda_names[k]);
@@ -208,7 +207,6 @@ TEST(outputs_may_lie_over_inputs)
             check_run(kernel_named(cuda_names[k])->run(&over.call), cuda_names[k]);
             check_step(&over, expected, 0, cuda_names[k]);
             free_outputs(&t, expected);
-            end(&t);
         }
 }
 
@@ -217,7 +215,8 @@ TEST(a_replayed_step_takes_rate_and_key_of_its_day)
 {
     const ebb_device *d = ebb_backend_cuda.device;
     for (int k = 0; k < KINDS; k++) {
-        testing t, other;
+        TESTING(t);
+        TESTING(other);
         ebb_fault fault;
         bool replays = false;
         void *queue, *expected[8];
@@ -246,15 +245,13 @@ TEST(a_replayed_step_takes_rate_and_key_of_its_day)
             free_outputs(&other, expected);
         }
         d->close(queue);
-        end(&t);
-        end(&other);
     }
 }
 
 TEST(operands_that_do_not_fit_are_declined)
 {
     for (int wrong = 0; wrong < 5; wrong++) {
-        testing t;
+        TESTING(t);
         put_step(&t, ADAMW_DRAWN, &shapes[0], EBB_F32);
         assert_null(declined_by(&t, "cuda.adamw_low_bit_stochastic"));
         if (wrong == 0)
@@ -269,7 +266,6 @@ TEST(operands_that_do_not_fit_are_declined)
             t.call.input_count--;
         assert_non_null(declined_by(&t, "cuda.adamw_low_bit_stochastic"));
         t.call.input_count = 11;
-        end(&t);
     }
 }
 

@@ -37,14 +37,13 @@ TEST(products_broadcast_as_the_plain_ones_do)
 {
     for (size_t i = 0; i < sizeof products / sizeof products[0]; i++) {
         const shapes *s = &products[i];
-        testing t;
+        TESTING(t);
         begin(&t, EBB_OP_MATMUL);
         put_in(&t, EBB_F32, s->rank_a, s->a);
         put_in(&t, EBB_F32, s->rank_b, s->b);
         put_out(&t, EBB_F32, s->rank, s->y);
         agrees(&t, "cuda.matmul", "plain.matmul");
         agrees_in_halves(&t, "cuda.matmul");
-        end(&t);
     }
 }
 
@@ -54,7 +53,7 @@ TEST(both_sides_may_be_turned)
         const bool left = turn % 2 != 0, right = turn / 2 != 0;
         const int64_t a[] = {2, left ? 21 : 70, left ? 70 : 21};
         const int64_t b[] = {1, right ? 66 : 21, right ? 21 : 66}, y[] = {2, 70, 66};
-        testing t;
+        TESTING(t);
         begin(&t, EBB_OP_FUSED_MATMUL);
         put_int(&t, "transA", left);
         put_int(&t, "transB", right);
@@ -64,7 +63,6 @@ TEST(both_sides_may_be_turned)
         put_out(&t, EBB_F32, 3, y);
         agrees(&t, "cuda.fused_matmul", "plain.fused_matmul");
         agrees_in_halves(&t, "cuda.fused_matmul");
-        end(&t);
     }
 }
 
@@ -83,7 +81,7 @@ TEST(gemm_adds_its_third_operand_however_it_broadcasts)
                           b[] = {right ? 66 : k, right ? k : 66};
             const int64_t y[] = {35, 66};
             ebb_dtype dtype = i % 2 == 0 ? EBB_F32 : EBB_F64;
-            testing t;
+            TESTING(t);
             begin(&t, EBB_OP_GEMM);
             put_int(&t, "transA", left);
             put_int(&t, "transB", right);
@@ -97,13 +95,12 @@ TEST(gemm_adds_its_third_operand_however_it_broadcasts)
             agrees(&t, "cuda.gemm", "plain.gemm");
             if (dtype == EBB_F32)
                 agrees_in_halves(&t, "cuda.gemm");
-            end(&t);
         }
 }
 
 TEST(only_long_sums_take_workspace)
 {
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_MATMUL);
     put_in(&t, EBB_F32, 2, (const int64_t[]){64, 4000});
     put_in(&t, EBB_F32, 2, (const int64_t[]){4000, 64});
@@ -114,12 +111,11 @@ TEST(only_long_sums_take_workspace)
     agrees(&t, "cuda.matmul", "plain.matmul");
     assert_int_equal(t.call.workspace_bytes, 0);
     t.in[0].type.dims[1] = t.in[1].type.dims[0] = 4000;
-    end(&t);
 }
 
 TEST(other_dtypes_and_scalars_are_declined)
 {
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_MATMUL);
     put_in(&t, EBB_F32, 2, (const int64_t[]){2, 3});
     put_in(&t, EBB_F32, 2, (const int64_t[]){3, 2});
@@ -133,7 +129,6 @@ TEST(other_dtypes_and_scalars_are_declined)
     t.in[0].type.rank = 2;
     t.in[0].type.dtype = t.in[1].type.dtype = t.out[0].type.dtype = EBB_I64;
     assert_non_null(declined_by(&t, "cuda.matmul"));
-    end(&t);
 }
 
 #if !defined(EBB_TEST_ON_DEVICE) // a launcher by itself has no name there
@@ -240,7 +235,7 @@ TEST(products_in_columns_are_those_in_rows)
             shapes s = products[i];
             const bool left = turn % 2 != 0 && s.rank_a > 1, right = turn / 2 != 0 && s.rank_b > 1;
             int64_t *a = s.a + s.rank_a - 2, *b = s.b + s.rank_b - 2;
-            testing t;
+            TESTING(t);
             ebb_cuda_product p;
             ebb_lt_map map;
             if (left)
@@ -266,7 +261,6 @@ TEST(products_in_columns_are_those_in_rows)
             } else {
                 assert_true(p.walk.rank > 1 || p.m * p.n * p.k * p.batches == 0);
             }
-            end(&t);
         }
     assert_int_equal(mapped, 4 * 13); // but for three empty ones, and two with batches of two axes
 }

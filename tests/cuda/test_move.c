@@ -60,7 +60,7 @@ TEST(transposes_are_those_of_plain)
         for (int s = 0; s < SIZES; s++) {
             const turned *u = &turns[i];
             int64_t out[6];
-            testing t;
+            TESTING(t);
             begin(&t, EBB_OP_TRANSPOSE);
             put_ints(&t, "perm", (uint32_t)u->rank, u->perm);
             for (int d = 0; d < u->rank; d++)
@@ -68,7 +68,6 @@ TEST(transposes_are_those_of_plain)
             put_raw(&t, sizes[s], u->rank, u->dims);
             put_out(&t, sizes[s], u->rank, out);
             same_bits(&t, "cuda.transpose", "plain.transpose");
-            end(&t);
         }
 }
 
@@ -79,7 +78,7 @@ TEST(elements_below_a_byte_are_turned)
         for (int d = 0; d < 3; d++) {
             const turned *u = &turns[i];
             int64_t out[6];
-            testing t;
+            TESTING(t);
             begin(&t, EBB_OP_TRANSPOSE);
             put_ints(&t, "perm", (uint32_t)u->rank, u->perm);
             for (int k = 0; k < u->rank; k++)
@@ -87,29 +86,26 @@ TEST(elements_below_a_byte_are_turned)
             put_raw(&t, dtypes[d], u->rank, u->dims);
             put_out(&t, dtypes[d], u->rank, out);
             same_bits(&t, "cuda.transpose", "plain.transpose");
-            end(&t);
         }
 }
 
 TEST(a_transpose_without_perm_reverses_the_dims)
 {
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_TRANSPOSE);
     put_raw(&t, EBB_F32, 3, DIMS(18, 3, 40));
     put_out(&t, EBB_F32, 3, DIMS(40, 3, 18));
     same_bits(&t, "cuda.transpose", "plain.transpose");
-    end(&t);
 }
 
 TEST(more_elements_than_threads_are_all_moved)
 {
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_TRANSPOSE);
     put_ints(&t, "perm", 3, DIMS(2, 0, 1));
     put_raw(&t, EBB_U8, 3, DIMS(3, 233333, 3));
     put_out(&t, EBB_U8, 3, DIMS(3, 3, 233333));
     same_bits(&t, "cuda.transpose", "plain.transpose");
-    end(&t);
 }
 
 /* ---- Concat and Split ---- */
@@ -119,7 +115,7 @@ TEST(parts_are_joined_along_each_axis)
     static const int64_t lengths[] = {4, 0, 8, 1};
     for (int axis = -3; axis < 3; axis++)
         for (int s = 0; s < SIZES; s++) {
-            testing t;
+            TESTING(t);
             begin(&t, EBB_OP_CONCAT);
             put_int(&t, "axis", axis);
             int64_t dims[3] = {2, 3, 4}, at = (axis + 3) % 3, sum = 0;
@@ -130,7 +126,6 @@ TEST(parts_are_joined_along_each_axis)
             dims[at] = sum;
             put_out(&t, sizes[s], 3, dims);
             same_bits(&t, "cuda.concat", "plain.concat");
-            end(&t);
         }
 }
 
@@ -139,7 +134,7 @@ TEST(parts_are_split_along_each_axis)
     static const int64_t lengths[] = {4, 0, 8, 1};
     for (int axis = 0; axis < 3; axis++)
         for (int how = 0; how < 3; how++) { /* sizes as an input, as an attribute, equal */
-            testing t;
+            TESTING(t);
             begin(&t, EBB_OP_SPLIT);
             put_int(&t, "axis", axis);
             int64_t dims[3] = {2, 3, 4};
@@ -158,7 +153,6 @@ TEST(parts_are_split_along_each_axis)
             t.out[1].data = NULL;
             t.out[1].type = ebb_type_none();
             same_bits(&t, "cuda.split", "plain.split");
-            end(&t);
         }
 }
 
@@ -183,7 +177,7 @@ TEST(slices_and_their_gradients_are_those_of_plain)
         for (int s = 0; s < SIZES; s++)
             for (int back = 0; back < 2; back++) {
                 const cut *u = &cuts[i];
-                testing t;
+                TESTING(t);
                 begin(&t, back ? EBB_OP_SLICE_GRAD : EBB_OP_SLICE);
                 put_raw(&t, sizes[s], 3, back ? u->out : u->dims);
                 if (back)
@@ -195,13 +189,12 @@ TEST(slices_and_their_gradients_are_those_of_plain)
                 put_out(&t, sizes[s], 3, back ? u->dims : u->out);
                 same_bits(&t, back ? "cuda.slice_grad" : "cuda.slice",
                           back ? "plain.slice_grad" : "plain.slice");
-                end(&t);
             }
 }
 
 TEST(a_slice_whose_bounds_are_not_known_is_declined)
 {
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_SLICE);
     put_raw(&t, EBB_F32, 1, DIMS(5));
     put_list(&t, 1, DIMS(0));
@@ -209,7 +202,6 @@ TEST(a_slice_whose_bounds_are_not_known_is_declined)
     put_out(&t, EBB_F32, 1, DIMS(3));
     assert_null(declined_by(&t, "plain.slice"));
     assert_non_null(declined_by(&t, "cuda.slice"));
-    end(&t);
 }
 
 /* ---- Pad ---- */
@@ -236,7 +228,7 @@ TEST(paddings_are_those_of_plain_in_each_mode)
                 int64_t out[3];
                 for (int d = 0; d < 3; d++)
                     out[d] = p->dims[d] + p->pads[d] + p->pads[3 + d];
-                testing t;
+                TESTING(t);
                 begin(&t, EBB_OP_PAD);
                 put_string(&t, "mode", modes[m]);
                 put_raw(&t, sizes[s], 3, p->dims);
@@ -245,13 +237,12 @@ TEST(paddings_are_those_of_plain_in_each_mode)
                     put_raw(&t, sizes[s], 0, NULL);
                 put_out(&t, sizes[s], 3, out);
                 same_bits(&t, "cuda.pad", "plain.pad");
-                end(&t);
             }
 }
 
 TEST(some_axes_are_padded_and_an_empty_input_too)
 {
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_PAD);
     put_raw(&t, EBB_F32, 3, DIMS(2, 3, 4));
     put_list(&t, 4, DIMS(1, 0, 2, 5));
@@ -272,7 +263,6 @@ TEST(some_axes_are_padded_and_an_empty_input_too)
     put_list(&t, 16, DIMS(1, 0, 1, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0));
     put_out(&t, EBB_F64, 8, DIMS(2, 2, 2, 2, 2, 2, 2, 2));
     same_bits(&t, "cuda.pad", "plain.pad");
-    end(&t);
 }
 
 /* ---- blocks of channels ---- */
@@ -281,7 +271,7 @@ TEST(blocks_of_channels_move_as_in_plain)
 {
     for (int s = 0; s < SIZES; s++)
         for (int how = 0; how < 3; how++) {
-            testing t;
+            TESTING(t);
             begin(&t, how < 2 ? EBB_OP_DEPTH_TO_SPACE : EBB_OP_SPACE_TO_DEPTH);
             put_int(&t, "blocksize", 2);
             if (how < 2)
@@ -291,7 +281,6 @@ TEST(blocks_of_channels_move_as_in_plain)
             put_out(&t, sizes[s], 4, how < 2 ? flat : deep);
             same_bits(&t, how < 2 ? "cuda.depth_to_space" : "cuda.space_to_depth",
                       how < 2 ? "plain.depth_to_space" : "plain.space_to_depth");
-            end(&t);
         }
 }
 
@@ -306,7 +295,7 @@ TEST(views_copy_or_lie_where_they_are)
         char cuda[32], plain[32];
         (void)snprintf(cuda, sizeof cuda, "cuda.%s", names[i]);
         (void)snprintf(plain, sizeof plain, "plain.%s", names[i]);
-        testing t;
+        TESTING(t);
         begin(&t, ops[i]);
         put_raw(&t, EBB_BF16, 3, DIMS(3, 1, 7));
         put_out(&t, EBB_BF16, 2, DIMS(3, 7));
@@ -318,33 +307,30 @@ TEST(views_copy_or_lie_where_they_are)
         for (size_t b = 0; b < t.out[0].bytes; b++)
             assert_int_equal(((uint8_t *)t.in[0].data)[b], 0xFF);
         t.out[0].data = own;
-        end(&t);
     }
 }
 
 TEST(bits_are_seen_as_another_dtype)
 {
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_BIT_CAST);
     put_raw(&t, EBB_F32, 3, DIMS(3, 1, 7));
     put_out(&t, EBB_U32, 3, DIMS(3, 1, 7));
     same_bits(&t, "cuda.bit_cast", "plain.bit_cast");
     t.out[0].bytes--;
     assert_non_null(declined_by(&t, "cuda.bit_cast"));
-    end(&t);
 }
 
 TEST(an_old_dropout_keeps_everything)
 {
     static const ebb_dtype masks[] = {EBB_BOOL, EBB_F32, EBB_F64};
     for (int m = 0; m < 3; m++) {
-        testing t;
+        TESTING(t);
         begin(&t, EBB_OP_DROPOUT_BEFORE_12);
         put_raw(&t, EBB_F32, 2, DIMS(3, 77));
         put_out(&t, EBB_F32, 2, DIMS(3, 77));
         put_out(&t, masks[m], 2, DIMS(3, 77));
         same_bits(&t, "cuda.old_dropout", "plain.old_dropout");
-        end(&t);
     }
 }
 
@@ -356,13 +342,12 @@ TEST(diagonals_are_ones_of_each_dtype)
     for (size_t d = 0; d < sizeof dtypes / sizeof dtypes[0]; d++)
         for (int64_t k = -8; k < 10; k++)
             for (int64_t rows = 0; rows < 8; rows += 7) {
-                testing t;
+                TESTING(t);
                 begin(&t, EBB_OP_EYE_LIKE);
                 put_int(&t, "k", k == 9 ? INT64_MIN : k);
                 put_raw(&t, EBB_U8, 2, DIMS(rows, 9));
                 put_out(&t, dtypes[d], 2, DIMS(rows, 9));
                 same_bits(&t, "cuda.eye_like", "plain.eye_like");
-                end(&t);
             }
 }
 
@@ -371,13 +356,12 @@ TEST(middles_are_cut_out_or_surrounded)
     static const int64_t outs[][3] = {{5, 6, 7}, {2, 9, 7}, {8, 1, 10}, {5, 3, 4}, {0, 6, 7}};
     for (size_t i = 0; i < sizeof outs / sizeof outs[0]; i++)
         for (int s = 0; s < SIZES; s++) {
-            testing t;
+            TESTING(t);
             begin(&t, EBB_OP_CENTER_CROP_PAD);
             put_raw(&t, sizes[s], 3, DIMS(5, 6, 7));
             put_list(&t, 3, outs[i]);
             put_out(&t, sizes[s], 3, outs[i]);
             same_bits(&t, "cuda.center_crop_pad", "plain.center_crop_pad");
-            end(&t);
         }
 }
 
@@ -406,14 +390,13 @@ TEST(tensors_are_expanded_and_tiled)
     for (int s = 0; s < SIZES; s++)
         for (size_t i = 0; i < 13; i++) {
             const widening *w = i < 8 ? &expands[i] : &tiles[i - 8];
-            testing t;
+            TESTING(t);
             begin(&t, i < 8 ? EBB_OP_EXPAND : EBB_OP_TILE);
             put_raw(&t, sizes[s], w->rank_x, w->x);
             put_list(&t, w->rank, w->y);
             put_out(&t, sizes[s], w->rank, w->y);
             same_bits(&t, i < 8 ? "cuda.expand" : "cuda.tile",
                       i < 8 ? "plain.expand" : "plain.tile");
-            end(&t);
         }
 }
 
@@ -422,7 +405,7 @@ TEST(triangles_are_cut_at_each_diagonal)
     for (int s = 0; s < SIZES; s++)
         for (int k = -7; k < 9; k++)
             for (int upper = 0; upper < 2; upper++) {
-                testing t;
+                TESTING(t);
                 begin(&t, EBB_OP_TRILU);
                 put_int(&t, "upper", upper);
                 put_raw(&t, sizes[s], 3, DIMS(2, 5, 6));
@@ -432,13 +415,12 @@ TEST(triangles_are_cut_at_each_diagonal)
                 }
                 put_out(&t, sizes[s], 3, DIMS(2, 5, 6));
                 same_bits(&t, "cuda.trilu", "plain.trilu");
-                end(&t);
             }
 }
 
 TEST(shapes_become_tensors)
 {
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_SHAPE);
     put_int(&t, "start", -3);
     put_raw(&t, EBB_F32, 4, DIMS(2, 3, 5, 7));
@@ -450,7 +432,6 @@ TEST(shapes_become_tensors)
     put_raw(&t, EBB_F32, 4, DIMS(2, 3, 5, 7));
     put_out(&t, EBB_I64, 0, NULL);
     same_bits(&t, "cuda.size", "plain.size");
-    end(&t);
 }
 
 TEST(constants_and_fills_are_written)
@@ -491,7 +472,7 @@ TEST(ranges_start_and_step)
     static const ebb_dtype dtypes[] = {EBB_F32, EBB_F64, EBB_I16, EBB_I32, EBB_I64};
     for (int i = 0; i < 5; i++)
         for (int64_t n = 0; n < 800; n += 267) {
-            testing t;
+            TESTING(t);
             begin(&t, EBB_OP_RANGE);
             for (int k = 0; k < 3; k++) {
                 ebb_operand *o = put_raw(&t, dtypes[i], 0, NULL);
@@ -505,7 +486,6 @@ TEST(ranges_start_and_step)
                 same_bits(&t, "cuda.range", "plain.range");
             if (i == 0)
                 agrees_in_halves(&t, "cuda.range");
-            end(&t);
         }
 }
 

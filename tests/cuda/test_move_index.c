@@ -28,14 +28,13 @@ TEST(rows_are_gathered_as_in_plain)
         for (int s = 0; s < SIZES; s++) {
             const gathered *g = &gathers[i];
             int axis = g->axis < 0 ? g->axis + g->rank : g->axis;
-            testing t;
+            TESTING(t);
             begin(&t, EBB_OP_GATHER);
             put_int(&t, "axis", g->axis);
             put_raw(&t, sizes[s], g->rank, g->data);
             put_indices(&t, s % 2 ? EBB_I32 : EBB_I64, g->rank_index, g->index, g->data[axis]);
             put_out(&t, sizes[s], g->rank_out, g->out);
             same_bits(&t, "cuda.gather", "plain.gather");
-            end(&t);
         }
 }
 
@@ -47,14 +46,13 @@ TEST(elements_are_gathered_as_in_plain)
                 int64_t data[3] = {4, 5, 6}, index[3] = {3, 5, 4};
                 int at = (axis + 3) % 3;
                 index[at] = n;
-                testing t;
+                TESTING(t);
                 begin(&t, EBB_OP_GATHER_ELEMENTS);
                 put_int(&t, "axis", axis);
                 put_raw(&t, sizes[s], 3, data);
                 put_indices(&t, s % 2 ? EBB_I32 : EBB_I64, 3, index, data[at]);
                 put_out(&t, sizes[s], 3, index);
                 same_bits(&t, "cuda.gather_elements", "plain.gather_elements");
-                end(&t);
             }
 }
 
@@ -76,14 +74,13 @@ TEST(cells_are_gathered_as_in_plain)
             int64_t least = 4;
             for (int d = 0; d < cases[i].rank; d++)
                 least = cases[i].data[d] < least ? cases[i].data[d] : least;
-            testing t;
+            TESTING(t);
             begin(&t, EBB_OP_GATHER_ND);
             put_int(&t, "batch_dims", cases[i].batch);
             put_raw(&t, sizes[s], cases[i].rank, cases[i].data);
             put_indices(&t, EBB_I64, cases[i].rank_index, cases[i].index, least);
             put_out(&t, sizes[s], cases[i].rank_out, cases[i].out);
             same_bits(&t, "cuda.gather_nd", "plain.gather_nd");
-            end(&t);
         }
 }
 
@@ -95,7 +92,7 @@ TEST(an_index_out_of_range_is_a_fault_and_is_not_read)
     static const int64_t bad[] = {7, -8, INT64_MAX, INT64_MIN, (int64_t)1 << 45};
     for (int i = 0; i < 3; i++)
         for (int b = 0; b < 5; b++) {
-            testing t;
+            TESTING(t);
             begin(&t, ops[i]);
             put_raw(&t, EBB_F32, 2, DIMS(7, 1));
             int64_t *index = put_indices(&t, EBB_I64, 2, DIMS(9, 1), 7)->data;
@@ -106,7 +103,6 @@ TEST(an_index_out_of_range_is_a_fault_and_is_not_read)
             assert_false(fault_of(&t, names[i], 3).there);
             index[4] = bad[b];
             check_fault(&t, names[i], bad[b], 7);
-            end(&t);
         }
 }
 
@@ -123,7 +119,7 @@ TEST(classes_become_vectors_of_one)
                 out[2] = at == 2 ? 5 : 4;
                 out[1] = at == 2 ? 4 : at == 1 ? 5 : 3;
                 out[0] = at == 0 ? 5 : 3;
-                testing t;
+                TESTING(t);
                 begin(&t, EBB_OP_ONE_HOT);
                 put_int(&t, "axis", axis);
                 ebb_operand *index = put_raw(&t, kinds[k], 2, DIMS(3, 4));
@@ -142,7 +138,6 @@ TEST(classes_become_vectors_of_one)
                 put_raw(&t, sizes[s], 1, DIMS(2));
                 put_out(&t, sizes[s], 3, out);
                 same_bits(&t, "cuda.one_hot", "plain.one_hot");
-                end(&t);
             }
 }
 
@@ -166,20 +161,19 @@ TEST(what_is_not_zero_is_listed_in_order)
     static const int64_t shapes[][3] = {{3, 5, 7}, {1, 1, 1}, {3, 41, 50}, {2, 0, 3}, {1, 2048, 1}};
     for (int i = 0; i < 5; i++)
         for (int s = 0; s < SIZES; s++) {
-            testing t;
+            TESTING(t);
             begin(&t, EBB_OP_NON_ZERO);
             int64_t found = (int64_t)sparse(&t, put_raw(&t, sizes[s], 3, shapes[i]));
             put_out(&t, EBB_I64, 2, DIMS(3, found));
             same_bits(&t, "cuda.non_zero", "plain.non_zero");
             assert_false(fault_of(&t, "cuda.non_zero", 3).there);
-            end(&t);
         }
 }
 
 TEST(another_count_than_the_planned_is_a_fault)
 {
     for (int64_t planned = 2; planned < 5; planned++) {
-        testing t;
+        TESTING(t);
         begin(&t, EBB_OP_NON_ZERO);
         int32_t *x = put_raw(&t, EBB_I32, 1, DIMS(6))->data;
         for (int i = 0; i < 6; i++)
@@ -191,7 +185,6 @@ TEST(another_count_than_the_planned_is_a_fault)
             assert_int_equal(fault.value, 3);
             assert_int_equal(fault.low, planned);
         }
-        end(&t);
     }
 }
 
@@ -212,7 +205,7 @@ TEST(flagged_slices_stay)
                 int64_t out[3], n = cases[i].data[0] * cases[i].data[1] * cases[i].data[2];
                 int64_t kept = 0;
                 int axis = cases[i].axis < 0 ? cases[i].axis + 3 : cases[i].axis;
-                testing t;
+                TESTING(t);
                 begin(&t, EBB_OP_COMPRESS);
                 if (axis < 9) {
                     put_int(&t, "axis", cases[i].axis);
@@ -229,14 +222,13 @@ TEST(flagged_slices_stay)
                 put_out(&t, sizes[s], axis < 9 ? 3 : 1, out);
                 same_bits(&t, "cuda.compress", "plain.compress");
                 assert_false(fault_of(&t, "cuda.compress", 3).there);
-                end(&t);
             }
 }
 
 TEST(another_count_of_flags_is_a_fault)
 {
     for (int64_t planned = 0; planned < 6; planned++) {
-        testing t;
+        TESTING(t);
         begin(&t, EBB_OP_COMPRESS);
         put_int(&t, "axis", 0);
         put_raw(&t, EBB_F32, 2, DIMS(6, 5));
@@ -250,7 +242,6 @@ TEST(another_count_of_flags_is_a_fault)
             assert_int_equal(fault.value, 3);
             assert_int_equal(fault.low, planned);
         }
-        end(&t);
     }
 }
 
@@ -261,7 +252,7 @@ TEST(sequences_are_turned_as_far_as_they_go)
         for (int s = 0; s < SIZES; s++)
             for (int batch = 0; batch < 2; batch++) {
                 const int64_t most = shapes[i][1 - batch];
-                testing t;
+                TESTING(t);
                 begin(&t, EBB_OP_REVERSE_SEQUENCE);
                 put_int(&t, "batch_axis", batch);
                 put_int(&t, "time_axis", 1 - batch);
@@ -271,7 +262,6 @@ TEST(sequences_are_turned_as_far_as_they_go)
                     length[k] = (int64_t)((draw(&t) + 1) / 2 * (double)(most + 1));
                 put_out(&t, sizes[s], 3, shapes[i]);
                 same_bits(&t, "cuda.reverse_sequence", "plain.reverse_sequence");
-                end(&t);
             }
 }
 
@@ -290,7 +280,7 @@ TEST(rows_are_written_into_a_cache)
                 int axis = cases[i].axis < 0 ? cases[i].axis + 4 : cases[i].axis;
                 const int64_t n = cases[i].data[axis], room = way == 2 ? 3 * n : n - cases[i].more;
                 int64_t update[4];
-                testing t;
+                TESTING(t);
                 memcpy(update, cases[i].data, sizeof update);
                 update[axis] = cases[i].more;
                 begin(&t, EBB_OP_TENSOR_SCATTER);
@@ -305,7 +295,6 @@ TEST(rows_are_written_into_a_cache)
                 }
                 put_out(&t, sizes[s], 4, cases[i].data);
                 same_bits(&t, "cuda.tensor_scatter", "plain.tensor_scatter");
-                end(&t);
             }
 }
 
@@ -314,7 +303,7 @@ TEST(lengths_and_rows_beyond_the_end_are_faults)
     for (int kind = 0; kind < 2; kind++)
         for (int bad = 0; bad < 2; bad++) {
             const int64_t beyond = bad ? -1 : kind ? 4 : 7;
-            testing t;
+            TESTING(t);
             begin(&t, kind ? EBB_OP_TENSOR_SCATTER : EBB_OP_REVERSE_SEQUENCE);
             put_raw(&t, EBB_F32, 3, DIMS(6, 3, 5));
             if (kind) {
@@ -332,7 +321,6 @@ TEST(lengths_and_rows_beyond_the_end_are_faults)
             assert_int_equal(fault.value, beyond);
             assert_int_equal(fault.low, 0);
             assert_int_equal(fault.high, kind ? 4 : 7);
-            end(&t);
         }
 }
 
@@ -372,7 +360,7 @@ TEST(the_first_k_are_those_of_plain)
             for (int how = 0; how < 4; how++) {
                 int64_t out[3] = {cases[i].dims[0], cases[i].dims[1], cases[i].dims[2]};
                 out[cases[i].axis] = cases[i].k;
-                testing t;
+                TESTING(t);
                 begin(&t, EBB_OP_TOP_K);
                 put_int(&t, "axis", cases[i].axis);
                 put_int(&t, "largest", how % 2);
@@ -390,7 +378,6 @@ TEST(the_first_k_are_those_of_plain)
                 put_out(&t, dtypes[d], 3, out);
                 put_out(&t, EBB_I64, 3, out);
                 same_bits(&t, "cuda.top_k", "plain.top_k");
-                end(&t);
             }
 }
 
@@ -401,7 +388,8 @@ TEST(the_first_k_halves_are_those_of_float32)
     for (int way = 0; way < 16; way++) {
         const bool brain = way % 2;
         const int64_t k = way / 8 ? 280 : 20;
-        testing t, wide;
+        TESTING(t);
+        TESTING(wide);
         begin(&t, EBB_OP_TOP_K);
         begin(&wide, EBB_OP_TOP_K);
         put_int(&t, "largest", way / 2 % 2);
@@ -424,8 +412,6 @@ TEST(the_first_k_halves_are_those_of_float32)
         assert_memory_equal(at, wide.out[1].data, t.out[1].bytes);
         for (int64_t i = 0; i < 3 * k; i++)
             assert_int_equal(((uint16_t *)t.out[0].data)[i], x[i / k * 300 + at[i]]);
-        end(&t);
-        end(&wide);
     }
 }
 
@@ -491,26 +477,24 @@ TEST(each_slice_stays_once)
         for (int d = 0; d < 8; d++)
             for (int how = 0; how < 4; how++) {
                 const bool flat = how / 2;
-                testing t;
+                TESTING(t);
                 if ((flat && dims[i][0] * dims[i][2] > 1) || (d > 2 && d != i))
                     continue;
                 put_unique(&t, dtypes[d], dims[i], flat, how % 2, 0);
                 same_bits(&t, "cuda.unique", "plain.unique");
                 assert_false(fault_of(&t, "cuda.unique", 3).there);
-                end(&t);
             }
 }
 
 TEST(another_count_of_slices_is_a_fault)
 {
     for (int more = -1; more < 2; more += 2) {
-        testing t;
+        TESTING(t);
         const int64_t rows = put_unique(&t, EBB_F32, DIMS(1, 60, 1), true, more > 0, more);
         const ebb_fault fault = fault_of(&t, "cuda.unique", 9);
         assert_true(fault.there);
         assert_int_equal(fault.value, rows);
         assert_int_equal(fault.low, rows + more);
-        end(&t);
     }
 }
 
@@ -548,14 +532,13 @@ static void put_detector(testing *t, const detector *d, ebb_dtype dtype, int64_t
 static int64_t count_boxes(const detector *d, ebb_dtype dtype)
 {
     for (int64_t rows = 0; rows <= d->images * d->classes * d->boxes; rows++) {
-        testing t;
+        TESTING(t);
         put_detector(&t, d, dtype, rows);
         const ebb_kernel *plain = kernel_named("plain.non_max_suppression");
         check_status(plain->workspace(&t.call, &t.call.workspace_bytes), "plain");
         t.call.workspace = guarded(t.call.workspace_bytes);
         const bool right = plain->run(&t.call) == NULL;
         unguard(t.call.workspace);
-        end(&t);
         if (right)
             return rows;
     }
@@ -574,7 +557,7 @@ TEST(boxes_that_overlap_less_stay)
         for (int narrow = 0; narrow < 2; narrow++) {
             const ebb_dtype dtype = narrow ? EBB_F16 : EBB_F32;
             const int64_t rows = count_boxes(&detectors[i], dtype);
-            testing t;
+            TESTING(t);
             put_detector(&t, &detectors[i], dtype, rows);
             same_bits(&t, "cuda.non_max_suppression", "plain.non_max_suppression");
             assert_false(fault_of(&t, "cuda.non_max_suppression", 3).there);
@@ -584,7 +567,6 @@ TEST(boxes_that_overlap_less_stay)
             assert_true(fault.there);
             assert_int_equal(fault.value, rows);
             assert_int_equal(fault.low, rows + 1);
-            end(&t);
         }
 }
 

@@ -62,7 +62,7 @@ static void put_backward(testing *t, const image *m, ebb_dtype dtype, bool from_
 TEST(forward_is_as_plain)
 {
     for (size_t i = 0; i < image_count; i++) {
-        testing t;
+        TESTING(t);
         put_forward(&t, &images[i], EBB_F32, true);
         agrees(&t, "cuda.batch_norm_training", "plain.batch_norm_training");
         end(&t);
@@ -73,17 +73,15 @@ TEST(forward_is_as_plain)
         t.call.op = EBB_OP_BATCH_NORMALIZATION;
         put_int(&t, "training_mode", 1);
         agrees(&t, "cuda.batch_norm", "plain.batch_norm");
-        end(&t);
     }
 }
 
 TEST(backward_is_as_plain)
 {
     for (size_t i = 0; i < image_count; i++) {
-        testing t;
+        TESTING(t);
         put_backward(&t, &images[i], EBB_F32, false);
         agrees(&t, "cuda.batch_norm_grad", "plain.batch_norm_grad");
-        end(&t);
     }
 }
 
@@ -91,34 +89,32 @@ TEST(backward_from_what_is_kept_is_as_plain)
 {
     for (size_t i = 0; i < image_count; i++)
         for (int kept = 0; kept < 3; kept++) {
-            testing t;
+            TESTING(t);
             put_backward(&t, &images[i], EBB_F32, true);
             if (kept == 1)
                 put_float(&t, "slope", 0.25);
             if (kept == 2)
                 put_float(&t, "elu", 1.5);
             agrees(&t, "cuda.batch_norm_grad_from_output", "plain.batch_norm_grad_from_output");
-            end(&t);
         }
 }
 
 TEST(outputs_that_nobody_wants_are_left_out)
 {
     for (uint32_t left = 0; left < 3; left++) {
-        testing t;
+        TESTING(t);
         put_backward(&t, &images[0], EBB_F32, false);
         unguard(t.out[left].data);
         t.out[left].data = NULL;
         t.out[left].type = ebb_type_none();
         agrees(&t, "cuda.batch_norm_grad", "plain.batch_norm_grad");
-        end(&t);
     }
 }
 
 TEST(statistics_that_nobody_wants_are_left_out)
 {
     for (uint32_t left = 0; left < 16; left++) {
-        testing t;
+        TESTING(t);
         put_forward(&t, &images[left % 2 ? 0 : 5], left / 2 % 2 ? EBB_F64 : EBB_F32, true);
         for (uint32_t o = 1; o < 5; o++)
             if ((left >> (o - 1) & 1) != 0) {
@@ -126,7 +122,6 @@ TEST(statistics_that_nobody_wants_are_left_out)
                 t.out[o] = (ebb_operand){.type = ebb_type_none()};
             }
         agrees(&t, "cuda.batch_norm_training", "plain.batch_norm_training");
-        end(&t);
     }
 }
 
@@ -137,7 +132,7 @@ TEST(rows_of_a_tile_are_rows_of_the_whole)
         for (int last = 0; last < 2; last++) {
             const image m = {3, {6, 5, last ? 1 : 7}};
             const ebb_dtype dtype = wide ? EBB_F64 : EBB_F32;
-            testing t;
+            TESTING(t);
             put_backward(&t, &m, dtype, true);
             put_float(&t, "slope", 0.5);
             run_with(&t, "plain.batch_norm_grad_from_output");
@@ -163,7 +158,6 @@ TEST(rows_of_a_tile_are_rows_of_the_whole)
             check_close(&t.out[0], expected, bound_for(&t, "cuda.batch_norm_grad_from_output"),
                         "batch_norm_rows");
             free(expected);
-            end(&t);
         }
 }
 
@@ -172,7 +166,7 @@ TEST(tiles_are_added_up)
     for (int wide = 0; wide < 2; wide++) {
         const int64_t dims[1] = {777};
         const ebb_dtype dtype = wide ? EBB_F64 : EBB_F32;
-        testing t;
+        TESTING(t);
         begin(&t, EBB_OP_ADD);
         put_in(&t, dtype, 1, dims);
         put_in(&t, dtype, 1, dims);
@@ -187,7 +181,6 @@ TEST(tiles_are_added_up)
         check_guards(t.in[0].data, t.in[0].bytes, "the sum");
         check_close(&t.in[0], expected, 0, "add");
         free(expected);
-        end(&t);
     }
 }
 
@@ -196,7 +189,7 @@ TEST(halves_round_once)
 {
     for (size_t i = 0; i < image_count; i += i == 5 ? image_count - 6 : 1) // and the last
         for (int mixed = 0; mixed < 2; mixed++) {
-            testing t;
+            TESTING(t);
             put_forward(&t, &images[i], EBB_F32, true);
             agrees_mixed(&t, "cuda.batch_norm_training", mixed ? 0x1E001Eu : 0);
             end(&t);
@@ -209,7 +202,6 @@ TEST(halves_round_once)
             put_backward(&t, &images[i], EBB_F32, true);
             put_float(&t, "elu", 1.5);
             agrees_mixed(&t, "cuda.batch_norm_grad_from_output", mixed ? 0x6001Cu : 0);
-            end(&t);
         }
 }
 

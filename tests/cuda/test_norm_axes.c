@@ -32,7 +32,7 @@ TEST(lines_are_divided_by_their_norm)
     for (size_t i = 0; i < SHAPES; i++)
         for (int axis = -1; axis < shapes[i].rank - 1; axis++)
             for (int p = 1; p < 4; p++) {
-                testing t;
+                TESTING(t);
                 begin(&t, EBB_OP_LP_NORMALIZATION);
                 put_int(&t, "axis", axis);
                 put_int(&t, "p", p);
@@ -40,7 +40,6 @@ TEST(lines_are_divided_by_their_norm)
                 agrees(&t, "cuda.lp_normalization", "plain.lp_normalization");
                 agrees_in_place(&t, "cuda.lp_normalization", 0);
                 agrees_mixed(&t, "cuda.lp_normalization", 0);
-                end(&t);
             }
 }
 
@@ -53,7 +52,7 @@ TEST(means_are_taken_off_over_any_axes)
                 {2, {2, -1}}, {4, {0, 1, 2, 3}}, {3, {0, 2, 4}}};
     for (size_t i = 0; i < SHAPES; i++)
         for (size_t k = 0; k < sizeof over / sizeof over[0]; k++) {
-            testing t;
+            TESTING(t);
             if ((shapes[i].rank < 4 && over[k].count != 1) ||
                 (shapes[i].rank < 6 && over[k].count == 3))
                 continue;
@@ -67,13 +66,12 @@ TEST(means_are_taken_off_over_any_axes)
             agrees(&t, "cuda.mean_variance", "plain.mean_variance");
             agrees_in_place(&t, "cuda.mean_variance", 0);
             agrees_mixed(&t, "cuda.mean_variance", 0);
-            end(&t);
         }
 }
 
 TEST(what_is_all_alike_becomes_zero_and_nan_stays)
 {
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_MEAN_VARIANCE_NORMALIZATION);
     put_ints(&t, "axes", 1, (int64_t[]){1});
     put_in(&t, EBB_F32, 2, (int64_t[]){3, 1000});
@@ -87,14 +85,13 @@ TEST(what_is_all_alike_becomes_zero_and_nan_stays)
         assert_true(isnan(value_of(&t.out[0], 1000 + i)));
         assert_true(isfinite(value_of(&t.out[0], 2000 + i)));
     }
-    end(&t);
 }
 
 TEST(channels_are_weakened_by_their_neighbours)
 {
     for (size_t i = 0; i < SHAPES; i++)
         for (int64_t size = 1; size < 8; size += 2) {
-            testing t;
+            TESTING(t);
             if (shapes[i].rank < 2)
                 continue;
             begin(&t, EBB_OP_LRN);
@@ -108,7 +105,6 @@ TEST(channels_are_weakened_by_their_neighbours)
                 agrees(&t, "cuda.lrn", "plain.lrn");
             if (size == 3)
                 agrees_mixed(&t, "cuda.lrn", 0);
-            end(&t);
         }
 }
 
@@ -136,19 +132,18 @@ TEST(windows_taper_as_in_plain)
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
             for (int periodic = 0; periodic < 2; periodic++)
                 for (int wide = 0; wide < 2; wide++) {
-                    testing t;
+                    TESTING(t);
                     put_taper(&t, tapers[k].op, wide ? EBB_F64 : EBB_F32, sizes[i], sizes[i]);
                     put_int(&t, "periodic", periodic);
                     agrees(&t, tapers[k].cuda, tapers[k].plain);
                     if (!wide)
                         agrees_in_halves(&t, tapers[k].cuda);
-                    end(&t);
                 }
 }
 
 TEST(another_length_than_the_planned_is_a_fault)
 {
-    testing t;
+    TESTING(t);
     put_taper(&t, EBB_OP_HANN_WINDOW, EBB_F32, 10, 10);
     assert_false(fault_of(&t, "cuda.hann_window", 5).there);
     end(&t);
@@ -157,7 +152,6 @@ TEST(another_length_than_the_planned_is_a_fault)
     assert_true(fault.there);
     assert_int_equal(fault.value, 11);
     assert_int_equal(fault.low, 10);
-    end(&t);
 }
 
 const fixture around_all = {with_cuda, NULL};

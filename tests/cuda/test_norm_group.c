@@ -59,7 +59,7 @@ static void put_backward(testing *t, const grouped *m, bool from_output, ebb_dty
 TEST(forward_is_as_plain)
 {
     for (size_t i = 0; i < image_count; i++) {
-        testing t;
+        TESTING(t);
         if (images[i].dims[images[i].rank - 1] == 0) // its statistics are left as they were
             continue;
         put_forward(&t, &images[i], EBB_OP_GROUP_NORM, EBB_F32);
@@ -72,17 +72,15 @@ TEST(forward_is_as_plain)
             continue;
         put_forward(&t, &images[i], EBB_OP_INSTANCE_NORMALIZATION, EBB_F32);
         agrees(&t, "cuda.instance_normalization", "plain.instance_normalization");
-        end(&t);
     }
 }
 
 TEST(backward_is_as_plain)
 {
     for (size_t i = 0; i < image_count; i++) {
-        testing t;
+        TESTING(t);
         put_backward(&t, &images[i], false, EBB_F32);
         agrees(&t, "cuda.group_norm_grad", "plain.group_norm_grad");
-        end(&t);
     }
 }
 
@@ -90,31 +88,29 @@ TEST(backward_from_what_is_kept_is_as_plain)
 {
     for (size_t i = 0; i < image_count; i++)
         for (int kept = 0; kept < 3; kept++) {
-            testing t;
+            TESTING(t);
             put_backward(&t, &images[i], true, EBB_F32);
             if (kept == 1)
                 put_float(&t, "slope", 0.25);
             if (kept == 2)
                 put_float(&t, "elu", 1.5);
             agrees(&t, "cuda.group_norm_grad_from_output", "plain.group_norm_grad_from_output");
-            end(&t);
         }
 }
 
 TEST(groups_that_do_not_fit_are_declined)
 {
     const grouped odd = {3, {2, 6, 4}, 4, true};
-    testing t;
+    TESTING(t);
     put_forward(&t, &odd, EBB_OP_GROUP_NORM, EBB_F32);
     assert_non_null(declined_by(&t, "cuda.group_norm"));
-    end(&t);
 }
 
 TEST(halves_round_once)
 {
     for (size_t i = 0; i < 5; i++)
         for (int mixed = 0; mixed < 2; mixed++) {
-            testing t;
+            TESTING(t);
             put_forward(&t, &images[i], EBB_OP_GROUP_NORM, EBB_F32);
             agrees_mixed(&t, "cuda.group_norm", mixed ? 0x60006u : 0);
             end(&t);
@@ -124,7 +120,6 @@ TEST(halves_round_once)
             put_backward(&t, &images[i], true, EBB_F32);
             put_float(&t, "slope", 0.5);
             agrees_mixed(&t, "cuda.group_norm_grad_from_output", mixed ? 0x6001Cu : 0);
-            end(&t);
         }
 }
 

@@ -97,10 +97,9 @@ TEST(forward_is_as_plain)
     for (size_t i = 0; i < shape_count; i++)
         for (size_t f = 0; f < 3; f++)
             for (int bias = 0; bias < (f == 0 ? 2 : 1); bias++) {
-                testing t;
+                TESTING(t);
                 put_forward(&t, &shapes[i], forwards[f].op, EBB_F32, bias != 0);
                 agrees(&t, forwards[f].cuda, forwards[f].plain);
-                end(&t);
             }
 }
 
@@ -108,10 +107,9 @@ TEST(backward_is_as_plain)
 {
     for (size_t i = 0; i < shape_count; i++)
         for (size_t f = 0; f < 4; f++) {
-            testing t;
+            TESTING(t);
             put_backward(&t, &shapes[i], backwards[f].op, EBB_F32);
             agrees(&t, backwards[f].cuda, backwards[f].plain);
-            end(&t);
         }
 }
 
@@ -134,7 +132,7 @@ TEST(outputs_that_nobody_wants_are_left_out)
 {
     for (uint32_t left = 1; left < 8; left++)
         for (size_t i = 0; i < 7; i++) {
-            testing t;
+            TESTING(t);
             put_backward(&t, &shapes[i], EBB_OP_LAYER_NORM_GRAD, EBB_F32);
             for (uint32_t o = 0; o < 3; o++)
                 if ((left >> o & 1) != 0) {
@@ -143,7 +141,6 @@ TEST(outputs_that_nobody_wants_are_left_out)
                     t.out[o].type = ebb_type_none();
                 }
             agrees(&t, "cuda.layer_norm_grad", "plain.layer_norm_grad");
-            end(&t);
         }
 }
 

@@ -23,7 +23,7 @@ TEST(sgd_steps_as_on_the_cpu)
     for (int i = 0; i < SIZES; i++)
         for (int wide = 0; wide < 2; wide++) {
             ebb_dtype dtype = wide ? EBB_F64 : EBB_F32;
-            testing t;
+            TESTING(t);
             begin(&t, EBB_OP_SGD);
             put_float(&t, "weight_decay", 0.1);
             put_scalar(&t, EBB_F32, 0.25);
@@ -33,7 +33,6 @@ TEST(sgd_steps_as_on_the_cpu)
             agrees(&t, "cuda.sgd", "plain.sgd");
             if (!wide)
                 agrees_mixed(&t, "cuda.sgd", RATE);
-            end(&t);
         }
 }
 
@@ -43,7 +42,7 @@ TEST(momentum_steps_in_every_mode)
         for (int mode = 0; mode < 4; mode++) {
             ebb_dtype dtype = mode % 2 ? EBB_F64 : EBB_F32;
             const int64_t other = 3;
-            testing t;
+            TESTING(t);
             begin(&t, EBB_OP_MOMENTUM);
             put_float(&t, "alpha", 0.9);
             put_float(&t, "beta", 0.5);
@@ -62,7 +61,6 @@ TEST(momentum_steps_in_every_mode)
             agrees(&t, "cuda.momentum", "plain.momentum");
             if (dtype == EBB_F32)
                 agrees_mixed(&t, "cuda.momentum", RATE);
-            end(&t);
         }
 }
 
@@ -71,7 +69,7 @@ TEST(adamw_corrects_by_the_count_that_it_reads)
     for (int i = 0; i < SIZES; i++)
         for (int steps = 0; steps < 3; steps++) {
             ebb_dtype dtype = steps == 1 ? EBB_F64 : EBB_F32;
-            testing t;
+            TESTING(t);
             begin(&t, EBB_OP_ADAMW);
             put_float(&t, "weight_decay", 0.05);
             put_scalar(&t, EBB_F32, 0.01);
@@ -84,7 +82,6 @@ TEST(adamw_corrects_by_the_count_that_it_reads)
             agrees(&t, "cuda.adamw", "plain.adamw");
             if (dtype == EBB_F32)
                 agrees_mixed(&t, "cuda.adamw", RATE);
-            end(&t);
         }
 }
 
@@ -97,7 +94,7 @@ TEST(adam_and_adagrad_step_in_groups)
                 ebb_dtype dtype = steps == 1 ? EBB_F64 : EBB_F32;
                 const bool is_adam = states == 2;
                 const int64_t n[2] = {sizes[i], 3};
-                testing t;
+                TESTING(t);
                 begin(&t, is_adam ? EBB_OP_ADAM : EBB_OP_ADAGRAD);
                 put_float(&t, "norm_coefficient", 0.05);
                 if (is_adam)
@@ -119,7 +116,6 @@ TEST(adam_and_adagrad_step_in_groups)
                        is_adam ? "plain.adam" : "plain.adagrad");
                 if (dtype == EBB_F32)
                     agrees_mixed(&t, is_adam ? "cuda.adam" : "cuda.adagrad", RATE);
-                end(&t);
             }
 }
 
@@ -141,7 +137,7 @@ TEST(dropout_draws_the_same_bits)
             for (int wide = 0; wide < 2; wide++) {
                 ebb_dtype dtype = wide ? EBB_F64 : EBB_F32;
                 const int64_t two = 2, bytes = (sizes[i] + 7) / 8;
-                testing t;
+                TESTING(t);
                 begin(&t, forms[f].op);
                 put_float(&t, "ratio", 0.3);
                 put_int(&t, "stream", 77);
@@ -155,7 +151,6 @@ TEST(dropout_draws_the_same_bits)
                 else if (forms[f].mask == 2)
                     put_out(&t, EBB_U8, 1, &bytes);
                 same_bits(&t, forms[f].kernel, forms[f].oracle);
-                end(&t);
             }
 }
 
@@ -169,7 +164,7 @@ TEST(dropout_without_a_key_draws_the_same_bits)
             for (int r = 0; r < 3; r++)
                 for (int way = 0; way < 6; way++) { // trains or not; with its mask, without, back
                     const bool back = way / 2 == 2;
-                    testing t;
+                    TESTING(t);
                     begin(&t, back ? EBB_OP_DROPOUT_GRAD : EBB_OP_DROPOUT);
                     t.call.seed = 5;
                     t.call.stream = 99;
@@ -189,7 +184,6 @@ TEST(dropout_without_a_key_draws_the_same_bits)
                         put_out(&t, EBB_BOOL, 1, &sizes[i]);
                     same_bits(&t, back ? "cuda.dropout_grad" : "cuda.dropout",
                               back ? "plain.dropout_grad" : "plain.dropout");
-                    end(&t);
                 }
 }
 
@@ -200,7 +194,7 @@ TEST(draws_like_another_are_those_of_the_cpu)
     for (int i = 0; i < SIZES; i++)
         for (int d = 0; d < 4; d++)
             for (int normal = 0; normal < 2; normal++) {
-                testing t;
+                TESTING(t);
                 begin(&t, normal ? EBB_OP_RANDOM_NORMAL_LIKE : EBB_OP_RANDOM_UNIFORM_LIKE);
                 put_int(&t, "seed", 7);
                 put_in(&t, dtypes[d], 1, &sizes[i]);
@@ -210,7 +204,6 @@ TEST(draws_like_another_are_those_of_the_cpu)
                 else
                     same_bits(&t, normal ? "cuda.random_normal_like" : "cuda.random_uniform_like",
                               normal ? "plain.random_normal_like" : "plain.random_uniform_like");
-                end(&t);
             }
 }
 
@@ -222,7 +215,7 @@ TEST(draws_without_a_key_follow_the_step)
     for (int k = 0; k < 3; k++) {
         bool replays;
         ebb_fault fault;
-        testing t;
+        TESTING(t);
         begin(&t, EBB_OP_RANDOM_NORMAL);
         put_out(&t, EBB_F32, 1, &n);
         t.call.seed = 5;
@@ -249,7 +242,6 @@ TEST(draws_without_a_key_follow_the_step)
         sums[k] = 0;
         for (size_t i = 0; i < count_of(&t.out[0]); i++)
             sums[k] += value_of(&t.out[0], i);
-        end(&t);
     }
     assert_true(sums[0] == sums[2]);
     assert_true(sums[0] != sums[1]);
@@ -258,14 +250,13 @@ TEST(draws_without_a_key_follow_the_step)
 TEST(uniform_numbers_are_those_of_the_cpu)
 {
     for (int i = 0; i < SIZES; i++) {
-        testing t;
+        TESTING(t);
         begin(&t, EBB_OP_RANDOM_UNIFORM);
         put_float(&t, "low", -2);
         put_float(&t, "high", 3);
         put_int(&t, "seed", 11);
         put_out(&t, EBB_F64, 1, &sizes[i]);
         agrees(&t, "cuda.random_uniform", "plain.random_uniform");
-        end(&t);
     }
 }
 
@@ -277,7 +268,7 @@ TEST(uniform_numbers_stay_below_their_end)
         double low, high;
     } draws[] = {{EBB_F32, 1024, 1025}, {EBB_F16, 0, 1}, {EBB_BF16, 1, 3}, {EBB_F16, -2, 65520}};
     for (size_t k = 0; k < sizeof draws / sizeof draws[0]; k++) {
-        testing t;
+        TESTING(t);
         begin(&t, EBB_OP_RANDOM_UNIFORM);
         put_float(&t, "low", draws[k].low);
         put_float(&t, "high", draws[k].high);
@@ -290,7 +281,6 @@ TEST(uniform_numbers_stay_below_their_end)
                          : draws[k].dtype == EBB_F16
                              ? (double)ebb_half_to_float(narrow[i])
                              : (double)ebb_bf16_to_float(narrow[i])) < draws[k].high);
-        end(&t);
     }
 }
 

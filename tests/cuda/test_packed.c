@@ -11,7 +11,7 @@ TEST(signs_are_packed_as_in_plain)
         for (int wide = 0; wide < 2; wide++)
             for (int bounds = 0; bounds < 3; bounds++) {
                 int64_t n = lengths[i], bytes = (n + 7) / 8;
-                testing t;
+                TESTING(t);
                 begin(&t, EBB_OP_PACK_SIGN);
                 ebb_operand *x = put_in(&t, wide ? EBB_F64 : EBB_F32, 1, &n);
                 for (size_t k = 0; k + 5 < (size_t)n; k += 97) {
@@ -25,7 +25,6 @@ TEST(signs_are_packed_as_in_plain)
                     put_float(&t, "high", 0.5);
                 put_out(&t, EBB_U8, 1, &bytes);
                 same_bits(&t, "cuda.pack_sign", "plain.pack_sign");
-                end(&t);
             }
 }
 
@@ -35,7 +34,7 @@ TEST(masks_meet_gradients_as_in_plain)
         for (int wide = 0; wide < 2; wide++)
             for (int leaky = 0; leaky < 2; leaky++) {
                 int64_t n = lengths[i], bytes = (n + 7) / 8;
-                testing t;
+                TESTING(t);
                 begin(&t, EBB_OP_MASK_GRAD);
                 put_float(&t, "scale", 1.1);
                 if (leaky)
@@ -46,7 +45,6 @@ TEST(masks_meet_gradients_as_in_plain)
                 put_raw(&t, EBB_U8, 1, &bytes);
                 put_out(&t, wide ? EBB_F64 : EBB_F32, 1, &n);
                 same_bits_but(&t, "cuda.mask_grad", "plain.mask_grad", true);
-                end(&t);
             }
 }
 
@@ -57,7 +55,7 @@ TEST(halves_are_masked_as_float32_is)
     for (int64_t n = 1; n < 200; n += 11)
         for (int back = 0; back < 2; back++) {
             const int64_t bytes = (n + 7) / 8;
-            testing t;
+            TESTING(t);
             if (n % 2 == 0)
                 (void)setenv("EBB_TEST_SKEW", "1", 1);
             begin(&t, back ? EBB_OP_MASK_GRAD : EBB_OP_PACK_SIGN);
@@ -70,7 +68,6 @@ TEST(halves_are_masked_as_float32_is)
             agrees_in_halves(&t, back ? "cuda.mask_grad" : "cuda.pack_sign");
             if (!are_skewed)
                 (void)unsetenv("EBB_TEST_SKEW");
-            end(&t);
         }
 }
 
@@ -81,7 +78,8 @@ TEST(flags_are_packed_and_unpacked)
     for (int i = 0; i < LENGTHS; i++)
         for (int odd = 0; odd < 2; odd++) {
             int64_t n = lengths[i], bytes = (n + 7) / 8;
-            testing t, back;
+            TESTING(t);
+            TESTING(back);
             if (odd)
                 (void)setenv("EBB_TEST_SKEW", "1", 1);
             begin(&t, EBB_OP_PACK_BITS);
@@ -96,8 +94,6 @@ TEST(flags_are_packed_and_unpacked)
                 (void)unsetenv("EBB_TEST_SKEW");
             same_bits(&t, "cuda.pack_bits", "plain.pack_bits");
             same_bits(&back, "cuda.unpack_bits", "plain.unpack_bits");
-            end(&t);
-            end(&back);
         }
 }
 

@@ -15,7 +15,7 @@ TEST(blocks_are_added_as_by_the_plain_kernel)
         const int64_t rows = (s[2] + room - s[7] * (s[4] - 1)) / s[6] + 1;
         const int64_t columns = (s[3] + room - s[7] * (s[5] - 1)) / s[6] + 1;
         ebb_tensor constant;
-        testing t;
+        TESTING(t);
         begin(&t, EBB_OP_COL2IM);
         put_ints(&t, "strides", 2, D(s[6], s[6]));
         put_ints(&t, "dilations", 2, D(s[7], s[7]));
@@ -33,7 +33,6 @@ TEST(blocks_are_added_as_by_the_plain_kernel)
         for (size_t e = 0; e < count_of(&t.in[0]); e += 3) // float16 has them as subnormals
             set_value(&t.in[0], e, 0x1p-16 * value_of(&t.in[0], e));
         agrees_in_halves(&t, "cuda.col2im");
-        end(&t);
     }
 }
 
@@ -56,16 +55,15 @@ TEST(the_last_of_those_that_meet_stays)
     static const ebb_dtype dtypes[] = {EBB_F32, EBB_F64, EBB_I64, EBB_U8, EBB_F16, EBB_C128};
     for (int way = 0; way < 4; way++)
         for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++) {
-            testing t;
+            TESTING(t);
             put_unpool(&t, dtypes[i], way % 2 != 0, way / 2 != 0);
             same_bits(&t, "cuda.max_unpool", "plain.max_unpool");
-            end(&t);
         }
 }
 
 TEST(what_does_not_fit_is_declined)
 {
-    testing t;
+    TESTING(t);
     put_unpool(&t, EBB_F32, false, false);
     t.in[1].type.dims[2]--;
     assert_string_equal(declined_by(&t, "cuda.max_unpool"), declined_by(&t, "plain.max_unpool"));
@@ -79,7 +77,6 @@ TEST(what_does_not_fit_is_declined)
         assert_non_null(strstr(ebb_status_text(status), "axis 2 of the windows has 6 places"));
     }
     t.out[0].type.dims[2] = 7;
-    end(&t);
 }
 
 const fixture around_all = {with_cuda, NULL};

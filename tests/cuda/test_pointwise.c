@@ -62,7 +62,7 @@ static void each_number(ebb_dtype dtype)
         for (size_t i = 0; i < BROADCASTS; i++) {
             const operator_ *op = &numbers[k];
             char name[2][40];
-            testing t;
+            TESTING(t);
             (void)snprintf(name[0], sizeof name[0], "cuda.%s", op->name);
             (void)snprintf(name[1], sizeof name[1], "plain.%s", op->name);
             make(&t, op, &broadcasts[i], dtype);
@@ -70,7 +70,6 @@ static void each_number(ebb_dtype dtype)
                 same_as_float32(&t, name[0]);
             else
                 same_as(&t, name[0], name[1]);
-            end(&t);
         }
 }
 
@@ -88,14 +87,13 @@ TEST(floats_of_16_bits_are_those_of_32_rounded)
         for (int brain = 0; brain < 2; brain++) {
             const ebb_dtype half = brain ? EBB_BF16 : EBB_F16;
             char name[40];
-            testing t;
+            TESTING(t);
             (void)snprintf(name, sizeof name, "cuda.%s", numbers[k].name);
             begin(&t, numbers[k].op);
             put_edges(&t, half, ALL_PAIRS, 1);
             put_edges(&t, half, ALL_PAIRS, EDGES);
             put_out(&t, numbers[k].flag ? EBB_BOOL : half, 1, DIMS(ALL_PAIRS));
             same_as_float32(&t, name);
-            end(&t);
         }
 }
 
@@ -125,7 +123,7 @@ TEST(integers_of_all_bits_wrap_around)
             for (int other = 0; other < 2; other++) {
                 const operator_ *op = &more[k];
                 char name[2][40];
-                testing t;
+                TESTING(t);
                 (void)snprintf(name[0], sizeof name[0], "cuda.%s", op->name);
                 (void)snprintf(name[1], sizeof name[1], "plain.%s", op->name);
                 make(&t, op, &broadcasts[3], integers[d]);
@@ -143,7 +141,6 @@ TEST(integers_of_all_bits_wrap_around)
                 if (op->op == EBB_OP_MOD)
                     put_int(&t, "fmod", other);
                 same_as(&t, name[0], name[1]);
-                end(&t);
             }
 }
 
@@ -157,12 +154,11 @@ TEST(bools_are_those_of_the_plain_kernels)
     };
     for (size_t k = 0; k < 4; k++) {
         char name[2][40];
-        testing t;
+        TESTING(t);
         (void)snprintf(name[0], sizeof name[0], "cuda.%s", logic[k].name);
         (void)snprintf(name[1], sizeof name[1], "plain.%s", logic[k].name);
         make(&t, &logic[k], &broadcasts[6], EBB_BOOL);
         same_as(&t, name[0], name[1]);
-        end(&t);
     }
 }
 
@@ -171,7 +167,7 @@ TEST(a_divisor_of_zero_is_a_fault_of_its_own_kind)
     ebb_fault fault;
     bool replays;
     for (int zero = 0; zero < 2; zero++) {
-        testing t;
+        TESTING(t);
         begin(&t, EBB_OP_DIV);
         put_numbers(&t, EBB_I32, 1, (int64_t[]){300}, 3, 9);
         put_numbers(&t, EBB_I32, 1, (int64_t[]){300}, 3, 9);
@@ -188,7 +184,6 @@ TEST(a_divisor_of_zero_is_a_fault_of_its_own_kind)
             assert_int_equal(fault.value, 271);
             assert_int_equal(fault.kind, EBB_FAULT_DIVISOR);
         }
-        end(&t);
     }
 }
 
@@ -202,7 +197,7 @@ TEST(exponents_may_be_of_another_type)
     for (size_t k = 0; k < sizeof pairs / sizeof pairs[0]; k++)
         for (size_t i = 0; i < BROADCASTS; i++) {
             const shapes *s = &broadcasts[i];
-            testing t;
+            TESTING(t);
             begin(&t, EBB_OP_POW);
             put_numbers(&t, pairs[k].of, s->rank_a, s->a, -4, 4);
             ebb_operand *e = put_numbers(&t, pairs[k].by, s->rank_b, s->b, -1, 4);
@@ -214,7 +209,6 @@ TEST(exponents_may_be_of_another_type)
                 same_as_float32(&t, "cuda.pow");
             else
                 same_as(&t, "cuda.pow", "plain.pow");
-            end(&t);
         }
 }
 
@@ -224,13 +218,12 @@ TEST(small_powers_are_products)
     for (int wide = 0; wide < 2; wide++)
         for (size_t k = 0; k < 6; k++) {
             ebb_dtype dtype = wide ? EBB_F64 : EBB_F32;
-            testing t;
+            TESTING(t);
             begin(&t, EBB_OP_POW);
             put_numbers(&t, dtype, 1, (int64_t[]){37}, -4, 4);
             put_real(put_numbers(&t, dtype, 0, NULL, 0, 0), 0, exponents[k]);
             put_out(&t, dtype, 1, (int64_t[]){37});
             same_bits_but(&t, "cuda.pow", "plain.pow", true);
-            end(&t);
         }
 }
 
@@ -248,7 +241,7 @@ TEST(many_inputs_are_combined)
         for (size_t d = 0; d < 5; d++)
             for (int count = 1; count <= 9; count++) {
                 char name[2][40];
-                testing t;
+                TESTING(t);
                 bool narrow = dtypes[d] == EBB_F16 || dtypes[d] == EBB_BF16;
                 if ((many[k].op == EBB_OP_MEAN && dtypes[d] == EBB_I32) || (narrow && count > 4))
                     continue; // more than four 16-bit inputs are rounded between
@@ -262,7 +255,6 @@ TEST(many_inputs_are_combined)
                     same_as_float32(&t, name[0]);
                 else
                     same_as(&t, name[0], name[1]);
-                end(&t);
             }
 }
 
@@ -274,7 +266,7 @@ TEST(where_takes_elements_of_every_size)
             for (int turn = 0; turn < 3; turn++) { // which of the three is the smallest
                 const shapes *s = &broadcasts[i];
                 int64_t one[1] = {1};
-                testing t;
+                TESTING(t);
                 begin(&t, EBB_OP_WHERE);
                 for (int k = 0; k < 3; k++) {
                     ebb_dtype dtype = k == 0 ? EBB_BOOL : dtypes[d];
@@ -287,7 +279,6 @@ TEST(where_takes_elements_of_every_size)
                 }
                 put_out(&t, dtypes[d], s->rank, s->out);
                 same_as(&t, "cuda.where", "plain.where");
-                end(&t);
             }
 }
 
@@ -295,7 +286,7 @@ TEST(where_takes_elements_of_every_size)
 TEST(unaligned_operands_are_taken_one_by_one)
 {
     for (int which = 0; which < 3; which++) {
-        testing t;
+        TESTING(t);
         begin(&t, EBB_OP_ADD);
         put_numbers(&t, EBB_F32, 1, (int64_t[]){77}, -9, 9);
         put_numbers(&t, EBB_F32, 1, (int64_t[]){77}, -9, 9);
@@ -313,13 +304,12 @@ TEST(unaligned_operands_are_taken_one_by_one)
             assert_true(got == sum || (isnan(got) && isnan(sum)));
         }
         o->data = whole;
-        end(&t);
     }
 }
 
 TEST(other_types_are_declined)
 {
-    testing t;
+    TESTING(t);
     make(&t, &numbers[0], &broadcasts[0], EBB_BOOL);
     assert_string_equal(declined_by(&t, "cuda.add"), "does not compute in this dtype");
     t.in[0].type.dtype = EBB_F32;
@@ -329,7 +319,6 @@ TEST(other_types_are_declined)
     assert_string_equal(declined_by(&t, "cuda.and"), "does not compute in this dtype");
     t.call.op = EBB_OP_BITWISE_OR;
     assert_string_equal(declined_by(&t, "cuda.bit_or"), "does not compute in this dtype");
-    end(&t);
 }
 
 const fixture around_all = {with_cuda, NULL};

@@ -33,7 +33,7 @@ TEST(maxima_and_indices_have_the_same_bits)
     for (size_t i = 0; i < POOL_WINDOWS; i++)
         for (int f = 0; f < 2; f++)
             for (int columns = 0; columns < 2; columns++) {
-                testing t;
+                TESTING(t);
                 int64_t x[5], y[5];
                 begin(&t, EBB_OP_MAX_POOL);
                 put_window(&t, &pool_windows[i], x, y);
@@ -44,7 +44,6 @@ TEST(maxima_and_indices_have_the_same_bits)
                 exact(&t, "cuda.max_pool", "plain.max_pool");
                 put_out(&t, EBB_I64, rank, y);
                 exact(&t, "cuda.max_pool", "plain.max_pool");
-                end(&t);
             }
 }
 
@@ -53,7 +52,7 @@ TEST(maxima_of_8_bits_have_the_same_bits)
     static const ebb_dtype dtypes[] = {EBB_I8, EBB_U8};
     for (size_t i = 0; i < POOL_WINDOWS; i++)
         for (int d = 0; d < 2; d++) {
-            testing t;
+            TESTING(t);
             int64_t x[5], y[5];
             begin(&t, EBB_OP_MAX_POOL);
             put_window(&t, &pool_windows[i], x, y);
@@ -66,7 +65,6 @@ TEST(maxima_of_8_bits_have_the_same_bits)
             exact(&t, "cuda.max_pool", "plain.max_pool_integers");
             put_out(&t, EBB_I64, rank, y);
             exact(&t, "cuda.max_pool", "plain.max_pool_integers");
-            end(&t);
         }
 }
 
@@ -74,7 +72,7 @@ TEST(taps_and_their_gradients_have_the_same_bits)
 {
     for (size_t i = 0; i < POOL_WINDOWS; i++)
         for (int f = 0; f < 2; f++) {
-            testing t;
+            TESTING(t);
             int64_t x[5], y[5];
             begin(&t, EBB_OP_MAX_POOL_PACKED);
             put_window(&t, &pool_windows[i], x, y);
@@ -106,7 +104,6 @@ TEST(taps_and_their_gradients_have_the_same_bits)
             memset(taps.data, 0xff, taps.bytes); // codes that no window has
             exact(&t, "cuda.max_pool_packed_grad", "plain.max_pool_packed_grad");
             unguard(kept.data);
-            end(&t);
         }
 }
 
@@ -115,7 +112,7 @@ TEST(averages_and_their_gradients)
     for (size_t i = 0; i < POOL_WINDOWS; i++)
         for (int f = 0; f < 2; f++)
             for (int padded = 0; padded < 2; padded++) {
-                testing t;
+                TESTING(t);
                 int64_t x[5], y[5];
                 begin(&t, EBB_OP_AVERAGE_POOL);
                 put_window(&t, &pool_windows[i], x, y);
@@ -131,7 +128,6 @@ TEST(averages_and_their_gradients)
                 put_in(&t, floats[f], rank, y);
                 put_out(&t, floats[f], rank, x);
                 exact(&t, "cuda.average_pool_grad", "plain.average_pool_grad");
-                end(&t);
             }
 }
 
@@ -140,7 +136,7 @@ TEST(norms_of_windows_are_as_plain)
     for (size_t i = 0; i < POOL_WINDOWS; i++)
         for (int f = 0; f < 2; f++)
             for (int p = 1; p < 4; p++) {
-                testing t;
+                TESTING(t);
                 int64_t x[5], y[5];
                 begin(&t, EBB_OP_LP_POOL);
                 put_window(&t, &pool_windows[i], x, y);
@@ -149,7 +145,6 @@ TEST(norms_of_windows_are_as_plain)
                 put_in(&t, floats[f], rank, x);
                 put_out(&t, floats[f], rank, y);
                 agrees(&t, "cuda.lp_pool", "plain.lp_pool");
-                end(&t);
             }
 }
 
@@ -161,7 +156,7 @@ TEST(global_pools_take_all_of_a_channel)
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         for (int f = 0; f < 2; f++) {
             const int64_t y[4] = {shapes[i][0], shapes[i][1], 1, 1};
-            testing t;
+            TESTING(t);
             begin(&t, EBB_OP_GLOBAL_AVERAGE_POOL);
             put_in(&t, floats[f], 4, shapes[i]);
             put_out(&t, floats[f], 4, y);
@@ -174,7 +169,6 @@ TEST(global_pools_take_all_of_a_channel)
                 set_value(&t.in[0], 5, (double)NAN);
                 exact(&t, "cuda.global_max_pool", "plain.global_max_pool");
             }
-            end(&t);
         }
 }
 
@@ -188,7 +182,7 @@ TEST(halves_are_float32_rounded_once)
     for (size_t i = 0; i < POOL_WINDOWS; i++)
         for (int k = 0; k < 5; k++) {
             const bool forward = k != 2 && k != 3;
-            testing t;
+            TESTING(t);
             int64_t x[5], y[5];
             begin(&t, ops[k]);
             put_window(&t, &pool_windows[i], x, y);
@@ -200,13 +194,12 @@ TEST(halves_are_float32_rounded_once)
             if (k == 0)
                 put_out(&t, EBB_I64, rank, y);
             agrees_in_halves(&t, kernels[k]);
-            end(&t);
         }
 }
 
 TEST(windows_that_do_not_match_are_declined)
 {
-    testing t;
+    TESTING(t);
     int64_t x[5], y[5];
     begin(&t, EBB_OP_MAX_POOL);
     put_window(&t, &pool_windows[0], x, y);
@@ -219,7 +212,6 @@ TEST(windows_that_do_not_match_are_declined)
     assert_null(declined_by(&t, "cuda.max_pool"));
     t.out[0].type.dims[1]++; // other channels
     assert_non_null(declined_by(&t, "cuda.max_pool"));
-    end(&t);
 }
 
 const fixture around_all = {with_cuda, NULL};

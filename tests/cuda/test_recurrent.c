@@ -14,23 +14,21 @@ enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 TEST(states_are_those_of_the_plain_kernel)
 {
     for (int i = 0; i < SHAPES; i++) {
-        testing t;
+        TESTING(t);
         put_usual_forward(&t, &shapes[i], EBB_F32, 15, 7);
         agrees(&t, "cuda.lstm", "plain.lstm");
         end(&t);
         put_usual_forward(&t, &shapes[i], EBB_F32, 7, 31);
         agrees(&t, "cuda.lstm_training", "plain.lstm_training");
-        end(&t);
     }
 }
 
 TEST(gradients_are_those_of_the_plain_kernel)
 {
     for (int i = 0; i < SHAPES; i++) {
-        testing t;
+        TESTING(t);
         put_usual_backward(&t, &shapes[i], EBB_F32, 31, 63);
         agrees(&t, "cuda.lstm_grad", "plain.lstm_grad");
-        end(&t);
     }
 }
 
@@ -38,29 +36,26 @@ TEST(gradients_are_those_of_the_plain_kernel)
 TEST(long_sequences_come_in_blocks_of_steps)
 {
     static const shape many = {"bidirectional", 7, 260, 2, 3};
-    testing t;
+    TESTING(t);
     put_usual_forward(&t, &many, EBB_F64, 15, 7);
     agrees(&t, "cuda.lstm", "plain.lstm");
     end(&t);
     put_usual_backward(&t, &many, EBB_F64, 31, 63);
     agrees(&t, "cuda.lstm_grad", "plain.lstm_grad");
-    end(&t);
 }
 
 TEST(operands_may_be_absent)
 {
     for (unsigned has = 0; has < 16; has++) {
-        testing t;
+        TESTING(t);
         put_usual_forward(&t, &shapes[3], EBB_F32, has, 1u << has % 3);
         agrees(&t, "cuda.lstm", "plain.lstm");
         agrees_in_halves(&t, "cuda.lstm");
-        end(&t);
     }
     for (unsigned has = 0; has < 32; has++) {
-        testing t;
+        TESTING(t);
         put_usual_backward(&t, &shapes[3], EBB_F64, has, has == 31 ? 0 : 1u << has % 6);
         agrees(&t, "cuda.lstm_grad", "plain.lstm_grad");
-        end(&t);
     }
 }
 
@@ -69,7 +64,7 @@ TEST(operands_may_be_absent)
 TEST(halves_are_float32_rounded)
 {
     for (int i = 0; i < SHAPES; i++) {
-        testing t;
+        TESTING(t);
         put_usual_forward(&t, &shapes[i], EBB_F32, 15, 31);
         agrees_in_halves(&t, "cuda.lstm_training");
         end(&t);
@@ -87,13 +82,12 @@ TEST(halves_are_float32_rounded)
             agrees_mixed(&t, "cuda.lstm_grad", 0);
         else
             agrees_in_halves(&t, "cuda.lstm_grad");
-        end(&t);
     }
 }
 
 TEST(what_is_no_usual_lstm_is_declined)
 {
-    testing t;
+    TESTING(t);
     put_usual_forward(&t, &shapes[1], EBB_F32, 0, 7);
     assert_null(declined_by(&t, "cuda.lstm"));
     put_float(&t, "clip", 1);
@@ -104,7 +98,6 @@ TEST(what_is_no_usual_lstm_is_declined)
     t.call.attrs.count--;
     t.out[1].type.dims[1]++;
     assert_string_equal(declined_by(&t, "cuda.lstm"), declined_by(&t, "plain.lstm"));
-    end(&t);
 }
 
 const fixture around_all = {with_cuda, NULL};

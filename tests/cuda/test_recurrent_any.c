@@ -38,13 +38,12 @@ TEST(states_and_gradients_are_those_of_the_plain_kernel)
     for (int i = 0; i < SHAPES; i++)
         for (cell c = RNN; c <= LSTM; c++)
             for (size_t k = 0; k < sizeof says / sizeof says[0]; k++) {
-                testing t;
+                TESTING(t);
                 put_forward(&t, &shapes[i], c, EBB_F32, says[k]);
                 compare(&t, forward_name(c), forwards[c]);
                 end(&t);
                 put_backward(&t, &shapes[i], c, EBB_F32, says[k]);
                 compare(&t, backwards[c], backwards[c]);
-                end(&t);
             }
 }
 
@@ -56,13 +55,12 @@ TEST(long_sequences_come_in_blocks_of_steps)
     for (int i = 0; i < 2; i++)
         for (cell c = RNN; c <= LSTM; c++) {
             const unsigned says = says_of[i];
-            testing t;
+            TESTING(t);
             put_forward(&t, &many, c, EBB_F64, says);
             compare(&t, forward_name(c), forwards[c]);
             end(&t);
             put_backward(&t, &many, c, EBB_F64, says);
             compare(&t, backwards[c], backwards[c]);
-            end(&t);
         }
 }
 
@@ -79,7 +77,7 @@ static void each_activation(bool halves)
                 const unsigned says = BIAS | STATES | PEEPHOLES | (way / 2 ? ODD : 0);
                 const ebb_dtype dtype = halves ? EBB_F32 : EBB_F64;
                 const char *list[3];
-                testing t;
+                TESTING(t);
                 if (back)
                     put_backward(&t, &shapes[1], c, dtype, says);
                 else
@@ -102,7 +100,6 @@ static void each_activation(bool halves)
                     compare_halves(&t, kernel, 0, 0);
                 else
                     compare(&t, name, back ? backwards[c] : forwards[c]);
-                end(&t);
             }
 }
 
@@ -116,7 +113,7 @@ TEST(what_is_too_small_for_a_power_has_no_slope)
 {
     static const char *const elu[] = {"Elu", "Elu", "Elu"};
     for (cell c = RNN; c <= LSTM; c++) {
-        testing t;
+        TESTING(t);
         put_backward(&t, &shapes[1], c, EBB_F64, BIAS);
         ebb_attr *a = next_attr(&t, "activations", EBB_ATTR_STRINGS);
         a->strings = elu;
@@ -124,7 +121,6 @@ TEST(what_is_too_small_for_a_power_has_no_slope)
         for (size_t i = 0; i < 3; i++)
             set_value(&t.in[3], i, -730 - 400 * (double)i);
         compare(&t, backwards[c], backwards[c]);
-        end(&t);
     }
 }
 
@@ -135,7 +131,7 @@ TEST(halves_are_float32_rounded)
     for (int i = 0; i < SHAPES; i++)
         for (cell c = RNN; c <= LSTM; c++) {
             char kernel[32];
-            testing t;
+            TESTING(t);
             put_forward(&t, &shapes[i], c, EBB_F32, i % 2 ? ALL & ~(unsigned)LENGTHS : BIAS);
             (void)snprintf(kernel, sizeof kernel, "cuda.%s", forward_name(c));
             agrees_in_halves(&t, kernel);
@@ -147,7 +143,6 @@ TEST(halves_are_float32_rounded)
                 agrees_mixed(&t, kernel, 0);
             else
                 agrees_in_halves(&t, kernel);
-            end(&t);
         }
 }
 
@@ -155,7 +150,7 @@ TEST(outputs_need_not_be_wanted)
 {
     for (cell c = RNN; c <= LSTM; c++)
         for (uint32_t o = 0; o < (c == LSTM ? 7u : 5u); o++) {
-            testing t;
+            TESTING(t);
             put_backward(&t, &shapes[2], c, EBB_F64, LENGTHS | BIAS | STATES);
             for (uint32_t other = 0; other < t.call.output_count; other++)
                 if (other != o) {
@@ -163,7 +158,6 @@ TEST(outputs_need_not_be_wanted)
                     t.out[other] = (ebb_operand){.type = ebb_type_none()};
                 }
             compare(&t, backwards[c], backwards[c]);
-            end(&t);
         }
 }
 

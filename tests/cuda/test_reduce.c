@@ -77,10 +77,9 @@ TEST(floats_are_as_plain)
 {
     for (size_t i = 0; i < shape_count; i++)
         for (size_t r = 0; r < REDUCTIONS; r++) {
-            testing t;
+            TESTING(t);
             put_reduction(&t, &shapes[i], reductions[r].op, EBB_F32, false);
             agrees(&t, reductions[r].cuda, reductions[r].plain);
-            end(&t);
         }
 }
 
@@ -90,13 +89,12 @@ TEST(integers_are_as_plain_in_every_bit)
     for (size_t i = 0; i < shape_count; i++)
         for (size_t r = 0; r < REDUCTIONS; r++)
             for (size_t d = 0; d < 5; d++) {
-                testing t;
+                TESTING(t);
                 put_reduction(&t, &shapes[i], reductions[r].op, dtypes[d], true);
                 if (reductions[r].whole)
                     same_bits(&t, reductions[r].cuda, reductions[r].plain);
                 else
                     assert_non_null(declined_by(&t, reductions[r].cuda));
-                end(&t);
             }
 }
 
@@ -105,7 +103,7 @@ TEST(nan_and_infinity_come_through)
     const double odd[] = {NAN, INFINITY, -INFINITY};
     for (size_t r = 0; r < REDUCTIONS; r++)
         for (size_t way = 0; way < 12; way++) { // one such number, or a row of nothing else
-            testing t;
+            TESTING(t);
             const size_t k = way % 3;
             const ebb_dtype dtype = way / 3 % 2 ? EBB_F64 : EBB_F32;
             // a product of many numbers vanishes, before or after it has met the infinite one
@@ -121,7 +119,6 @@ TEST(nan_and_infinity_come_through)
             if (!(got == expected || (isnan(got) && isnan(expected)) ||
                   fabs(got - expected) <= 1e-6 * fabs(expected)))
                 fail_msg("%s of %g is %g, expected %g", reductions[r].cuda, odd[k], got, expected);
-            end(&t);
         }
 }
 
@@ -129,13 +126,12 @@ TEST(nan_and_infinity_come_through)
 TEST(logarithms_of_sums_are_as_plain)
 {
     for (size_t i = 0; i < shape_count; i++) {
-        testing t;
+        TESTING(t);
         put_reduction(&t, &shapes[i], EBB_OP_REDUCE_LOG_SUM, EBB_F32, false);
         for (size_t k = 0; k < count_of(&t.in[0]); k++)
             set_value(&t.in[0], k, 1.5 + value_of(&t.in[0], k));
         agrees(&t, "cuda.reduce_log_sum", "plain.reduce_log_sum");
         agrees_mixed(&t, "cuda.reduce_log_sum", 0);
-        end(&t);
     }
 }
 
@@ -145,53 +141,48 @@ TEST(norms_of_channels_are_as_plain)
     for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
         for (int p = 1; p < 5; p++) {
             const int64_t y[4] = {dims[i][0], dims[i][1], 1, 1};
-            testing t;
+            TESTING(t);
             begin(&t, EBB_OP_GLOBAL_LP_POOL);
             put_int(&t, "p", p);
             put_in(&t, EBB_F32, 4, dims[i]);
             put_out(&t, EBB_F32, 4, y);
             agrees(&t, "cuda.global_lp_pool", "plain.global_lp_pool");
             agrees_mixed(&t, "cuda.global_lp_pool", 0);
-            end(&t);
         }
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_GLOBAL_LP_POOL);
     put_int(&t, "p", 0);
     put_in(&t, EBB_F32, 4, dims[0]);
     put_out(&t, EBB_F32, 4, (int64_t[]){2, 3, 1, 1});
     assert_non_null(declined_by(&t, "cuda.global_lp_pool"));
-    end(&t);
 }
 
 TEST(no_axes_may_mean_nothing_is_reduced)
 {
-    testing t;
+    TESTING(t);
     const int64_t dims[2] = {5, 70};
     begin(&t, EBB_OP_REDUCE_SUM_SQUARE);
     put_int(&t, "noop_with_empty_axes", 1);
     put_in(&t, EBB_F32, 2, dims);
     put_out(&t, EBB_F32, 2, dims);
     agrees(&t, "cuda.reduce_sum_square", "plain.reduce_sum_square");
-    end(&t);
 }
 
 TEST(axes_unknown_before_the_run_are_declined)
 {
-    testing t;
+    TESTING(t);
     put_reduction(&t, &shapes[0], EBB_OP_REDUCE_SUM, EBB_F32, false);
     t.in[1].constant = NULL;
     assert_non_null(declined_by(&t, "cuda.reduce_sum"));
-    end(&t);
 }
 
 TEST(halves_round_once)
 {
     for (size_t i = 0; i < 8; i++)
         for (size_t r = 0; r < REDUCTIONS; r++) {
-            testing t;
+            TESTING(t);
             put_reduction(&t, &shapes[i], reductions[r].op, EBB_F32, false);
             agrees_mixed(&t, reductions[r].cuda, 0);
-            end(&t);
         }
 }
 
@@ -224,7 +215,7 @@ TEST(the_first_or_last_of_equals_is_chosen)
         for (size_t d = 0; d < 4; d++)
             for (int last = 0; last < 2; last++)
                 for (int least = 0; least < 2; least++) {
-                    testing t;
+                    TESTING(t);
                     int64_t dims[4];
                     memcpy(dims, lines[i].dims, sizeof dims);
                     dims[lines[i].axes[0] < 0 ? lines[i].rank - 1 : lines[i].axes[0]] = 1;
@@ -235,7 +226,6 @@ TEST(the_first_or_last_of_equals_is_chosen)
                     put_out(&t, EBB_I64, lines[i].rank, dims);
                     same_bits(&t, least ? "cuda.arg_min" : "cuda.arg_max",
                               least ? "plain.arg_min" : "plain.arg_max");
-                    end(&t);
                 }
 }
 
@@ -245,7 +235,7 @@ TEST(the_largest_int64_is_found_exactly)
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
         for (int last = 0; last < 2; last++)
             for (int least = 0; least < 2; least++) {
-                testing t;
+                TESTING(t);
                 int64_t dims[4];
                 memcpy(dims, lines[i].dims, sizeof dims);
                 dims[lines[i].axes[0] < 0 ? lines[i].rank - 1 : lines[i].axes[0]] = 1;
@@ -262,7 +252,6 @@ TEST(the_largest_int64_is_found_exactly)
                 put_out(&t, EBB_I64, lines[i].rank, dims);
                 same_bits(&t, least ? "cuda.arg_min" : "cuda.arg_max",
                           least ? "plain.arg_min" : "plain.arg_max");
-                end(&t);
             }
 }
 
@@ -270,7 +259,7 @@ TEST(the_largest_of_a_line_alone_is_one)
 {
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
         for (size_t d = 0; d < 2; d++) {
-            testing t;
+            TESTING(t);
             begin(&t, EBB_OP_HARDMAX);
             put_int(&t, "axis", lines[i].axes[0]);
             put_line(&t, &lines[i], numbers[d]);
@@ -278,7 +267,6 @@ TEST(the_largest_of_a_line_alone_is_one)
             same_bits(&t, "cuda.hardmax", "plain.hardmax");
             if (d == 0)
                 agrees_mixed(&t, "cuda.hardmax", 0);
-            end(&t);
         }
 }
 
@@ -287,7 +275,7 @@ TEST(sums_run_along_the_axis)
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
         for (size_t d = 0; d < 4; d++)
             for (int way = 0; way < 4; way++) {
-                testing t;
+                TESTING(t);
                 begin(&t, EBB_OP_CUM_SUM);
                 put_int(&t, "exclusive", way % 2);
                 put_int(&t, "reverse", way / 2);
@@ -303,7 +291,6 @@ TEST(sums_run_along_the_axis)
                     same_bits(&t, "cuda.cum_sum", "plain.cum_sum");
                 if (d == 0)
                     agrees_mixed(&t, "cuda.cum_sum", 0);
-                end(&t);
             }
 }
 
@@ -313,7 +300,7 @@ TEST(products_run_along_the_axis)
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
         for (size_t d = 0; d < 4; d++)
             for (int way = 0; way < 4; way++) {
-                testing t;
+                TESTING(t);
                 begin(&t, EBB_OP_CUM_PROD);
                 put_int(&t, "exclusive", way % 2);
                 put_int(&t, "reverse", way / 2);
@@ -328,7 +315,6 @@ TEST(products_run_along_the_axis)
                     same_bits(&t, "cuda.cum_prod", "plain.cum_prod");
                 if (d == 0)
                     agrees_mixed(&t, "cuda.cum_prod", 0);
-                end(&t);
             }
 }
 

@@ -63,7 +63,7 @@ TEST(every_way_gives_what_the_plain_kernel_gives)
         for (int m = 0; m < 3; m++)
             for (int way = 0; way < 6; way++)
                 for (int flag = 0; flag < 4; flag++) {
-                    testing t;
+                    TESTING(t);
                     constants k;
                     put_resize(&t, &k, &shapes[i], flag % 2 ? EBB_F64 : EBB_F32, modes[m],
                                transforms[way], roundings[flag]);
@@ -73,7 +73,6 @@ TEST(every_way_gives_what_the_plain_kernel_gives)
                         agrees_within(&t, "cuda.resize", "plain.resize", 0);
                     else
                         agrees(&t, "cuda.resize", "plain.resize");
-                    end(&t);
                 }
 }
 
@@ -81,12 +80,11 @@ TEST(halves_are_float32_rounded)
 {
     for (int i = 0; i < SHAPES; i++)
         for (int m = 0; m < 3; m++) {
-            testing t;
+            TESTING(t);
             constants k;
             put_resize(&t, &k, &shapes[i], EBB_F32, modes[m], "half_pixel", "floor");
             t.in[1].type = ebb_type_none(); // a roi would be rounded too
             agrees_in_halves(&t, "cuda.resize");
-            end(&t);
         }
 }
 
@@ -96,7 +94,7 @@ TEST(integers_are_rounded_to_the_nearest)
     for (int i = 0; i < SHAPES; i++)
         for (int m = 0; m < 3; m++)
             for (int d = 0; d < 2; d++) {
-                testing t;
+                TESTING(t);
                 constants k;
                 put_resize(&t, &k, &shapes[i], dtypes[d], modes[m], transforms[2 * d + 1], "ceil");
                 for (size_t e = 0; d == 1 && e < count_of(&t.in[0]); e++)
@@ -108,14 +106,13 @@ TEST(integers_are_rounded_to_the_nearest)
                 run_with(&t, "cuda.resize");
                 assert_memory_equal(t.out[0].data, expected, t.out[0].bytes);
                 free(expected);
-                end(&t);
             }
 }
 
 TEST(the_oldest_takes_its_scales_from_an_attribute)
 {
     float scales[4] = {1, 1, 2, 1.5F};
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_UPSAMPLE);
     t.call.version = 7;
     put_string(&t, "mode", "linear");
@@ -125,7 +122,6 @@ TEST(the_oldest_takes_its_scales_from_an_attribute)
     put_in(&t, EBB_F32, 4, shapes[0].in);
     put_out(&t, EBB_F32, 4, (const int64_t[]){2, 3, 8, 7});
     agrees(&t, "cuda.upsample", "plain.upsample");
-    end(&t);
 }
 
 /* Sizes and roi of the run give the very bits of those known before. */
@@ -133,7 +129,7 @@ TEST(what_the_run_brings_is_read_on_the_device)
 {
     for (int i = 0; i < SHAPES; i++)
         for (int way = 0; way < 6; way++) {
-            testing t;
+            TESTING(t);
             constants k;
             put_resize(&t, &k, &shapes[i], EBB_F32, modes[way % 3], transforms[way], roundings[2]);
             put_int(&t, "antialias", way / 3);
@@ -146,7 +142,6 @@ TEST(what_the_run_brings_is_read_on_the_device)
             agrees(&t, "cuda.resize", "plain.resize");
             assert_memory_equal(t.out[0].data, expected, t.out[0].bytes);
             free(expected);
-            end(&t);
         }
 }
 
@@ -156,7 +151,7 @@ static const char *const policies[] = {"not_larger", "not_smaller"};
 TEST(every_axis_has_its_say_in_the_run)
 {
     for (int way = 0; way < 2; way++) {
-        testing t;
+        TESTING(t);
         begin(&t, EBB_OP_RESIZE);
         put_string(&t, "mode", "nearest");
         put_string(&t, "keep_aspect_ratio_policy", policies[way]);
@@ -168,7 +163,6 @@ TEST(every_axis_has_its_say_in_the_run)
             set_value(s, d, d < 4 ? 4 : way ? 12 : 4);
         put_out(&t, EBB_F32, 5, way ? D(6, 6, 6, 6, 12) : D(2, 2, 2, 2, 4));
         agrees(&t, "cuda.resize", "plain.resize");
-        end(&t);
     }
 }
 
@@ -177,7 +171,7 @@ TEST(axes_and_policies_hold_in_the_run)
 {
     for (int way = 0; way < 3; way++) {
         const int64_t axes[2] = {-1, 2};
-        testing t;
+        TESTING(t);
         begin(&t, EBB_OP_RESIZE);
         put_string(&t, "mode", "linear");
         put_ints(&t, "axes", 2, axes);
@@ -199,14 +193,13 @@ TEST(axes_and_policies_hold_in_the_run)
                 : way == 1 ? D(1, 2, 8, 12)
                            : D(1, 2, 3, 9));
         agrees(&t, "cuda.resize", "plain.resize");
-        end(&t);
     }
 }
 
 TEST(a_scale_of_the_run_that_fits_no_shape_is_a_fault)
 {
     for (int k = 0; k < 2; k++) {
-        testing t;
+        TESTING(t);
         begin(&t, EBB_OP_RESIZE);
         put_string(&t, "mode", "linear");
         put_in(&t, EBB_F32, 1, D(6));
@@ -217,13 +210,12 @@ TEST(a_scale_of_the_run_that_fits_no_shape_is_a_fault)
         assert_true(fault.there);
         assert_int_equal(fault.value, 0);
         assert_int_equal(fault.low, 6);
-        end(&t);
     }
 }
 
 TEST(a_scale_that_fits_no_shape_is_an_error)
 {
-    testing t;
+    TESTING(t);
     constants k;
     put_resize(&t, &k, &shapes[0], EBB_F32, "linear", "half_pixel", "floor");
     unguard(t.in[3].data);
@@ -245,7 +237,6 @@ TEST(a_scale_that_fits_no_shape_is_an_error)
         assert_non_null(strstr(ebb_status_text(status), "the scale of axis 2"));
         unguard(t.call.workspace);
     }
-    end(&t);
 }
 
 const fixture around_all = {with_cuda, NULL};

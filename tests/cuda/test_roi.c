@@ -55,12 +55,11 @@ TEST(regions_are_those_of_the_plain_kernel)
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         for (int way = 0; way < 8; way++) {
             const ebb_dtype dtype = way & 1 ? EBB_F64 : EBB_F32;
-            testing t;
+            TESTING(t);
             put_forward(&t, &shapes[i], dtype, way & 2, way & 4);
             agrees(&t, "cuda.roi_align", "plain.roi_align");
             if (way % 2 == 0)
                 agrees_in_halves(&t, "cuda.roi_align");
-            end(&t);
         }
 }
 
@@ -71,12 +70,11 @@ TEST(gradients_are_gathered_as_the_plain_kernel_spreads_them)
         for (int way = 0; way < 8; way++) {
             const ebb_dtype dtype = way & 1 ? EBB_F64 : EBB_F32;
             const char *kernel = way & 4 ? "cuda.roi_align_max_grad" : "cuda.roi_align_grad";
-            testing t;
+            TESTING(t);
             put_backward(&t, &shapes[i], dtype, way & 2, way & 4);
             agrees(&t, kernel, way & 4 ? "plain.roi_align_max_grad" : "plain.roi_align_grad");
             if (way == 0 || way == 4)
                 agrees_in_halves(&t, kernel);
-            end(&t);
         }
 }
 
@@ -84,7 +82,7 @@ TEST(gradients_are_gathered_as_the_plain_kernel_spreads_them)
  * has 9e10, none of which but a few sees the image. */
 TEST(regions_far_larger_than_the_image_are_refused)
 {
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_ROI_ALIGN);
     put_in(&t, EBB_F32, 4, D(1, 1, 4, 4));
     ebb_operand *rois = put_in(&t, EBB_F32, 2, D(1, 4));
@@ -96,7 +94,6 @@ TEST(regions_far_larger_than_the_image_are_refused)
     assert_non_null(status);
     assert_non_null(strstr(ebb_status_text(status), "region 0 is too large"));
     assert_true(fault_of(&t, "cuda.roi_align", 3).there);
-    end(&t);
 }
 
 const fixture around_all = {with_cuda, NULL};

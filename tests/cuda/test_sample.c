@@ -42,7 +42,7 @@ TEST(the_same_rows_are_drawn_as_on_the_cpu)
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
         for (content what = FLAT; what <= BROKEN; what++)
             for (int wide = 0; wide < 2; wide++) {
-                testing t;
+                TESTING(t);
                 put_rows(&t, wide ? EBB_F64 : EBB_F32, sizes[i][0], sizes[i][1], sizes[i][2], what);
                 run_with(&t, "plain.sample_rows");
                 double *rows = values_of(&t.out[0]);
@@ -50,13 +50,12 @@ TEST(the_same_rows_are_drawn_as_on_the_cpu)
                 for (size_t j = 0; j < count_of(&t.out[0]); j++)
                     assert_true(value_of(&t.out[0], j) == rows[j]);
                 free(rows);
-                end(&t);
             }
 }
 
 TEST(weights_need_not_be_wanted)
 {
-    testing t;
+    TESTING(t);
     put_rows(&t, EBB_F32, 50, 3, 7, FLAT);
     unguard(t.out[1].data);
     t.out[1] = (ebb_operand){.type = ebb_type_none()};
@@ -64,13 +63,12 @@ TEST(weights_need_not_be_wanted)
     t.in[1].type.dims[0] = 49;
     assert_non_null(declined_by(&t, "cuda.sample_rows"));
     t.in[1].type.dims[0] = 50;
-    end(&t);
 }
 
 /* Shares that halves hold exactly: the rows cannot depend on the dtype. */
 TEST(halves_draw_the_rows_that_float32_draws)
 {
-    testing t;
+    TESTING(t);
     put_rows(&t, EBB_F32, 300, 4, 50, EQUAL);
     agrees_in_halves(&t, "cuda.sample_rows");
     double *rows = values_of(&t.out[0]);
@@ -78,7 +76,6 @@ TEST(halves_draw_the_rows_that_float32_draws)
     for (size_t j = 0; j < count_of(&t.out[0]); j++)
         assert_true(value_of(&t.out[0], j) == rows[j]);
     free(rows);
-    end(&t);
 }
 
 TEST(sketches_agree_with_the_plain_sums)
@@ -89,7 +86,7 @@ TEST(sketches_agree_with_the_plain_sums)
         for (int wide = 0; wide < 2; wide++) {
             const int64_t *s = sizes[i];
             ebb_dtype dtype = wide ? EBB_F64 : EBB_F32;
-            testing t;
+            TESTING(t);
             begin(&t, EBB_OP_RANDOM_SKETCH);
             put_int(&t, "rows", s[2]);
             put_int(&t, "stream", 3);
@@ -99,7 +96,6 @@ TEST(sketches_agree_with_the_plain_sums)
             agrees(&t, "cuda.random_sketch", "plain.random_sketch");
             if (!wide)
                 agrees_in_halves(&t, "cuda.random_sketch");
-            end(&t);
         }
 }
 

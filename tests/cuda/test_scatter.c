@@ -40,7 +40,7 @@ TEST(gradients_of_gathered_rows_are_those_of_plain)
             int axis = g->axis < 0 ? g->axis + g->rank : g->axis;
             int64_t dy[3] = {g->out[0], g->out[1], g->out[2]};
             dy[axis] = g->indices;
-            testing t;
+            TESTING(t);
             begin(&t, EBB_OP_GATHER_GRAD);
             put_int(&t, "axis", g->axis);
             put_list(&t, g->rank, g->out);
@@ -51,7 +51,6 @@ TEST(gradients_of_gathered_rows_are_those_of_plain)
                 same_bits(&t, "cuda.gather_grad", "plain.gather_grad");
             else
                 agrees(&t, "cuda.gather_grad", "plain.gather_grad");
-            end(&t);
         }
 }
 
@@ -62,7 +61,7 @@ TEST(halves_are_summed_as_float32_and_rounded_once)
     for (int64_t n = 30; n <= 300; n += 270)
         for (int elements = 0; elements < 2; elements++) {
             const int64_t rows = 4, inner = 6;
-            testing t;
+            TESTING(t);
             begin(&t, elements ? EBB_OP_GATHER_ELEMENTS_GRAD : EBB_OP_GATHER_GRAD);
             if (elements)
                 put_in(&t, EBB_F32, 2, DIMS(n, inner));
@@ -72,7 +71,6 @@ TEST(halves_are_summed_as_float32_and_rounded_once)
                 put_in(&t, EBB_F32, 2, DIMS(n, inner));
             put_out(&t, EBB_F32, 2, DIMS(rows, inner));
             agrees_in_halves(&t, elements ? "cuda.gather_elements_grad" : "cuda.gather_grad");
-            end(&t);
         }
 }
 
@@ -94,7 +92,7 @@ TEST(rows_are_scattered_with_each_reduction)
                 int64_t least = 4;
                 for (int k = 0; k < cases[i].rank; k++)
                     least = cases[i].data[k] < least ? cases[i].data[k] : least;
-                testing t;
+                TESTING(t);
                 begin(&t, EBB_OP_SCATTER_ND);
                 put_string(&t, "reduction", reductions[r]);
                 put_numbers(&t, numbers[d], cases[i].rank, cases[i].data);
@@ -106,7 +104,6 @@ TEST(rows_are_scattered_with_each_reduction)
                     same_bits(&t, "cuda.scatter_nd", "plain.scatter_nd");
                 else
                     agrees(&t, "cuda.scatter_nd", "plain.scatter_nd");
-                end(&t);
             }
 }
 
@@ -114,14 +111,13 @@ TEST(rows_of_any_size_are_replaced_by_the_last_update)
 {
     for (int s = 0; s < 5; s++)
         for (int64_t inner = 1; inner < 40; inner += 31) {
-            testing t;
+            TESTING(t);
             begin(&t, EBB_OP_SCATTER_ND);
             put_raw(&t, sizes[s], 2, DIMS(20, inner));
             put_indices(&t, EBB_I32, 2, DIMS(90, 1), 15);
             put_raw(&t, sizes[s], 2, DIMS(90, inner));
             put_out(&t, sizes[s], 2, DIMS(20, inner));
             same_bits(&t, "cuda.scatter_nd", "plain.scatter_nd");
-            end(&t);
         }
 }
 
@@ -143,7 +139,7 @@ TEST(elements_are_scattered_with_each_reduction)
             for (int r = 0; r < 6; r++) { /* 5: the gradient */
                 int axis = cases[i].axis < 0 ? cases[i].axis + 3 : cases[i].axis;
                 bool rounds = d < 2 && (r == 1 || r == 2 || r == 5);
-                testing t;
+                TESTING(t);
                 begin(&t, r < 5 ? EBB_OP_SCATTER_ELEMENTS : EBB_OP_GATHER_ELEMENTS_GRAD);
                 put_int(&t, "axis", cases[i].axis);
                 if (r < 5)
@@ -167,28 +163,26 @@ TEST(elements_are_scattered_with_each_reduction)
                 }
                 if (d == 0 && i == 0)
                     agrees_in_halves(&t, r == 0 ? "cuda.scatter" : name);
-                end(&t);
             }
 }
 
 TEST(elements_of_any_size_are_replaced_by_the_last_update)
 {
     for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
-        testing t;
+        TESTING(t);
         begin(&t, EBB_OP_SCATTER_ELEMENTS);
         put_raw(&t, sizes[s], 2, DIMS(5, 60));
         put_indices(&t, EBB_I64, 2, DIMS(9, 60), 5);
         put_raw(&t, sizes[s], 2, DIMS(9, 60));
         put_out(&t, sizes[s], 2, DIMS(5, 60));
         same_bits(&t, "cuda.scatter_elements", "plain.scatter_elements");
-        end(&t);
     }
 }
 
 TEST(nan_and_zeros_meet_as_in_plain)
 {
     for (int r = 3; r < 5; r++) {
-        testing t;
+        TESTING(t);
         begin(&t, EBB_OP_SCATTER_ND);
         put_string(&t, "reduction", reductions[r]);
         static const double odd[] = {0.0, -0.0, NAN, INFINITY, -INFINITY};
@@ -201,7 +195,6 @@ TEST(nan_and_zeros_meet_as_in_plain)
             set_value(update, i, odd[i < 90 ? i % 2 : (size_t)((draw(&t) + 1) * 2.4)]);
         put_out(&t, EBB_F32, 1, DIMS(20));
         same_bits(&t, "cuda.scatter_nd", "plain.scatter_nd");
-        end(&t);
     }
 }
 
@@ -210,7 +203,8 @@ TEST(updates_may_go_into_the_data_itself)
 {
     for (int elements = 0; elements < 2; elements++)
         for (int r = 0; r < 2; r++) {
-            testing t, alone;
+            TESTING(t);
+            TESTING(alone);
             testing *both[] = {&t, &alone};
             const char *name = elements ? "cuda.scatter_elements" : "cuda.scatter_nd";
             for (int k = 0; k < 2; k++) {
@@ -233,8 +227,6 @@ TEST(updates_may_go_into_the_data_itself)
             unguard(c->workspace);
             assert_memory_equal(t.in[0].data, alone.out[0].data, alone.out[0].bytes);
             t.out[0].data = NULL;
-            end(&t);
-            end(&alone);
         }
 }
 
@@ -249,7 +241,7 @@ TEST(an_index_out_of_range_is_a_fault_and_is_not_written)
             const char *name = names[how == 0 ? 0 : how < 3 ? 1 : 2];
             int64_t n = how == 4 ? 100 : 9;
             const ebb_dtype dtype = numbers[b / 5];
-            testing t;
+            TESTING(t);
             begin(&t, how == 0  ? EBB_OP_GATHER_GRAD
                       : how < 3 ? EBB_OP_SCATTER_ND
                                 : EBB_OP_SCATTER_ELEMENTS);
@@ -264,7 +256,6 @@ TEST(an_index_out_of_range_is_a_fault_and_is_not_written)
             assert_false(fault_of(&t, name, 3).there);
             index[4] = bad[b % 5];
             check_fault(&t, name, bad[b % 5], 7);
-            end(&t);
         }
 }
 
@@ -273,7 +264,7 @@ TEST(a_recorded_gradient_follows_its_operands)
 {
     const ebb_device *device = ebb_backend_cuda.device;
     const ebb_kernel *kernel = kernel_named("cuda.gather_grad");
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_GATHER_GRAD);
     put_list(&t, 2, DIMS(12, 33));
     int64_t *index = put_indices(&t, EBB_I64, 1, DIMS(150), 12)->data;
@@ -310,7 +301,6 @@ TEST(a_recorded_gradient_follows_its_operands)
     device->close(queue);
     unguard(workspace);
     unguard(mine);
-    end(&t);
 }
 
 const fixture around_all = {with_cuda, NULL};

@@ -43,13 +43,12 @@ TEST(transforms_are_those_of_the_plain_kernel)
             for (int way = 0; way < 8; way++) {
                 const int parts = way & 4 ? 2 : 1;
                 const bool inverse = way & 1, half = way & 2;
-                testing t;
+                TESTING(t);
                 constants k;
                 put_dft(&t, &k, EBB_F32, axis, lengths[i], parts, inverse, half);
                 agrees(&t, "cuda.dft", "plain.dft");
                 if (i == 0)
                     agrees_in_halves(&t, "cuda.dft");
-                end(&t);
             }
 }
 
@@ -60,7 +59,7 @@ TEST(frames_are_those_of_the_plain_kernel)
         const bool half = way & 2, window = way & 4;
         const ebb_dtype dtype = way & 8 ? EBB_F64 : EBB_F32;
         const int64_t step = 3, n = 6;
-        testing t;
+        TESTING(t);
         constants k;
         begin(&t, EBB_OP_STFT);
         put_int(&t, "onesided", half);
@@ -78,7 +77,6 @@ TEST(frames_are_those_of_the_plain_kernel)
         t.out[0].type.dims[1]++;
         t.in[1].constant = NULL;
         assert_non_null(declined_by(&t, "cuda.stft"));
-        end(&t);
     }
 }
 
@@ -89,7 +87,7 @@ TEST(determinants_are_those_of_the_plain_kernel)
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
         for (int rank = 0; rank < 4; rank++) { // lost: so many rows are sums of others
             const int64_t b = sizes[i][0], m = sizes[i][1], n = sizes[i][2];
-            testing t;
+            TESTING(t);
             begin(&t, EBB_OP_DET);
             ebb_operand *x = put_in(&t, EBB_F32, 4, D(b, m, n, n));
             for (int64_t e = 0; e < b * m * n * n; e++)
@@ -114,7 +112,6 @@ TEST(determinants_are_those_of_the_plain_kernel)
             put_out(&t, EBB_F32, 4, D(b, m, n, n));
             agrees(&t, "cuda.inverse", "plain.inverse");
             agrees_in_halves(&t, "cuda.inverse");
-            end(&t);
         }
 }
 
@@ -136,20 +133,18 @@ TEST(mel_weights_are_those_of_the_plain_kernel)
                                        EBB_I32, EBB_I64, EBB_U8,  EBB_U16,  EBB_U32, EBB_U64};
     for (size_t d = 0; d < sizeof dtypes / sizeof dtypes[0]; d++)
         for (int64_t bins = 1; bins < 40; bins += 13) {
-            testing t;
+            TESTING(t);
             put_mel(&t, bins, 64 * bins, dtypes[d]);
             same_bits(&t, "cuda.mel_weights", "plain.mel_weights");
             assert_false(fault_of(&t, "cuda.mel_weights", 3).there);
-            end(&t);
         }
-    testing t;
+    TESTING(t);
     put_mel(&t, 8, 100, EBB_F32);
     set_value(&t.in[0], 0, 9);
     const ebb_fault fault = fault_of(&t, "cuda.mel_weights", 9);
     assert_true(fault.there);
     assert_int_equal(fault.value, 9);
     assert_int_equal(fault.low, 8);
-    end(&t);
 }
 
 /* Of no such range can edges be made. */
@@ -162,7 +157,7 @@ TEST(mel_weights_of_no_numbers_are_refused)
         {16000, 0, -INFINITY},   {16000, 0, -1e6},   {16000, 0, NAN},   {1e-30, 0, 8000},
         {16000, 1e13, 8000}};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        testing t;
+        TESTING(t);
         begin(&t, EBB_OP_MEL_WEIGHT_MATRIX);
         set_value(put_in(&t, EBB_I64, 0, NULL), 0, 8);
         set_value(put_in(&t, EBB_I64, 0, NULL), 0, 512);
@@ -172,7 +167,6 @@ TEST(mel_weights_of_no_numbers_are_refused)
         if (kernel_named("plain.mel_weights")->run(&t.call) == NULL)
             fail_msg("plain.mel_weights takes %g, %g, %g", wrong[i][0], wrong[i][1], wrong[i][2]);
         assert_true(fault_of(&t, "cuda.mel_weights", 3).there);
-        end(&t);
     }
 }
 

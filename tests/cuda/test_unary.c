@@ -125,7 +125,7 @@ static void each(const operator_ *list, size_t count, ebb_dtype dtype, bool grad
     for (size_t k = 0; k < count; k++)
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
             char name[2][40];
-            testing t;
+            TESTING(t);
             (void)snprintf(name[0], sizeof name[0], "cuda.%s", list[k].name);
             (void)snprintf(name[1], sizeof name[1], "plain.%s", list[k].name);
             make(&t, &list[k], dtype, sizes[i], gradient);
@@ -133,7 +133,6 @@ static void each(const operator_ *list, size_t count, ebb_dtype dtype, bool grad
                 same_as_float32(&t, name[0]);
             else
                 same_as(&t, name[0], name[1]);
-            end(&t);
         }
 }
 
@@ -179,24 +178,22 @@ TEST(integers_are_those_of_the_plain_kernels)
     for (size_t d = 0; d < sizeof wholes / sizeof wholes[0]; d++)
         for (size_t k = 0; k < sizeof list / sizeof list[0]; k++) {
             char name[2][40];
-            testing t;
+            TESTING(t);
             (void)snprintf(name[0], sizeof name[0], "cuda.%s", list[k].name);
             (void)snprintf(name[1], sizeof name[1], "plain.%s", list[k].name);
             make(&t, &list[k], wholes[d], 333, false);
             put_bits(&t, &t.in[0]);
             same_as(&t, name[0], name[1]);
-            end(&t);
         }
 }
 
 TEST(not_is_that_of_the_plain_kernel)
 {
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_NOT);
     put_numbers(&t, EBB_BOOL, 1, (int64_t[]){333}, 0, 0);
     put_out(&t, EBB_BOOL, 1, (int64_t[]){333});
     same_as(&t, "cuda.not", "plain.not");
-    end(&t);
 }
 
 TEST(clip_has_its_bounds_from_inputs_or_attributes)
@@ -205,7 +202,7 @@ TEST(clip_has_its_bounds_from_inputs_or_attributes)
                                        EBB_I32, EBB_I64, EBB_U8,  EBB_U16,  EBB_U32, EBB_U64};
     for (size_t d = 0; d < sizeof dtypes / sizeof dtypes[0]; d++)
         for (int kind = 0; kind < 5; kind++) { // none; low; high; both; both as attributes
-            testing t;
+            TESTING(t);
             bool real = d < 4;
             if (kind == 4 && !real)
                 continue;
@@ -226,7 +223,6 @@ TEST(clip_has_its_bounds_from_inputs_or_attributes)
                 same_as_float32(&t, "cuda.clip");
             else
                 same_as(&t, "cuda.clip", "plain.clip");
-            end(&t);
         }
 }
 
@@ -235,7 +231,7 @@ TEST(gradients_of_clip_have_its_bounds)
     for (int kind = 0; kind < 4; kind++)
         for (int wide = 0; wide < 2; wide++) {
             ebb_dtype dtype = wide ? EBB_F64 : EBB_F32;
-            testing t;
+            TESTING(t);
             begin(&t, EBB_OP_CLIP_GRAD);
             put_numbers(&t, dtype, 1, (int64_t[]){1031}, -3, 3);
             put_numbers(&t, dtype, 1, (int64_t[]){1031}, -3, 3);
@@ -246,7 +242,6 @@ TEST(gradients_of_clip_have_its_bounds)
                     put_real(put_numbers(&t, dtype, 0, NULL, 0, 0), 0, k ? 1 : -1);
             put_out(&t, dtype, 1, (int64_t[]){1031});
             same_as(&t, "cuda.clip_grad", "plain.clip_grad");
-            end(&t);
         }
 }
 
@@ -256,7 +251,7 @@ TEST(slopes_are_broadcast)
     static const int64_t dims[] = {2, 3, 4, 8}, slope[] = {3, 1, 1};
     for (size_t d = 0; d < sizeof dtypes / sizeof dtypes[0]; d++)
         for (int scalar = 0; scalar < 2; scalar++) {
-            testing t;
+            TESTING(t);
             begin(&t, EBB_OP_PRELU);
             put_numbers(&t, dtypes[d], 4, dims, -3, 3);
             put_numbers(&t, dtypes[d], scalar ? 0 : 3, slope, -3, 3);
@@ -265,7 +260,6 @@ TEST(slopes_are_broadcast)
                 same_as_float32(&t, "cuda.prelu");
             else
                 same_as(&t, "cuda.prelu", "plain.prelu");
-            end(&t);
         }
 }
 
@@ -273,7 +267,7 @@ TEST(slopes_are_broadcast)
 TEST(results_may_lie_over_an_input)
 {
     for (int over = 0; over < 2; over++) {
-        testing t;
+        TESTING(t);
         make(&t, &gradients[4], EBB_F32, 1031, true);
         run_with(&t, "cuda.gelu_grad");
         const ebb_kernel *k = kernel_named("cuda.gelu_grad");
@@ -282,7 +276,6 @@ TEST(results_may_lie_over_an_input)
         check_run(k->run(&t.call), "cuda.gelu_grad");
         assert_memory_equal(own, t.out[0].data, t.out[0].bytes);
         t.out[0].data = own;
-        end(&t);
     }
 }
 

@@ -1,13 +1,12 @@
 /* call.h: calls of kernels for tests: operands with guard bytes around them, attributes, all
  * phases.
  *
- *     testing t;
+ *     TESTING(t);                                          until its block ends
  *     begin(&t, EBB_OP_CONV);
  *     put_ints(&t, "strides", 2, (int64_t[]){2, 2});
  *     put_in(&t, EBB_F32, 4, (int64_t[]){1, 3, 8, 8});     random values
  *     put_out(&t, EBB_F32, 4, (int64_t[]){1, 4, 4, 4});
  *     run_with(&t, "plain.conv");                          asserts that no guard was touched
- *     end(&t);
  */
 #pragma once
 
@@ -32,6 +31,9 @@ typedef struct testing {
     int64_t ints[16][8];
     uint64_t draws;
 } testing;
+
+/* What begins again before that is ended first. */
+#define TESTING(t) __attribute__((cleanup(end))) testing t = {0}
 
 /* Of all calls: the same bits for every number of threads. */
 static bool deterministic;
@@ -230,6 +232,7 @@ static inline void end(testing *t)
         unguard(t->in[i].data);
     for (uint32_t o = 0; o < t->call.output_count; o++)
         unguard(t->out[o].data);
+    t->call.input_count = t->call.output_count = 0;
 }
 
 /* A back end that is not linked into every test, and its queue. */

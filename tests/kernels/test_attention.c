@@ -39,7 +39,7 @@ static void check_backward(const problem *p, const ebb_operand *max, const ebb_o
 {
     const int64_t y[] = {p->b, p->h, p->s, p->e}, row[] = {p->b, p->h, p->s, 1};
     bool drops = p->ratio > 0;
-    testing t;
+    TESTING(t);
     begin(&t, drops ? EBB_OP_EBB_ATTENTION_DROPOUT_GRAD : EBB_OP_EBB_ATTENTION_GRAD);
     put_attributes(&t, p);
     put_in(&t, EBB_F32, 4, y);
@@ -58,18 +58,16 @@ static void check_backward(const problem *p, const ebb_operand *max, const ebb_o
     }
     check_agree(&t, drops ? "dnnl.attention_dropout_grad" : "dnnl.attention_grad",
                 drops ? "plain.attention_dropout_grad" : "plain.attention_grad", TOLERANCE);
-    end(&t);
 }
 
 TEST(tiles_agree_with_rows)
 {
     for (size_t i = 0; i < sizeof problems / sizeof problems[0]; i++) {
-        testing t;
+        TESTING(t);
         check_forward(&t, &problems[i]);
         for (uint32_t wanted = 1; wanted < 8; wanted += i < 3 ? 1 : 6)
             check_backward(&problems[i], &t.out[1], &t.out[2], wanted);
         check_backward(&problems[i], &t.out[1], &t.out[2], 7);
-        end(&t);
     }
 }
 
@@ -133,7 +131,8 @@ static void check_narrow(const problem *p, ebb_dtype dtype, bool grad)
                          : drops       ? "dnnl.attention_dropout"
                          : grad        ? "dnnl.attention_grad"
                                        : "dnnl.attention";
-    testing wide, narrow;
+    TESTING(wide);
+    TESTING(narrow);
     make_narrow(&narrow, p, dtype, grad);
     make_narrow(&wide, p, EBB_F32, grad);
     round_inputs(&wide, &narrow);
@@ -151,8 +150,6 @@ static void check_narrow(const problem *p, ebb_dtype dtype, bool grad)
                          ebb_dtype_name(dtype), (unsigned)o, k, got, expected);
         }
     }
-    end(&wide);
-    end(&narrow);
 }
 
 /* Widening the operands and rounding the results around the same kernel would give these bits of float16,
@@ -171,7 +168,7 @@ TEST(of_16_bits_it_takes_no_copy_of_all_heads)
     size_t few = 0, many = 0, wide = 0;
     const ebb_threads_before before = ebb_threads_enter(2);
     for (int k = 0; k < 3; k++) {
-        testing t;
+        TESTING(t);
         p.b = k == 0 ? 1 : 4;
         make_narrow(&t, &p, k == 2 ? EBB_F32 : EBB_BF16, true);
         check_status(kernel_named("dnnl.attention_grad")
@@ -179,7 +176,6 @@ TEST(of_16_bits_it_takes_no_copy_of_all_heads)
                                               : k == 1 ? &many
                                                        : &wide),
                      "workspace");
-        end(&t);
     }
     ebb_threads_leave(before);
     assert_int_equal(few, many);
@@ -192,7 +188,7 @@ TEST(a_row_that_sees_no_key_is_no_number)
     static const char *const names[] = {"plain.attention", "dnnl.attention"};
     problem p = {2, 1, 3, 4, 2, 2, true, false, false, SHUT, -INFINITY, 0, 0, 0};
     for (int k = 0; k < 2; k++) {
-        testing t;
+        TESTING(t);
         const int64_t y[] = {p.b, p.h, p.s, p.e};
         begin(&t, EBB_OP_EBB_ATTENTION);
         put_attributes(&t, &p);
@@ -202,7 +198,6 @@ TEST(a_row_that_sees_no_key_is_no_number)
         run_with(&t, names[k]);
         for (size_t i = 0; i < count_of(&t.out[0]); i++)
             assert_true(isnan(value_of(&t.out[0], i)) == (i >= count_of(&t.out[0]) / 2));
-        end(&t);
     }
 }
 
@@ -215,7 +210,7 @@ TEST(any_number_of_threads_gives_the_same_bits)
     const ebb_threads_before before = ebb_threads_enter(1);
     for (int threads = 1; threads <= 4; threads++) {
         const int64_t y[] = {p.b, p.h, p.s, p.e}, row[] = {p.b, p.h, p.s, 1};
-        testing t;
+        TESTING(t);
         (void)ebb_threads_enter(threads);
         begin(&t, EBB_OP_EBB_ATTENTION_DROPOUT_GRAD);
         put_attributes(&t, &p);
@@ -236,7 +231,6 @@ TEST(any_number_of_threads_gives_the_same_bits)
             memcpy(first, dk->data, bytes);
         }
         assert_memory_equal(first, dk->data, bytes);
-        end(&t);
     }
     free(first);
     ebb_threads_leave(before);

@@ -24,7 +24,7 @@ TEST(every_code_is_its_place_rounded_by_its_bits)
 {
     for (size_t n = 0; n < TENSORS; n++) {
         const tensor *k = &tensors[n];
-        testing t;
+        TESTING(t);
         put_quantize(&t, k, EBB_F32);
         run_with(&t, "plain.quantize");
         const float *x = t.in[0].data;
@@ -42,7 +42,6 @@ TEST(every_code_is_its_place_rounded_by_its_bits)
         int64_t bytes = (k->inner * k->bits + 7) / 8, used = k->inner * k->bits % 8;
         for (int64_t row = 0; used != 0 && row < k->rows; row++)
             assert_int_equal(codes[(row + 1) * bytes - 1] >> used, 0);
-        end(&t);
     }
 }
 
@@ -52,7 +51,7 @@ TEST(ranges_hold_every_element)
     for (size_t n = 0; n < TENSORS; n++)
         for (int m = 0; m < 4; m++) {
             const tensor *k = &tensors[n];
-            testing t;
+            TESTING(t);
             put_quantize(&t, k, EBB_F64);
             double *x = t.in[0].data;
             for (size_t i = 0; i < count_of(&t.in[0]); i++)
@@ -65,7 +64,6 @@ TEST(ranges_hold_every_element)
                     if (!(low <= v && v <= high + 1e-15 * fabs(high)))
                         fail_msg("%g is outside of %g .. %g", v, low, high);
                 }
-            end(&t);
         }
 }
 
@@ -102,7 +100,8 @@ static void fill(ebb_operand *x, testing *t, const kind *k)
  * off than a step, and the variance is at most D^2 / 4. */
 static void check_draws(const tensor *k, const kind *what, ebb_dtype dtype)
 {
-    testing q, d;
+    TESTING(q);
+    testing d;
     size_t n = (size_t)(k->rows * k->inner);
     double *sum = calloc(n, sizeof *sum), *squares = calloc(n, sizeof *squares);
     assert_non_null(sum);
@@ -141,7 +140,6 @@ static void check_draws(const tensor *k, const kind *what, ebb_dtype dtype)
     }
     if (fabs(all) > 4.5 * sqrt(all_variance))
         fail_msg("%d bits, %s: z = %g over all", k->bits, what->name, all / sqrt(all_variance));
-    end(&q);
     free(sum);
     free(squares);
 }
@@ -172,7 +170,8 @@ TEST(equal_elements_come_back_exactly)
     for (size_t v = 0; v < sizeof values / sizeof *values; v++) {
         const tensor k = {1, 20, 8, 2};
         const float bf16 = ebb_bf16_to_float(ebb_float_to_bf16(values[v]));
-        testing q, d;
+        TESTING(q);
+        TESTING(d);
         put_quantize(&q, &k, EBB_F32);
         for (int i = 0; i < 20; i++)
             ((float *)q.in[0].data)[i] = bf16;
@@ -182,23 +181,20 @@ TEST(equal_elements_come_back_exactly)
             assert_true(range_at(&q, &k, 0, i, 1) == 0);
             assert_true(((const float *)d.out[0].data)[i] == bf16);
         }
-        end(&q);
-        end(&d);
     }
 }
 
 TEST(levels_that_are_numbers_of_the_range_come_back_exactly)
 {
     const tensor k = {1, 16, 16, 2};
-    testing q, d;
+    TESTING(q);
+    TESTING(d);
     put_quantize(&q, &k, EBB_F32);
     for (int i = 0; i < 16; i++)
         ((float *)q.in[0].data)[i] = -2.5f + 0.5f * (float)(i % 4);
     run_with(&q, "plain.quantize");
     decode_all(&d, &q, &k);
     assert_memory_equal(d.out[0].data, q.in[0].data, 64);
-    end(&q);
-    end(&d);
 }
 
 TEST(a_group_with_no_number_decodes_to_none)
@@ -207,15 +203,14 @@ TEST(a_group_with_no_number_decodes_to_none)
     for (int b = 0; b < 3; b++)
         for (int bits = 1; bits <= 8; bits *= 2) {
             const tensor k = {2, 40, 16, bits};
-            testing q, d;
+            TESTING(q);
+            TESTING(d);
             put_quantize(&q, &k, b % 2 == 0 ? EBB_F32 : EBB_F64);
             set_value(&q.in[0], 17, bad[b]); // row 0, group 1
             run_with(&q, "plain.quantize");
             decode_all(&d, &q, &k);
             for (size_t i = 0; i < 80; i++)
                 assert_int_equal(!isfinite(value_of(&d.out[0], i)), i >= 16 && i < 32);
-            end(&q);
-            end(&d);
         }
 }
 
@@ -223,7 +218,9 @@ TEST(rows_decode_alone)
 {
     for (size_t n = 0; n < TENSORS; n++) {
         const tensor *k = &tensors[n];
-        testing q, all, some;
+        TESTING(q);
+        TESTING(all);
+        TESTING(some);
         put_quantize(&q, k, EBB_F32);
         run_with(&q, "plain.quantize");
         decode_all(&all, &q, k);
@@ -232,9 +229,6 @@ TEST(rows_decode_alone)
         run_with(&some, "plain.dequantize");
         assert_memory_equal(some.out[0].data, (const float *)all.out[0].data + from * k->inner,
                             some.out[0].bytes);
-        end(&q);
-        end(&all);
-        end(&some);
     }
 }
 
@@ -242,7 +236,8 @@ TEST(a_tensor_of_no_rows_or_empty_rows_has_no_codes)
 {
     static const tensor empty[] = {{0, 20, 8, 2}, {3, 0, 8, 2}};
     for (int i = 0; i < 2; i++) {
-        testing q, d;
+        TESTING(q);
+        TESTING(d);
         put_quantize(&q, &empty[i], EBB_F32);
         run_with(&q, "plain.quantize");
         begin(&d, EBB_OP_DEQUANTIZE);
@@ -252,8 +247,6 @@ TEST(a_tensor_of_no_rows_or_empty_rows_has_no_codes)
         put_in(&d, EBB_BF16, 3, q.out[1].type.dims);
         put_out(&d, EBB_F32, 2, (int64_t[]){empty[i].rows, empty[i].inner});
         run_with(&d, "plain.dequantize");
-        end(&q);
-        end(&d);
     }
 }
 
@@ -261,7 +254,8 @@ TEST(operands_of_wrong_sizes_are_declined)
 {
     const tensor k = {3, 20, 8, 2};
     for (int wrong = 0; wrong < 7; wrong++) {
-        testing q, d;
+        TESTING(q);
+        TESTING(d);
         put_quantize(&q, &k, EBB_F32);
         run_with(&q, "plain.quantize");
         decode_all(&d, &q, &k);
@@ -295,8 +289,6 @@ TEST(operands_of_wrong_sizes_are_declined)
         }
         assert_non_null(declined_by(&q, "plain.quantize"));
         assert_non_null(declined_by(&d, "plain.dequantize"));
-        end(&q);
-        end(&d);
     }
 }
 
@@ -306,7 +298,7 @@ TEST(the_first_range_is_that_of_the_step_and_later_ones_move_a_tenth)
 {
     const tensor k = {3, 64, 16, 8};
     const float before[4] = {0, -1, 10, 4};
-    testing t;
+    TESTING(t);
     put_running(&t, &k, before);
     float low[2] = {9, 9}, high[2] = {-9, -9};
     for (int i = 0; i < 3 * 64; i++) {
@@ -321,7 +313,6 @@ TEST(the_first_range_is_that_of_the_step_and_later_ones_move_a_tenth)
     assert_true(next[1] == high[0] - low[0]);
     assert_true(fabsf(next[2] - (0.9f * 10 + 0.1f * low[1])) < 1e-5f);
     assert_true(fabsf(next[3] - (0.9f * 4 + 0.1f * (high[1] - low[1]))) < 1e-5f);
-    end(&t);
 }
 
 /* Where Mesa's own kernel wraps around, to the other end of the range. */
@@ -330,7 +321,8 @@ TEST(what_lies_outside_a_running_range_takes_the_nearest_end)
     const tensor k = {3, 64, 16, 8};
     const float before[4] = {-0.25, 0.5, -0.125, 0.25};
     for (int over = 0; over < 2; over++) { // next may be written over the state
-        testing t, d;
+        TESTING(t);
+        TESTING(d);
         put_running(&t, &k, before);
         void *own = t.out[2].data;
         if (over == 1)
@@ -350,8 +342,6 @@ TEST(what_lies_outside_a_running_range_takes_the_nearest_end)
         }
         assert_true(outside > 50);
         t.out[2].data = own;
-        end(&t);
-        end(&d);
     }
 }
 
@@ -359,7 +349,8 @@ TEST(what_is_no_number_does_not_reach_the_running_range)
 {
     const tensor k = {3, 64, 16, 8};
     const float before[4] = {-1, 2, 0, -1};
-    testing t, d;
+    TESTING(t);
+    TESTING(d);
     put_running(&t, &k, before);
     ((float *)t.in[0].data)[5] = (float)NAN;       // class 0
     ((float *)t.in[0].data)[20] = (float)INFINITY; // class 1, of which nothing has been seen
@@ -369,8 +360,6 @@ TEST(what_is_no_number_does_not_reach_the_running_range)
     run_with(&d, "plain.dequantize");
     for (size_t i = 0; i < 3 * 64; i++)
         assert_int_equal(isnan(value_of(&d.out[0], i)) != 0, i / 16 % 2 == 1);
-    end(&t);
-    end(&d);
 }
 
 /* ---- split-frequency ---- */
@@ -381,7 +370,8 @@ TEST(split_images_come_back_without_bias)
     for (int shape = 0; shape < 3; shape++)
         for (int64_t bits = 1; bits <= 8; bits *= 2) {
             const int64_t *dims = shapes[shape], plane = dims[2] * dims[3];
-            testing t, d;
+            TESTING(t);
+            testing d;
             put_split(&t, dims, 8, bits);
             size_t n = count_of(&t.in[0]);
             double *sum = calloc(n, sizeof *sum), all = 0, bound = 0;
@@ -409,7 +399,6 @@ TEST(split_images_come_back_without_bias)
             }
             assert_true(fabs(all) <= 4.5 * sqrt(bound));
             free(sum);
-            end(&t);
         }
 }
 
@@ -418,7 +407,10 @@ TEST(smooth_images_lose_less_than_by_codes_alone)
 {
     const int64_t dims[4] = {2, 3, 32, 32};
     const tensor k = {2, 3 * 32 * 32, 1024, 2};
-    testing t, d, q, c;
+    TESTING(t);
+    TESTING(d);
+    TESTING(q);
+    TESTING(c);
     double split_error = 0, code_error = 0;
     put_split(&t, dims, 8, 2);
     put_quantize(&q, &k, EBB_F32);
@@ -437,8 +429,4 @@ TEST(smooth_images_lose_less_than_by_codes_alone)
         code_error += pow(value_of(&c.out[0], i) - value_of(&t.in[0], i), 2);
     }
     assert_true(split_error < code_error / 4);
-    end(&t);
-    end(&d);
-    end(&q);
-    end(&c);
 }

@@ -79,10 +79,9 @@ static void make_conv(testing *t, const shape *s, ebb_op op, bool biased, ebb_dt
 static void conv_agrees(ebb_op op, bool biased, const char *kernel, const char *oracle)
 {
     for (size_t i = 0; i < SHAPES; i++) {
-        testing t;
+        TESTING(t);
         make_conv(&t, &shapes[i], op, biased, EBB_F32);
         check_agree(&t, kernel, oracle, TOLERANCE);
-        end(&t);
     }
 }
 
@@ -103,13 +102,12 @@ static void check_rounded(const ebb_operand *y, const double *expected, const ch
 /* By any number of threads the same bits. */
 static void pairs_agree(const shape *s, const char *kernel)
 {
-    testing t;
+    TESTING(t);
     make_conv(&t, s, EBB_OP_CONV_WEIGHT_GRAD_NHWC, false, EBB_BF16);
     const char *why = declined_by(&t, kernel);
     if (why != NULL) {
         print_message("%s: %s\n", kernel, why);
         assert_non_null(strstr(why, "the processor"));
-        end(&t);
         return;
     }
     const ebb_backend *const *plain;
@@ -130,7 +128,6 @@ static void pairs_agree(const shape *s, const char *kernel)
     }
     free(first);
     free(expected);
-    end(&t);
 }
 
 TEST(pairs_agree_with_the_plain_ones)
@@ -160,12 +157,11 @@ TEST(the_gradient_of_the_weight_agrees_with_the_plain_one)
 TEST(what_has_no_two_axes_is_declined)
 {
     static const int64_t x[] = {2, 9, 4}, w[] = {6, 3, 4}, y[] = {2, 7, 6};
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_CONV_NHWC);
     put_in(&t, EBB_F32, 3, x);
     put_in(&t, EBB_F32, 3, w);
     put_out(&t, EBB_F32, 3, y);
     assert_non_null(declined_by(&t, "plain.conv_nhwc"));
     assert_non_null(declined_by(&t, "dnnl.conv_nhwc"));
-    end(&t);
 }

@@ -74,7 +74,7 @@ static const ebb_dtype floats[] = {EBB_F32, EBB_F64};
 TEST(conv_strided_dilated_grouped_padded)
 {
     for (int f = 0; f < 2; f++) {
-        testing t;
+        TESTING(t);
         begin(&t, EBB_OP_CONV);
         put_int(&t, "group", 2);
         put_ints(&t, "strides", 2, D(2, 1));
@@ -86,13 +86,12 @@ TEST(conv_strided_dilated_grouped_padded)
         put_out(&t, floats[f], 4, D(1, 4, 2, 5));
         run_with(&t, "plain.conv");
         check_close(&t.out[0], conv, LITERAL, "conv");
-        end(&t);
     }
 }
 
 TEST(conv_pads_by_auto_pad)
 {
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_CONV);
     put_int(&t, "group", 2);
     put_ints(&t, "strides", 2, D(2, 2));
@@ -102,7 +101,6 @@ TEST(conv_pads_by_auto_pad)
     put_out(&t, EBB_F64, 4, D(1, 4, 2, 3));
     run_with(&t, "plain.conv");
     check_close(&t.out[0], conv_same_upper, LITERAL, "SAME_UPPER");
-    end(&t);
 }
 
 static void put_transposed(testing *t, const int64_t *strides)
@@ -115,7 +113,7 @@ static void put_transposed(testing *t, const int64_t *strides)
 
 TEST(conv_transpose_pads_in_three_ways)
 {
-    testing t;
+    TESTING(t);
     put_transposed(&t, D(2, 3));
     put_ints(&t, "pads", 4, D(1, 0, 0, 1));
     put_ints(&t, "output_padding", 2, D(1, 2));
@@ -135,7 +133,6 @@ TEST(conv_transpose_pads_in_three_ways)
     put_out(&t, EBB_F64, 4, D(1, 2, 4, 6));
     run_with(&t, "plain.conv_transpose");
     check_close(&t.out[0], convt_same_upper, LITERAL, "SAME_UPPER");
-    end(&t);
 }
 
 static double product_of(const ebb_operand *a, const ebb_operand *b)
@@ -175,7 +172,7 @@ TEST(the_three_convolutions_are_adjoint)
          1},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        testing t;
+        TESTING(t);
         int rank = cases[i].axes + 2;
         uint32_t axes = (uint32_t)cases[i].axes;
         begin(&t, EBB_OP_CONV);
@@ -207,13 +204,12 @@ TEST(the_three_convolutions_are_adjoint)
         run_with(&t, "plain.conv_weight_grad");
         assert_true(fabs(product_of(&t.out[0], &dy) - expected) < 1e-9);
         unguard(dy.data);
-        end(&t);
     }
 }
 
 TEST(shapes_that_contradict_each_other_are_declined)
 {
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_CONV);
     put_in(&t, EBB_F64, 4, D(1, 3, 4, 4));
     put_in(&t, EBB_F64, 4, D(2, 2, 1, 1));
@@ -226,7 +222,6 @@ TEST(shapes_that_contradict_each_other_are_declined)
     t.call.attrs.count = 0;
     put_ints(&t, "pads", 4, D(-1, 0, 0, 0));
     assert_non_null(declined_by(&t, "plain.conv"));
-    end(&t);
 }
 
 /* ---- pools ---- */
@@ -242,7 +237,7 @@ TEST(windows_with_too_many_taps_are_declined)
                  {EBB_OP_AVERAGE_POOL, "plain.average_pool"},
                  {EBB_OP_LP_POOL, "plain.lp_pool"}};
     for (size_t i = 0; i < sizeof pools / sizeof pools[0]; i++) {
-        testing t;
+        TESTING(t);
         begin(&t, pools[i].op);
         put_ints(&t, "kernel_shape", 3, D(1 << 22, 1 << 21, 1 << 21));
         put_ints(&t, "pads", 6, D(1 << 21, 1 << 20, 1 << 20, 1 << 21, 1 << 20, 1 << 20));
@@ -251,14 +246,13 @@ TEST(windows_with_too_many_taps_are_declined)
         const char *why = declined_by(&t, pools[i].name);
         if (why == NULL || strstr(why, "can be counted") == NULL)
             fail_msg("%s says: %s", pools[i].name, why == NULL ? "nothing" : why);
-        end(&t);
     }
 }
 
 /* Many channels are no many taps: a pool reads one channel a window. */
 TEST(pools_of_many_channels_are_taken)
 {
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_MAX_POOL);
     put_ints(&t, "kernel_shape", 1, D(1 << 20));
     put_in(&t, EBB_F32, 3, D(1, 1, 1));
@@ -269,14 +263,13 @@ TEST(pools_of_many_channels_are_taken)
     if (why != NULL && strstr(why, "can be counted") != NULL)
         fail_msg("plain.max_pool says: %s", why);
     t.in[0].type = t.out[0].type = ebb_type_tensor(EBB_F32, 3, D(1, 1, 1));
-    end(&t);
 }
 
 TEST(max_pool_gives_values_and_indices)
 {
     for (int f = 0; f < 2; f++)
         for (int order = 0; order < 2; order++) {
-            testing t;
+            TESTING(t);
             begin(&t, EBB_OP_MAX_POOL);
             put_ints(&t, "kernel_shape", 2, D(2, 2));
             put_ints(&t, "strides", 2, D(2, 2));
@@ -289,7 +282,6 @@ TEST(max_pool_gives_values_and_indices)
             run_with(&t, "plain.max_pool");
             check_close(&t.out[0], maxpool_0_y, LITERAL, "values");
             check_close(&t.out[1], order ? maxpool_1_i : maxpool_0_i, 0, "indices");
-            end(&t);
         }
 }
 
@@ -297,7 +289,7 @@ TEST(max_pool_gives_values_and_indices)
 TEST(average_pool_of_a_window_that_holds_all_is_the_mean)
 {
     for (int padded = 0; padded < 2; padded++) {
-        testing t;
+        TESTING(t);
         begin(&t, EBB_OP_AVERAGE_POOL);
         put_ints(&t, "kernel_shape", 2, D(9, 9));
         put_ints(&t, "strides", 2, D(9, 9));
@@ -310,7 +302,6 @@ TEST(average_pool_of_a_window_that_holds_all_is_the_mean)
         for (int i = 0; i < 20; i++)
             sum += value_of(&t.in[0], (size_t)i);
         check_close(&t.out[0], (double[]){sum / 20}, LITERAL, "mean");
-        end(&t);
     }
 }
 
@@ -318,7 +309,7 @@ TEST(average_pool_divides_by_the_taps_that_count)
 {
     for (int f = 0; f < 2; f++)
         for (int padded = 0; padded < 2; padded++) {
-            testing t;
+            TESTING(t);
             begin(&t, EBB_OP_AVERAGE_POOL);
             put_ints(&t, "kernel_shape", 2, D(3, 3));
             put_ints(&t, "strides", 2, D(2, 2));
@@ -329,14 +320,13 @@ TEST(average_pool_divides_by_the_taps_that_count)
             put_out(&t, floats[f], 4, D(1, 2, 3, 3));
             run_with(&t, "plain.average_pool");
             check_close(&t.out[0], padded ? avg_1 : avg_0, LITERAL, "averages");
-            end(&t);
         }
 }
 
 /* Each dy goes to the place that the forward's Indices name. */
 TEST(max_pool_grad_goes_to_the_maxima)
 {
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_MAX_POOL);
     put_ints(&t, "kernel_shape", 2, D(3, 2));
     put_ints(&t, "strides", 2, D(1, 2));
@@ -362,13 +352,12 @@ TEST(max_pool_grad_goes_to_the_maxima)
     put_out(&t, EBB_F64, 4, D(2, 3, 5, 6));
     run_with(&t, "plain.max_pool_grad");
     check_close(&t.out[0], expected, 1e-12, "dX");
-    end(&t);
 }
 
 TEST(average_pool_grad_is_the_adjoint)
 {
     for (int padded = 0; padded < 2; padded++) {
-        testing t;
+        TESTING(t);
         begin(&t, EBB_OP_AVERAGE_POOL);
         put_ints(&t, "kernel_shape", 2, D(3, 3));
         put_ints(&t, "strides", 2, D(2, 1));
@@ -388,13 +377,12 @@ TEST(average_pool_grad_is_the_adjoint)
         run_with(&t, "plain.average_pool_grad");
         assert_true(fabs(product_of(&t.out[0], &dy) - expected) < 1e-12);
         unguard(dy.data);
-        end(&t);
     }
 }
 
 TEST(global_pools_take_all_of_a_channel)
 {
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_GLOBAL_AVERAGE_POOL);
     put_values(&t, 3, D(1, 2, 3), (const double[]){1, 2, 6, -1, -7, -4});
     put_out(&t, EBB_F64, 3, D(1, 2, 1));
@@ -403,7 +391,6 @@ TEST(global_pools_take_all_of_a_channel)
     t.call.op = EBB_OP_GLOBAL_MAX_POOL;
     run_with(&t, "plain.global_max_pool");
     check_close(&t.out[0], (const double[]){6, -1}, 0, "maximum");
-    end(&t);
 }
 
 /* ---- LSTM ---- */
@@ -412,7 +399,7 @@ TEST(lstm_of_both_directions_with_everything)
 {
     for (int f = 0; f < 2; f++) {
         ebb_dtype dtype = floats[f];
-        testing t;
+        TESTING(t);
         begin(&t, EBB_OP_LSTM);
         put_int(&t, "hidden_size", 2);
         put_string(&t, "direction", "bidirectional");
@@ -431,13 +418,12 @@ TEST(lstm_of_both_directions_with_everything)
         check_close(&t.out[0], lstm_y, LITERAL, "Y");
         check_close(&t.out[1], lstm_yh, LITERAL, "Y_h");
         check_close(&t.out[2], lstm_yc, LITERAL, "Y_c");
-        end(&t);
     }
 }
 
 TEST(lstm_backwards_without_options)
 {
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_LSTM);
     put_int(&t, "hidden_size", 2);
     put_string(&t, "direction", "reverse");
@@ -453,7 +439,6 @@ TEST(lstm_backwards_without_options)
     check_close(&t.out[2], rev_yc, LITERAL, "Y_c");
     put_int(&t, "layout", 1);
     assert_non_null(declined_by(&t, "plain.lstm"));
-    end(&t);
 }
 
 enum { T = 4, B = 3, I = 5, H = 3 };
@@ -474,7 +459,8 @@ TEST(lstm_grad_is_the_slope)
     static const char *const directions[] = {"forward", "reverse", "bidirectional"};
     for (int mode = 0; mode < 3; mode++) {
         int64_t n = mode == 2 ? 2 : 1;
-        testing t, g;
+        TESTING(t);
+        TESTING(g);
         begin(&t, EBB_OP_LSTM_TRAINING);
         put_int(&t, "hidden_size", H);
         put_string(&t, "direction", directions[mode]);
@@ -535,15 +521,14 @@ TEST(lstm_grad_is_the_slope)
         for (int i = 0; i < 3; i++)
             unguard(weights[i].data);
         g.call.input_count = 0;
-        end(&g);
-        end(&t);
     }
 }
 
 /* The optional outputs and gradients may each be absent. */
 TEST(lstm_grad_of_the_last_state_only)
 {
-    testing t, g;
+    TESTING(t);
+    testing g;
     begin(&t, EBB_OP_LSTM_TRAINING);
     put_in(&t, EBB_F32, 3, D(T, B, I));
     put_in(&t, EBB_F32, 3, D(1, 4 * H, I));
@@ -580,5 +565,4 @@ TEST(lstm_grad_of_the_last_state_only)
     }
     free(results[0]);
     free(results[1]);
-    end(&t);
 }

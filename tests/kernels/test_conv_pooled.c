@@ -77,7 +77,8 @@ TEST(it_is_the_gradient_by_the_averages_in_float64)
             const dims d = dims_of(&shapes[i]);
             int64_t by[5];
             cells_of(by, &d, p);
-            testing whole, cells;
+            TESTING(whole);
+            TESTING(cells);
             put(&cells, EBB_OP_CONV_WEIGHT_GRAD_POOLED, &shapes[i], &d, p, EBB_F64, by);
             put(&whole, EBB_OP_CONV_WEIGHT_GRAD, &shapes[i], &d, p, EBB_F64, d.x);
             double *m = values_of(&cells.in[1]);
@@ -89,8 +90,6 @@ TEST(it_is_the_gradient_by_the_averages_in_float64)
             check_close(&cells.out[0], expected, 1e-12, shapes[i].what);
             free(expected);
             free(m);
-            end(&whole);
-            end(&cells);
         }
 }
 
@@ -101,11 +100,10 @@ TEST(products_agree_with_the_plain_loops)
             const dims d = dims_of(&shapes[i]);
             int64_t by[5];
             cells_of(by, &d, p);
-            testing t;
+            TESTING(t);
             put(&t, EBB_OP_CONV_WEIGHT_GRAD_POOLED, &shapes[i], &d, p, EBB_F32, by);
             check_agree(&t, "dnnl.conv_weight_grad_pooled", "plain.conv_weight_grad_pooled",
                         TOLERANCE);
-            end(&t);
         }
 }
 
@@ -121,11 +119,10 @@ TEST(contradictions_are_declined)
             cells_of(by, &d, 2);
             by[2] += wrong == 2;
             by[1] -= wrong == 3;
-            testing t;
+            TESTING(t);
             put(&t, EBB_OP_CONV_WEIGHT_GRAD_POOLED, &shapes[0], &d, p, EBB_F32, by);
             if (wrong == 4)
                 t.call.attrs.count--; // input_shape
             assert_non_null(declined_by(&t, names[k]));
-            end(&t);
         }
 }

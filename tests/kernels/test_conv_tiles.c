@@ -35,13 +35,12 @@ static void convolutions_agree(const shape *s, size_t count, size_t expected)
     size_t taken = 0;
     for (size_t i = 0; i < count; i++)
         for (int mode = 0; mode < 6; mode++) {
-            testing t;
+            TESTING(t);
             put_conv(&t, &s[i], (way)(mode % 3), mode > 2);
             if (declined_by(&t, names[mode % 3][0]) == NULL) {
                 check_agree(&t, names[mode % 3][0], names[mode % 3][1], TOLERANCE);
                 taken++;
             }
-            end(&t);
         }
     assert_true(taken >= expected);
 }
@@ -86,7 +85,7 @@ TEST(convolutions_of_any_phase_agree)
 TEST(a_convolution_that_is_none_is_declined)
 {
     shape s = shapes[2];
-    testing t;
+    TESTING(t);
     put_conv(&t, &s, FORWARD, true);
     t.in[2].type.dims[0]++;
     assert_string_equal(declined_by(&t, "tiles.conv"), "the bias has the wrong shape");
@@ -94,14 +93,13 @@ TEST(a_convolution_that_is_none_is_declined)
     put_conv(&t, &s, FORWARD, false);
     t.in[1].type.dims[1]++;
     assert_non_null(declined_by(&t, "tiles.conv"));
-    end(&t);
 }
 
 TEST(bits_are_the_same_for_every_number_of_threads)
 {
     float *first = NULL;
     for (int threads = 1; threads < 5; threads++) {
-        testing t;
+        TESTING(t);
         ebb_threads_before before = ebb_threads_enter(threads);
         put_conv(&t, &shapes[3], BY_WEIGHTS, false);
         run_with(&t, "tiles.conv_weight_grad");
@@ -111,7 +109,6 @@ TEST(bits_are_the_same_for_every_number_of_threads)
             memcpy(first, t.out[0].data, t.out[0].bytes);
         }
         assert_memory_equal(first, t.out[0].data, t.out[0].bytes);
-        end(&t);
         ebb_threads_leave(before);
     }
     free(first);

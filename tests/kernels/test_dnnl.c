@@ -14,7 +14,7 @@ static void conv_agrees(bool biased)
     for (size_t i = 0; i < SHAPES; i++) {
         const shape *s = &shapes[i];
         dims d = dims_of(s);
-        testing t;
+        TESTING(t);
         begin(&t, EBB_OP_CONV);
         t.call.node = s->what;
         put_window(&t, s);
@@ -25,7 +25,6 @@ static void conv_agrees(bool biased)
             put_in(&t, EBB_F32, 1, d.w);
         put_out(&t, EBB_F32, d.rank, d.y);
         check_agree(&t, "dnnl.conv", "plain.conv", TOLERANCE);
-        end(&t);
     }
 }
 
@@ -51,7 +50,7 @@ TEST(conv_transpose_as_input_gradient_agrees)
                 extra[a] =
                     (s->size[a] + s->pads[a] + s->pads[s->spatial + a] - reach) % s->stride[a];
             }
-            testing t;
+            TESTING(t);
             begin(&t, EBB_OP_CONV_TRANSPOSE);
             t.call.node = s->what;
             put_window(&t, s);
@@ -63,7 +62,6 @@ TEST(conv_transpose_as_input_gradient_agrees)
                 put_in(&t, EBB_F32, 1, &d.x[1]);
             put_out(&t, EBB_F32, d.rank, d.x);
             check_agree(&t, "dnnl.conv_transpose", "plain.conv_transpose", TOLERANCE);
-            end(&t);
         }
     }
 }
@@ -73,7 +71,7 @@ TEST(conv_weight_grad_agrees_with_the_plain_one)
     for (size_t i = 0; i < SHAPES; i++) {
         const shape *s = &shapes[i];
         dims d = dims_of(s);
-        testing t;
+        TESTING(t);
         begin(&t, EBB_OP_CONV_WEIGHT_GRAD);
         t.call.node = s->what;
         put_window(&t, s);
@@ -82,7 +80,6 @@ TEST(conv_weight_grad_agrees_with_the_plain_one)
         put_in(&t, EBB_F32, d.rank, d.x);
         put_out(&t, EBB_F32, d.rank, d.w);
         check_agree(&t, "dnnl.conv_weight_grad", "plain.conv_weight_grad", TOLERANCE);
-        end(&t);
     }
 }
 
@@ -115,7 +112,7 @@ TEST(depthwise_by_rows_agrees_with_the_plain_one)
             rest[1] = room % s.stride[1];
             dims d = dims_of(&s);
             for (int o = 0; o < 3; o++) {
-                testing t;
+                TESTING(t);
                 begin(&t, ops[o]);
                 put_window(&t, &s);
                 put_int(&t, "group", 3);
@@ -129,7 +126,6 @@ TEST(depthwise_by_rows_agrees_with_the_plain_one)
                     check_agree(&t, names[o][0], names[o][1], TOLERANCE);
                     taken++;
                 }
-                end(&t);
             }
         }
     assert_true(taken > 200);
@@ -157,7 +153,7 @@ TEST(conv_takes_channels_last)
     for (size_t i = 0; i < SHAPES; i++) {
         const shape *s = &shapes[i];
         dims d = dims_of(s);
-        testing t;
+        TESTING(t);
         begin(&t, EBB_OP_CONV);
         put_window(&t, s);
         put_int(&t, "group", s->groups);
@@ -171,7 +167,6 @@ TEST(conv_takes_channels_last)
         run_with(&t, "dnnl.conv");
         check_close(&t.out[0], expected, TOLERANCE, s->what);
         free(expected);
-        end(&t);
     }
 }
 
@@ -204,7 +199,7 @@ static void pools_agree(ebb_op op, const char *kernel, const char *oracle, bool 
 {
     for (size_t i = 0; i < SHAPES; i++)
         for (int mode = 0; mode < 4; mode++) {
-            testing t;
+            TESTING(t);
             dims d;
             put_pool(&t, &shapes[i], op, mode & 1, mode & 2, &d);
             bool backward = op == EBB_OP_MAX_POOL_GRAD || op == EBB_OP_AVERAGE_POOL_GRAD;
@@ -215,7 +210,6 @@ static void pools_agree(ebb_op op, const char *kernel, const char *oracle, bool 
             if (indices)
                 put_out(&t, EBB_I64, d.rank, d.y);
             check_agree(&t, kernel, oracle, op == EBB_OP_MAX_POOL ? 0 : 1e-6);
-            end(&t);
         }
 }
 
@@ -232,7 +226,7 @@ TEST(pools_by_rows_agree_with_the_plain_ones)
 TEST(ties_and_nans_go_the_same_way)
 {
     for (size_t i = 0; i < SHAPES; i++) {
-        testing t;
+        TESTING(t);
         dims d;
         put_pool(&t, &shapes[i], EBB_OP_MAX_POOL, false, false, &d);
         ebb_operand *x = put_in(&t, EBB_F32, d.rank, d.x);
@@ -249,7 +243,6 @@ TEST(ties_and_nans_go_the_same_way)
         run_with(&t, "rows.max_pool");
         check_close(&t.out[1], expected, 0, "indices beside NaN");
         free(expected);
-        end(&t);
     }
 }
 
@@ -261,7 +254,7 @@ TEST(pools_take_channels_last)
     size_t taken = 0;
     for (size_t i = 0; i < SHAPES; i++)
         for (int mode = 0; mode < 8; mode++) {
-            testing t;
+            TESTING(t);
             dims d;
             put_pool(&t, &shapes[i], ops[mode & 1], mode & 2, mode & 4, &d);
             put_in(&t, EBB_F32, d.rank, d.x);
@@ -276,7 +269,6 @@ TEST(pools_take_channels_last)
                 free(expected);
                 taken++;
             }
-            end(&t);
         }
     assert_true(taken > 4 * SHAPES);
 }
@@ -286,7 +278,7 @@ TEST(pools_take_channels_last)
 static void fused(const int64_t *a, int ra, const int64_t *b, int rb, const int64_t *y, int ry,
                   bool left, bool right, double alpha)
 {
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_FUSED_MATMUL);
     put_int(&t, "transA", left);
     put_int(&t, "transB", right);
@@ -295,7 +287,6 @@ static void fused(const int64_t *a, int ra, const int64_t *b, int rb, const int6
     put_in(&t, EBB_F32, rb, b);
     put_out(&t, EBB_F32, ry, y);
     check_agree(&t, "dnnl.fused_matmul", "plain.fused_matmul", TOLERANCE);
-    end(&t);
 }
 
 /* Where the matrix is known, rows of zeros are passed by; one that ends in a number is none. */
@@ -303,7 +294,7 @@ static void beside_rows_of_zeros(int64_t rows, int64_t inner, int64_t columns, b
                                  double alpha)
 {
     static const ebb_tensor known;
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_FUSED_MATMUL);
     put_int(&t, "transB", right);
     put_float(&t, "alpha", alpha);
@@ -316,7 +307,6 @@ static void beside_rows_of_zeros(int64_t rows, int64_t inner, int64_t columns, b
         if (all || r % 3 == 1)
             memset(a + r * inner, 0, (size_t)(inner - (!all && r % 6 == 1)) * sizeof *a);
     check_agree(&t, "dnnl.fused_matmul", "plain.fused_matmul", TOLERANCE);
-    end(&t);
 }
 
 TEST(products_pass_rows_of_zeros_by)
@@ -362,13 +352,12 @@ TEST(matmul_takes_vectors_and_batches)
         {2, 2, 2, {1, 64}, {64, 1}, {1, 1}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        testing t;
+        TESTING(t);
         begin(&t, EBB_OP_MATMUL);
         put_in(&t, EBB_F32, cases[i].ra, cases[i].a);
         put_in(&t, EBB_F32, cases[i].rb, cases[i].b);
         put_out(&t, EBB_F32, cases[i].ry, cases[i].y);
         check_agree(&t, "dnnl.matmul", "plain.matmul", TOLERANCE);
-        end(&t);
     }
 }
 
@@ -376,7 +365,7 @@ TEST(matmul_takes_vectors_and_batches)
  * test, so it listens to what oneDNN says of the product that it is asked to make. */
 TEST(batches_of_too_many_rows_are_not_folded)
 {
-    testing t;
+    TESTING(t);
     char said[4096];
     begin(&t, EBB_OP_MATMUL);
     put_in(&t, EBB_F32, 3, D(1, 1, 1));
@@ -411,7 +400,6 @@ TEST(batches_of_too_many_rows_are_not_folded)
         fail_msg("oneDNN was asked for: %s", said);
     t.in[0].type.dims[0] = t.in[0].type.dims[1] = t.out[0].type.dims[0] = t.out[0].type.dims[1] = 1;
     t.in[0].bytes = t.out[0].bytes = sizeof(float);
-    end(&t);
 }
 
 TEST(gemm_agrees_with_the_plain_one)
@@ -422,7 +410,7 @@ TEST(gemm_agrees_with_the_plain_one)
     } c[] = {{-1, {0}}, {1, {21}}, {2, {1, 21}}, {2, {13, 1}}, {2, {13, 21}}, {0, {0}}, {1, {1}}};
     for (int transposed = 0; transposed < 4; transposed++)
         for (size_t i = 0; i < sizeof c / sizeof c[0]; i++) {
-            testing t;
+            TESTING(t);
             begin(&t, EBB_OP_GEMM);
             put_int(&t, "transA", transposed & 1);
             put_int(&t, "transB", transposed >> 1);
@@ -434,7 +422,6 @@ TEST(gemm_agrees_with_the_plain_one)
                 put_float(&t, "alpha", 0.5);
             put_out(&t, EBB_F32, 2, D(13, 21));
             check_agree(&t, "dnnl.gemm", "plain.gemm", TOLERANCE);
-            end(&t);
         }
 }
 
@@ -442,7 +429,7 @@ TEST(gemm_agrees_with_the_plain_one)
 
 TEST(what_oneDNN_cannot_is_declined_with_a_reason)
 {
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_MATMUL);
     put_in(&t, EBB_F64, 2, D(2, 3));
     put_in(&t, EBB_F64, 2, D(3, 2));
@@ -462,14 +449,13 @@ TEST(what_oneDNN_cannot_is_declined_with_a_reason)
     put_in(&t, EBB_F32, 2, D(2, 2));
     put_out(&t, EBB_F32, 2, D(2, 2));
     assert_non_null(declined_by(&t, "dnnl.gemm"));
-    end(&t);
 }
 
 TEST(two_runs_give_the_same_bits)
 {
     const shape *s = &shapes[3];
     dims d = dims_of(s);
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_CONV_WEIGHT_GRAD);
     put_window(&t, s);
     put_in(&t, EBB_F32, d.rank, d.y);
@@ -484,7 +470,6 @@ TEST(two_runs_give_the_same_bits)
         assert_memory_equal(first, t.out[0].data, t.out[0].bytes);
     }
     free(first);
-    end(&t);
 }
 
 /* Copies of whole operands of these would take 45 to 52 MiB: they go through in parts. 11 and 23
@@ -531,7 +516,7 @@ TEST(large_batches_go_through_in_parts)
         };
         static const ebb_op ops[] = {EBB_OP_CONV, EBB_OP_CONV_TRANSPOSE, EBB_OP_CONV_WEIGHT_GRAD};
         for (int k = 0; k < 3; k++) {
-            testing t;
+            TESTING(t);
             begin(&t, ops[k]);
             t.call.node = s->what;
             put_window(&t, s);
@@ -542,7 +527,6 @@ TEST(large_batches_go_through_in_parts)
                 put_in(&t, EBB_F32, 1, k == 0 ? &d.y[1] : &d.x[1]);
             put_out(&t, EBB_F32, d.rank, k == 0 ? d.y : k == 1 ? d.x : d.w);
             check_in_parts(&t, names[k][0], names[k][1]);
-            end(&t);
         }
     }
     (void)ebb_threads_enter(0);
@@ -552,7 +536,7 @@ TEST(too_little_workspace_is_an_error)
 {
     const shape *s = &shapes[3];
     dims d = dims_of(s);
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_CONV);
     put_window(&t, s);
     put_in(&t, EBB_F32, d.rank, d.x);
@@ -571,7 +555,6 @@ TEST(too_little_workspace_is_an_error)
     ebb_status status = k->prepare(&t.call);
     ebb_alloc_fail_after(0);
     assert_non_null(status);
-    end(&t);
 }
 
 /* The same calls again, by pieces, with more threads than some have pieces. */

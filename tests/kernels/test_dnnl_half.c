@@ -71,11 +71,10 @@ TEST(convolutions_agree_with_the_plain_ones)
     size_t taken = 0;
     for (size_t i = 0; i < SHAPES; i++)
         for (int mode = 0; mode < 5; mode++) {
-            testing t;
+            TESTING(t);
             make_conv(&t, &shapes[i], mode < 4 ? mode % 3 : 2, mode == 3,
                       mode == 4 ? EBB_F32 : EBB_BF16);
             taken += agrees(&t, names[mode < 4 ? mode % 3 : 2]);
-            end(&t);
         }
     assert_true(taken > 3 * SHAPES);
 }
@@ -87,13 +86,12 @@ TEST(large_batches_go_through_in_parts)
                                 {180, 180},         {1, 2}, {1, 1}, {1, 1}, {0, 1, 0, 0}};
     const ebb_threads_before before = ebb_threads_enter(2);
     for (int kind = 0; kind < KINDS; kind++) {
-        testing t;
+        TESTING(t);
         size_t bytes = 0;
         make_conv(&t, &large, kind, false, EBB_BF16);
         check_status(kernel_named(names[kind])->workspace(&t.call, &bytes), names[kind]);
         assert_true(bytes < t.in[0].bytes + t.in[1].bytes + t.out[0].bytes);
         assert_true(agrees(&t, names[kind]));
-        end(&t);
     }
     ebb_threads_leave(before);
 }
@@ -101,7 +99,7 @@ TEST(large_batches_go_through_in_parts)
 static void check_product(ebb_op op, const char *kernel, const int64_t *a, int ra, const int64_t *b,
                           int rb, const int64_t *y, int ry, int turned, ebb_dtype result)
 {
-    testing t;
+    TESTING(t);
     begin(&t, op);
     if (op != EBB_OP_MATMUL) {
         put_int(&t, "transA", turned & 1);
@@ -114,7 +112,6 @@ static void check_product(ebb_op op, const char *kernel, const int64_t *a, int r
         put_in(&t, EBB_BF16, 1, &y[ry - 1]);
     put_out(&t, result, ry, y);
     assert_true(agrees(&t, kernel));
-    end(&t);
 }
 
 TEST(products_agree_with_the_plain_ones)
@@ -145,7 +142,7 @@ TEST(pools_agree_with_the_plain_ones)
     for (size_t i = 0; i < SHAPES; i++) {
         const shape *s = &shapes[i];
         dims d = dims_of(s);
-        testing t;
+        TESTING(t);
         begin(&t, EBB_OP_AVERAGE_POOL);
         t.call.node = s->what;
         put_window(&t, s);
@@ -153,7 +150,6 @@ TEST(pools_agree_with_the_plain_ones)
         d.y[1] = s->c;
         put_out(&t, EBB_BF16, d.rank, d.y);
         taken += agrees(&t, "dnnl.average_pool");
-        end(&t);
     }
     assert_true(taken > SHAPES / 2);
 }

@@ -35,7 +35,7 @@ TEST(a_code_counts_the_borders_below)
     for (int bits = 1; bits <= 4; bits++)
         for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
             for (int twice = 0; twice < 2; twice++) {
-                testing t;
+                TESTING(t);
                 int64_t n = sizes[s];
                 encode(&t, twice != 0 ? EBB_F64 : EBB_F32, bits, n);
                 const uint8_t *codes = t.out[0].data;
@@ -45,13 +45,12 @@ TEST(a_code_counts_the_borders_below)
                         expected += value_of(&t.in[0], (size_t)i) > value_of(&t.in[1], b);
                     assert_int_equal(code_at(codes, i, bits), expected); // 0 in the tail
                 }
-                end(&t);
             }
 }
 
 TEST(three_bits_lie_as_they_are_published)
 {
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_FEW_BIT);
     put_int(&t, "bits", 3);
     ebb_operand *x = put_in(&t, EBB_F32, 1, DIMS(9)), *b = put_in(&t, EBB_F32, 1, DIMS(7));
@@ -64,7 +63,6 @@ TEST(three_bits_lie_as_they_are_published)
     uint32_t all = 0 | 3 << 3 | 6 << 6 | 1 << 9 | 4 << 12 | 7 << 15 | 2 << 18 | 5u << 21;
     const uint8_t expected[] = {(uint8_t)all, (uint8_t)(all >> 8), (uint8_t)(all >> 16), 5, 0, 0};
     assert_memory_equal(t.out[0].data, expected, 6);
-    end(&t);
 }
 
 TEST(dy_is_multiplied_by_the_level)
@@ -73,7 +71,7 @@ TEST(dy_is_multiplied_by_the_level)
     for (int bits = 1; bits <= 4; bits++)
         for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
             for (int twice = 0; twice < 2; twice++) {
-                testing t;
+                TESTING(t);
                 int64_t n = sizes[s];
                 ebb_dtype dtype = twice != 0 ? EBB_F64 : EBB_F32;
                 begin(&t, EBB_OP_FEW_BIT_GRAD);
@@ -89,7 +87,6 @@ TEST(dy_is_multiplied_by_the_level)
                     double dx = twice != 0 ? dy * level : (double)((float)dy * (float)level);
                     assert_true(value_of(&t.out[0], (size_t)i) == dx);
                 }
-                end(&t);
             }
 }
 
@@ -105,7 +102,7 @@ TEST(sizes_that_do_not_fit_are_declined)
                {5, 10, 32, "bits is not 1, 2, 3 or 4"},
                {-1, 10, 32, "bits is not 1, 2, 3 or 4"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        testing t;
+        TESTING(t);
         begin(&t, EBB_OP_FEW_BIT_GRAD);
         put_int(&t, "bits", bad[i].bits);
         put_in(&t, EBB_F32, 1, DIMS(11));
@@ -117,6 +114,5 @@ TEST(sizes_that_do_not_fit_are_declined)
             assert_null(why);
         else
             assert_string_equal(why, bad[i].because);
-        end(&t);
     }
 }

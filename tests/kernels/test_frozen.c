@@ -25,12 +25,11 @@ static void both_agree(testing *t, const char *plain, const char *tiles, const c
 TEST(tiles_are_what_the_plain_kernel_computes)
 {
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
-        testing t;
+        TESTING(t);
         char what[64];
         (void)snprintf(what, sizeof what, "form %zu", i);
         put_form(&t, &forms[i]);
         both_agree(&t, "plain.matmul_codes", "tiles.matmul_codes", what);
-        end(&t);
     }
 }
 
@@ -39,12 +38,11 @@ TEST(tiles_are_what_the_plain_kernel_computes)
 TEST(tiles_of_tensors_are_too)
 {
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
-        testing t;
+        TESTING(t);
         char what[64];
         (void)snprintf(what, sizeof what, "tensor %zu", i);
         put_tensor(&t, &tensors[i]);
         both_agree(&t, "plain.matmul_dequantized", "tiles.matmul_dequantized", what);
-        end(&t);
     }
 }
 
@@ -57,7 +55,7 @@ TEST(tiles_of_experts_are_too)
     for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
         const form *f = &forms[some[i]];
         char what[64];
-        testing t;
+        TESTING(t);
         (void)snprintf(what, sizeof what, "experts of form %zu", some[i]);
         put_forms(&t, f, EBB_OP_EXPERTS_MATMUL_CODES, EBB_F32, EXPERTS);
         put_experts(&t, f->rows);
@@ -70,7 +68,6 @@ TEST(tiles_of_experts_are_too)
         put_experts(&t, f->rows);
         put_out(&t, EBB_F32, 2, D(f->rows, f->turned ? f->n : f->k));
         both_agree(&t, "plain.experts_matmul", "tiles.experts_matmul", what);
-        end(&t);
     }
 }
 
@@ -80,7 +77,7 @@ TEST(an_expert_that_is_none_is_refused)
     static const char *const kernels[] = {"plain.experts_matmul", "tiles.experts_matmul"};
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
         for (int64_t wrong = -1; wrong <= 2; wrong += 3) {
-            testing t;
+            TESTING(t);
             begin(&t, EBB_OP_EXPERTS_MATMUL);
             put_in(&t, EBB_F32, 2, D(3, 4));
             put_in(&t, EBB_F32, 3, D(2, 5, 4));
@@ -91,13 +88,12 @@ TEST(an_expert_that_is_none_is_refused)
             ebb_status status = t.call.kernel->run(&t.call);
             assert_non_null(status);
             assert_non_null(strstr(ebb_status_text(status), "row 1 is of expert"));
-            end(&t);
         }
 }
 
 TEST(threads_change_no_bit)
 {
-    testing t;
+    TESTING(t);
     put_form(&t, &forms[5]);
     float *one = NULL;
     const size_t bytes = t.out[0].bytes;
@@ -113,7 +109,6 @@ TEST(threads_change_no_bit)
         assert_memory_equal(one, t.out[0].data, bytes);
     }
     free(one);
-    end(&t);
 }
 
 /* Every product with a scale that is no number would be none either: so those that were made are counted.
@@ -124,7 +119,7 @@ TEST(rows_of_zeros_cost_no_product)
     for (size_t k = 0; k < sizeof some / sizeof *some; k++) {
         const form *f = &forms[some[k]];
         const int64_t inner = f->turned ? f->k : f->n, columns = f->turned ? f->n : f->k;
-        testing t;
+        TESTING(t);
         put_form(&t, f);
         for (int64_t i = 0; i < f->rows * inner; i++)
             if (i / inner % 5 < 2 || i / inner > 200 || i / inner == 3)
@@ -138,6 +133,5 @@ TEST(rows_of_zeros_cost_no_product)
             const float y = ((const float *)t.out[0].data)[i];
             assert_true(r % 5 < 2 || r > 200 || r == 3 ? y == 0 : isnan(y));
         }
-        end(&t);
     }
 }

@@ -51,7 +51,8 @@ static void add_all(testing *t, int ranks, ebb_dtype dtype, int64_t n)
 
 static int sum_is_right(ebb_group *group, ebb_dtype dtype, int64_t n)
 {
-    testing sum, expected;
+    TESTING(sum);
+    TESTING(expected);
     begin(&sum, EBB_OP_ALL_REDUCE);
     put_int(&sum, "ranks", group->ranks);
     put_filled(&sum, dtype, n, group->rank);
@@ -60,8 +61,6 @@ static int sum_is_right(ebb_group *group, ebb_dtype dtype, int64_t n)
     run_with(&sum, "plain.all_reduce");
     add_all(&expected, group->ranks, dtype, n);
     const int differs = memcmp(sum.out[0].data, expected.in[0].data, sum.out[0].bytes);
-    end(&expected);
-    end(&sum);
     return differs != 0;
 }
 
@@ -96,7 +95,8 @@ static void put_ranks(testing *t, ebb_op op, int64_t ranks)
 /* A rank's part of the sum of all is what it has of it in an AllReduce, zeros behind its end. */
 static int part_is_right(ebb_group *group, int64_t n)
 {
-    testing whole, part;
+    TESTING(whole);
+    TESTING(part);
     const int64_t ranks = group->ranks, length = (n + ranks - 1) / ranks;
     put_ranks(&whole, EBB_OP_ALL_REDUCE, ranks);
     put_filled(&whole, EBB_F32, n, group->rank);
@@ -112,15 +112,14 @@ static int part_is_right(ebb_group *group, int64_t n)
     int differs = 0;
     for (int64_t i = 0, at = group->rank * length; i < length; i++)
         differs |= own[i] != (at + i < n ? sum[at + i] : 0);
-    end(&whole);
-    end(&part);
     return differs;
 }
 
 /* What was cut is put together again: over what all have, or in a place of its own. */
 static int whole_is_right(ebb_group *group, ebb_op op, ebb_dtype dtype, int64_t n)
 {
-    testing cut, all;
+    TESTING(cut);
+    TESTING(all);
     const int64_t ranks = group->ranks, length = (n + ranks - 1) / ranks;
     put_ranks(&cut, EBB_OP_SHARD, ranks);
     put_filled(&cut, dtype, n, 5);
@@ -136,8 +135,6 @@ static int whole_is_right(ebb_group *group, ebb_op op, ebb_dtype dtype, int64_t 
     all.call.group = group;
     run_with(&all, op == EBB_OP_ALL_GATHER ? "plain.all_gather" : "plain.unshard");
     const int differs = memcmp(all.out[0].data, cut.in[0].data, cut.in[0].bytes);
-    end(&cut);
-    end(&all);
     return differs != 0;
 }
 
@@ -212,10 +209,9 @@ static ebb_status begin_sum(testing *t, const char *kernel, ebb_group *group, eb
 
 static bool is_sum(testing *t, int ranks)
 {
-    testing expected;
+    TESTING(expected);
     add_all(&expected, ranks, EBB_F32, (int64_t)count_of(&t->out[0]));
     const bool is = memcmp(t->out[0].data, expected.in[0].data, t->out[0].bytes) == 0;
-    end(&expected);
     return is;
 }
 
@@ -261,7 +257,7 @@ TEST(sums_are_made_beside_the_step_in_its_order)
 static int what_is_started_fails(ebb_group *group)
 {
     const ebb_mover_plan plan = {.folder = "."};
-    testing sum;
+    TESTING(sum);
     ebb_mover *mover;
     if (ebb_mover_open(&mover, &plan) != NULL ||
         begin_sum(&sum, "plain.start_all_reduce", group, mover, 9) != NULL)
@@ -271,7 +267,6 @@ static int what_is_started_fails(ebb_group *group)
     ebb_mover_close(mover);
     free(sum.call.workspace);
     sum.call.workspace = NULL;
-    end(&sum);
     return is ? 0 : 2;
 }
 

@@ -34,7 +34,7 @@ static double grid_at(const function *f, int i)
 /* f or f' of the grid by the kernel; points rounded to float first in both types. */
 static void evaluate(const function *f, bool grad, ebb_dtype dtype, double *to)
 {
-    testing t;
+    TESTING(t);
     begin(&t, grad ? f->grad_op : f->op);
     put_float(&t, "alpha", f->alpha);
     if (grad) {
@@ -49,14 +49,13 @@ static void evaluate(const function *f, bool grad, ebb_dtype dtype, double *to)
     run_with(&t, grad ? f->grad : f->forward);
     for (size_t i = 0; i < GRID; i++)
         to[i] = value_of(&t.out[0], i);
-    end(&t);
 }
 
 /* f' of n outputs and their sides. */
 static void invert(const function *f, ebb_dtype dtype, int64_t n, const double *y,
                    const bool *right, double *to)
 {
-    testing t;
+    TESTING(t);
     begin(&t, f->inverted_op);
     put_float(&t, "alpha", f->alpha);
     ebb_operand *dy = put_in(&t, dtype, 1, DIMS(n)), *kept = put_in(&t, dtype, 1, DIMS(n));
@@ -71,7 +70,6 @@ static void invert(const function *f, ebb_dtype dtype, int64_t n, const double *
     run_with(&t, f->inverted);
     for (int64_t i = 0; i < n; i++)
         to[i] = value_of(&t.out[0], (size_t)i);
-    end(&t);
 }
 
 /* To nearest with `digits` binary digits of fraction; least: the smallest exponent. */
@@ -164,7 +162,7 @@ TEST(tails_end_and_nothing_below_the_minimum_is_nan)
 
 TEST(bits_of_the_wrong_length_are_declined)
 {
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_GELU_GRAD_FROM_OUTPUT);
     put_in(&t, EBB_F32, 1, DIMS(17));
     put_in(&t, EBB_F32, 1, DIMS(17));
@@ -180,5 +178,4 @@ TEST(bits_of_the_wrong_length_are_declined)
     put_out(&t, EBB_F32, 1, DIMS(16));
     assert_string_equal(declined_by(&t, "plain.gelu_grad_from_output"),
                         "the inputs differ in shape");
-    end(&t);
 }

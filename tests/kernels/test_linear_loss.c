@@ -14,7 +14,7 @@ static void check_pytorch(const char *reduction, bool weighted, double loss, con
 {
     static const double w[] = {0.3, -0.2, 0.5, -0.6, 0.1, 0.4, 0.2, 0.9, -0.7, 1.1, -0.3, 0.05};
     for (int64_t block = 0; block < 6; block++) {
-        testing t;
+        TESTING(t);
         begin(&t, EBB_OP_LINEAR_CROSS_ENTROPY);
         put_int(&t, "transB", 1);
         put_int(&t, "rows", block);
@@ -37,7 +37,6 @@ static void check_pytorch(const char *reduction, bool weighted, double loss, con
         check_close(&t.out[1], dx, 1e-9, "dx");
         check_close(&t.out[2], dw, 1e-9, "dw");
         check_close(&t.out[3], dbias, 1e-9, "dbias");
-        end(&t);
     }
 }
 
@@ -85,7 +84,7 @@ TEST(gradients_are_the_slopes_of_the_loss)
     static const uint32_t input[] = {0, 1, 2};
     const double h = 1e-5;
     for (size_t k = 0; k < 4; k++) {
-        testing t;
+        TESTING(t);
         layer y = layers[k];
         y.rows = 9;
         make(&t, &y, EBB_F64);
@@ -104,7 +103,6 @@ TEST(gradients_are_the_slopes_of_the_loss)
         }
         for (size_t g = 0; g < 3; g++)
             free(slope[g]);
-        end(&t);
     }
 }
 
@@ -113,10 +111,9 @@ TEST(gradients_are_the_slopes_of_the_loss)
 TEST(onednn_agrees_with_the_plain_one)
 {
     for (size_t k = 0; k < LAYERS; k++) {
-        testing t;
+        TESTING(t);
         make(&t, &layers[k], EBB_F32);
         check_agree(&t, DNNL, PLAIN, 2e-6);
-        end(&t);
     }
 }
 
@@ -151,7 +148,7 @@ TEST(outputs_that_nobody_wants_are_left_out)
 {
     static const char *const kernels[] = {PLAIN, DNNL};
     for (uint32_t absent = 0; absent < 16; absent++) {
-        testing t;
+        TESTING(t);
         make(&t, &layers[1], EBB_F32);
         run_with(&t, PLAIN);
         double *expected[4];
@@ -170,7 +167,6 @@ TEST(outputs_that_nobody_wants_are_left_out)
         }
         for (uint32_t o = 0; o < 4; o++)
             free(expected[o]);
-        end(&t);
     }
 }
 
@@ -205,7 +201,7 @@ TEST(dx_may_be_written_over_x)
 TEST(the_plain_one_does_not_depend_on_the_number_of_threads)
 {
     const layer y = {130, 96, 513, 48, true, true, true, true, false, 0};
-    testing t;
+    TESTING(t);
     make(&t, &y, EBB_F32);
     (void)ebb_threads_enter(1);
     run_with(&t, PLAIN);
@@ -221,12 +217,11 @@ TEST(the_plain_one_does_not_depend_on_the_number_of_threads)
     (void)ebb_threads_enter(0);
     for (uint32_t o = 0; o < 4; o++)
         free(expected[o]);
-    end(&t);
 }
 
 TEST(two_runs_of_onednn_give_the_same_bits)
 {
-    testing t;
+    TESTING(t);
     make(&t, &layers[5], EBB_F32);
     run_with(&t, DNNL);
     double *expected[4];
@@ -239,7 +234,6 @@ TEST(two_runs_of_onednn_give_the_same_bits)
     }
     for (uint32_t o = 0; o < 4; o++)
         free(expected[o]);
-    end(&t);
 }
 
 /* ---- labels ---- */
@@ -248,7 +242,7 @@ TEST(without_a_label_that_counts_the_mean_is_no_number_and_gradients_are_zero)
 {
     static const char *const kernels[] = {PLAIN, DNNL};
     for (size_t k = 0; k < 2; k++) {
-        testing t;
+        TESTING(t);
         make(&t, &layers[1], EBB_F32);
         for (int64_t i = 0; i < layers[1].rows; i++)
             ((int64_t *)t.in[3].data)[i] = -100;
@@ -257,7 +251,6 @@ TEST(without_a_label_that_counts_the_mean_is_no_number_and_gradients_are_zero)
         for (uint32_t o = 1; o < 4; o++)
             for (size_t i = 0; i < count_of(&t.out[o]); i++)
                 assert_true(value_of(&t.out[o], i) == 0);
-        end(&t);
     }
 }
 
@@ -266,7 +259,7 @@ TEST(rows_that_do_not_count_cost_no_product)
 {
     for (int64_t block = 0; block < 40; block += 6) {
         layer y = layers[1];
-        testing t;
+        TESTING(t);
         y.block = block;
         make(&t, &y, EBB_F32);
         run_with(&t, PLAIN);
@@ -288,7 +281,6 @@ TEST(rows_that_do_not_count_cost_no_product)
             const float dx = ((const float *)t.out[1].data)[i];
             assert_true(label_of(&y, i / y.inner) == -100 ? dx == 0 : isnan(dx));
         }
-        end(&t);
     }
 }
 
@@ -296,7 +288,7 @@ TEST(a_label_outside_the_classes_is_named)
 {
     static const char *const kernels[] = {PLAIN, DNNL};
     for (size_t k = 0; k < 2; k++) {
-        testing t;
+        TESTING(t);
         make(&t, &layers[1], EBB_F32);
         ((int64_t *)t.in[3].data)[20] = 29;
         const ebb_kernel *kernel = kernel_named(kernels[k]);
@@ -304,13 +296,12 @@ TEST(a_label_outside_the_classes_is_named)
         assert_int_equal(ebb_status_code(status), EBB_RUNTIME);
         assert_non_null(
             strstr(ebb_status_text(status), "label 29 at position 20 is outside 0..28"));
-        end(&t);
     }
 }
 
 TEST(what_does_not_fit_is_declined)
 {
-    testing t;
+    TESTING(t);
     make(&t, &layers[1], EBB_F32);
     assert_null(declined_by(&t, PLAIN));
     t.in[3].type.dims[0]--;
@@ -329,5 +320,4 @@ TEST(what_does_not_fit_is_declined)
     end(&t);
     make(&t, &layers[1], EBB_F64);
     assert_string_equal(declined_by(&t, DNNL), "oneDNN multiplies float32 only");
-    end(&t);
 }

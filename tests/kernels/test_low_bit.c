@@ -95,7 +95,7 @@ static float moment(const testing *t, int k, int i)
 TEST(a_code_is_that_of_the_nearest_level)
 {
     for (int bits = 4; bits <= 8; bits += 4) {
-        testing t;
+        TESTING(t);
         float map[2][256];
         begin_adamw(&t, bits, map, NULL);
         run_with(&t, "plain.adamw_low_bit");
@@ -110,7 +110,6 @@ TEST(a_code_is_that_of_the_nearest_level)
                     fail_msg("%d bits, state %d, element %d: %g away, the nearest is %g", bits, k,
                              i, got, best);
             }
-        end(&t);
     }
 }
 
@@ -118,7 +117,7 @@ TEST(a_code_is_that_of_the_nearest_level)
 TEST(draws_are_right_on_average)
 {
     for (int bits = 4; bits <= 8; bits += 4) {
-        testing t;
+        TESTING(t);
         float map[2][256];
         static double sum[2][COUNT], square[2][COUNT];
         int64_t key[2] = {123456789, 0};
@@ -164,14 +163,13 @@ TEST(draws_are_right_on_average)
             assert_true(all / counted < 1.3);
             assert_true(fabs(total) / sqrt(counted) < 4);
         }
-        end(&t);
     }
 }
 
 /* Two steps with one key are the same; with another they differ. */
 TEST(draws_depend_on_the_key_alone)
 {
-    testing t;
+    TESTING(t);
     float map[2][256];
     uint8_t first[COUNT];
     int64_t key[2] = {9, 2};
@@ -183,5 +181,4 @@ TEST(draws_depend_on_the_key_alone)
     ((int64_t *)t.in[10].data)[0] = 10;
     run_with(&t, "plain.adamw_low_bit_stochastic");
     assert_memory_not_equal(first, t.out[1].data, COUNT);
-    end(&t);
 }

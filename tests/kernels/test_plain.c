@@ -62,7 +62,7 @@ static void check_activation(ebb_op forward, const char *name, ebb_op backward,
                              const char *grad_name, const double *y, const double *dx)
 {
     for (int single = 0; single < 2; single++) {
-        testing t;
+        TESTING(t);
         ebb_dtype dtype = single != 0 ? EBB_F32 : EBB_F64;
         begin(&t, forward);
         put_float(&t, "alpha", 1.0);
@@ -84,7 +84,6 @@ static void check_activation(ebb_op forward, const char *name, ebb_op backward,
         put_out(&t, dtype, 1, DIMS(6));
         run_with(&t, grad_name);
         close_to(&t.out[0], dx, grad_name);
-        end(&t);
     }
 }
 
@@ -114,7 +113,7 @@ TEST(mish_agrees_with_pytorch)
 
 TEST(shapes_broadcast_up_to_twelve_dims)
 {
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_SUB);
     const ebb_operand *a = put_in(&t, EBB_F32, 4, DIMS(2, 1, 5, 3));
     const ebb_operand *b = put_in(&t, EBB_F32, 3, DIMS(4, 1, 3));
@@ -140,12 +139,11 @@ TEST(shapes_broadcast_up_to_twelve_dims)
         }
         assert_true(value_of(&t.out[0], i) == value_of(a, ia) + value_of(b, ib));
     }
-    end(&t);
 }
 
 TEST(empty_tensors_and_scalars_are_tensors)
 {
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_MUL);
     put_in(&t, EBB_F32, 2, DIMS(0, 3));
     put_in(&t, EBB_F32, 0, NULL);
@@ -183,13 +181,12 @@ TEST(empty_tensors_and_scalars_are_tensors)
     put_in(&t, EBB_F32, 2, DIMS(0, 4));
     put_out(&t, EBB_F32, 2, DIMS(0, 4));
     run_with(&t, "plain.softmax");
-    end(&t);
 }
 
 TEST(integer_division_is_defined_everywhere)
 {
     const int32_t a[] = {INT32_MIN, 7, -7, 7}, b[] = {-1, 2, 2, -2};
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_DIV);
     put_data(&t, EBB_I32, 1, DIMS(4), a);
     ebb_operand *divisor = put_data(&t, EBB_I32, 1, DIMS(4), b);
@@ -202,13 +199,12 @@ TEST(integer_division_is_defined_everywhere)
     ((int32_t *)divisor->data)[2] = 0;
     t.call.op = EBB_OP_DIV;
     assert_non_null(strstr(refusal_of(&t, "plain.div"), "zero"));
-    end(&t);
 }
 
 TEST(casts_saturate_and_nan_becomes_zero)
 {
     const float x[] = {1e10f, -1e10f, NAN, -3.7f, 255.9f, INFINITY};
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_CAST);
     put_data(&t, EBB_F32, 1, DIMS(6), x);
     put_out(&t, EBB_I32, 1, DIMS(6));
@@ -224,7 +220,6 @@ TEST(casts_saturate_and_nan_becomes_zero)
     assert_int_equal(half[1], 0xFC00);
     assert_true((half[2] & 0x7FFF) > 0x7C00);
     assert_int_equal(half[3], ebb_float_to_half(-3.7f));
-    end(&t);
 }
 
 /* What lies beside the middle of two neighbours in fewer bits, and would be the middle after a first
@@ -241,7 +236,7 @@ TEST(casts_round_once)
                            1 + 0x1p-8 - 0x1p-40, 0x1p-133 + 0x1p-160,   0x1.FEFFFFFFFp127};
     const uint16_t of_whole[] = {0x5281, 0xD281, 0x5280, 0x5C81, 0x4500, 0xDF00};
     const uint16_t of_real[] = {0x3F81, 0xBF81, 0x3F80, 0x3F80, 0x0001, 0x7F7F};
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_CAST);
     put_data(&t, EBB_I64, 1, DIMS(6), whole);
     put_out(&t, EBB_BF16, 1, DIMS(6));
@@ -268,7 +263,6 @@ TEST(casts_round_once)
     put_out(&t, EBB_F8E8M0, 1, DIMS(1));
     run_with(&t, "plain.cast");
     assert_int_equal(((const uint8_t *)t.out[0].data)[0], 61 + 127);
-    end(&t);
 }
 
 /* Neighbours that are one number as doubles. */
@@ -279,7 +273,7 @@ TEST(the_place_of_the_largest_int64_is_exact)
     const int64_t most[] = {0, 1, 0}, least[] = {1, 0, 1}; // in each pair
     for (int smallest = 0; smallest < 2; smallest++)
         for (int last = 0; last < 2; last++) {
-            testing t;
+            TESTING(t);
             begin(&t, smallest ? EBB_OP_ARG_MIN : EBB_OP_ARG_MAX);
             put_int(&t, "axis", 1);
             put_int(&t, "select_last_index", last);
@@ -287,7 +281,6 @@ TEST(the_place_of_the_largest_int64_is_exact)
             put_out(&t, EBB_I64, 2, DIMS(3, 1));
             run_with(&t, smallest ? "plain.arg_min" : "plain.arg_max");
             assert_memory_equal(t.out[0].data, smallest ? least : most, sizeof most);
-            end(&t);
         }
 }
 
@@ -300,7 +293,7 @@ TEST(transposes_of_every_order_move_each_element)
         int64_t perm[4] = {code & 3, code >> 2 & 3, code >> 4 & 3, code >> 6};
         if ((1 << perm[0] | 1 << perm[1] | 1 << perm[2] | 1 << perm[3]) != 15)
             continue; // not a permutation
-        testing t;
+        TESTING(t);
         begin(&t, EBB_OP_TRANSPOSE);
         put_ints(&t, "perm", 4, perm);
         put_in(&t, EBB_F32, 4, dims);
@@ -317,14 +310,13 @@ TEST(transposes_of_every_order_move_each_element)
             }
             assert_true(value_of(&t.out[0], i) == value_of(&t.in[0], (size_t)from));
         }
-        end(&t);
     }
 }
 
 TEST(an_index_outside_the_table_is_named)
 {
     const int64_t index[] = {0, -4, 4};
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_GATHER);
     put_in(&t, EBB_F32, 2, DIMS(4, 2));
     put_data(&t, EBB_I64, 1, DIMS(3), index);
@@ -332,13 +324,12 @@ TEST(an_index_outside_the_table_is_named)
     const char *text = refusal_of(&t, "plain.gather");
     assert_non_null(strstr(text, "the test's node"));
     assert_non_null(strstr(text, "4"));
-    end(&t);
 }
 
 TEST(the_gradient_of_a_gather_adds_what_meets)
 {
     const int64_t shape[] = {20, 3}, index[] = {4, -1, 4, 4, 0};
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_GATHER_GRAD);
     put_data(&t, EBB_I64, 1, DIMS(2), shape);
     put_data(&t, EBB_I64, 1, DIMS(5), index);
@@ -351,7 +342,6 @@ TEST(the_gradient_of_a_gather_adds_what_meets)
             expected[(size_t)(index[i] < 0 ? index[i] + 20 : index[i]) * 3 + j] +=
                 value_of(dy, i * 3 + j);
     check_close(&t.out[0], expected, 1e-15, "dx");
-    end(&t);
 }
 
 /* ---- optimizers ---- */
@@ -359,7 +349,7 @@ TEST(the_gradient_of_a_gather_adds_what_meets)
 /* PyTorch with the rates rounded to float32, as an attribute holds them. */
 TEST(three_steps_of_adamw_agree_with_pytorch)
 {
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_ADAMW);
     put_values(&t, 0, NULL, LIST(0.1));
     int64_t steps = 0;
@@ -382,12 +372,11 @@ TEST(three_steps_of_adamw_agree_with_pytorch)
     close_to(&t.out[0], LIST(0.7049810946, -1.701984098, 0.206479593), "w");
     close_to(&t.out[1], LIST(0.2805000623, -0.1402500312, 0.5610001247), "m");
     close_to(&t.out[2], LIST(0.003498455228, 0.0008746138069, 0.01399382091), "v");
-    end(&t);
 }
 
 TEST(three_steps_of_momentum_agree_with_pytorch)
 {
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_MOMENTUM);
     put_float(&t, "alpha", 0.9);
     put_float(&t, "beta", 1);
@@ -411,7 +400,6 @@ TEST(three_steps_of_momentum_agree_with_pytorch)
     }
     close_to(&t.out[0], LIST(0.519184749, -1.75118457, -0.453222701), "w");
     close_to(&t.out[1], LIST(2.82966251, -1.45542427, 5.61873201), "v");
-    end(&t);
 }
 
 /* ---- draws and masks ---- */
@@ -419,7 +407,8 @@ TEST(three_steps_of_momentum_agree_with_pytorch)
 TEST(dropout_draws_the_same_mask_in_the_backward)
 {
     const int64_t key[] = {42, 7}, n = 4099;
-    testing t, back;
+    TESTING(t);
+    TESTING(back);
     begin(&t, EBB_OP_EBB_DROPOUT);
     put_float(&t, "ratio", 0.25);
     put_int(&t, "stream", 3);
@@ -447,8 +436,6 @@ TEST(dropout_draws_the_same_mask_in_the_backward)
         kept += keep;
     }
     assert_true(kept > 2900 && kept < 3250);
-    end(&t);
-    end(&back);
 }
 
 /* Near the end of the range a float has larger steps than the numbers that are drawn. */
@@ -462,7 +449,7 @@ TEST(uniform_draws_never_reach_their_end)
                  {EBB_F16, 0, 1, 1 - 0x1p-11},         {EBB_BF16, 1, 3, 3 - 0x1p-6},
                  {EBB_BF16, -1, 0, -0x1p-133},         {EBB_F16, -2, 65520, 65504}};
     for (size_t k = 0; k < sizeof draws / sizeof draws[0]; k++) {
-        testing t;
+        TESTING(t);
         double most = -INFINITY;
         begin(&t, EBB_OP_RANDOM_UNIFORM);
         put_float(&t, "low", draws[k].low);
@@ -481,7 +468,6 @@ TEST(uniform_draws_never_reach_their_end)
         if (most > draws[k].most)
             fail_msg("draws of %s from [%g, %g) reach %.10g", ebb_dtype_name(draws[k].dtype),
                      draws[k].low, draws[k].high, most);
-        end(&t);
     }
 }
 
@@ -489,7 +475,7 @@ TEST(a_bit_an_element_is_enough_for_relu)
 {
     const double y[] = {1, 0, -2, 3, INFINITY, 0, 0.5, 0, 0, 4, 1e-30};
     const uint8_t expected[] = {0x59, 0x06};
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_PACK_SIGN);
     put_values(&t, 1, DIMS(11), y);
     put_out(&t, EBB_U8, 1, DIMS(2));
@@ -504,7 +490,6 @@ TEST(a_bit_an_element_is_enough_for_relu)
     run_with(&t, "plain.mask_grad");
     for (size_t i = 0; i < 11; i++)
         assert_true(value_of(&t.out[0], i) == value_of(dy, i) * (y[i] > 0 ? 1 : 0.5));
-    end(&t);
 }
 
 /* ---- threads and accuracy ---- */
@@ -527,7 +512,7 @@ static void same_for_any_threads(testing *t, const char *name)
 
 TEST(results_do_not_depend_on_the_number_of_threads)
 {
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_REDUCE_SUM);
     put_ints(&t, "axes", 3, DIMS(0, 2, 3));
     const ebb_operand *x = put_in(&t, EBB_F32, 4, DIMS(8, 5, 40, 41));
@@ -564,13 +549,12 @@ TEST(results_do_not_depend_on_the_number_of_threads)
     put_out(&t, EBB_F32, 1, DIMS(130));
     put_out(&t, EBB_F32, 1, DIMS(130));
     same_for_any_threads(&t, "plain.layer_norm_grad");
-    end(&t);
 }
 
 /* The statistics of rows far from zero: where float32 sums would lose everything. */
 TEST(layer_norm_in_float32_is_near_float64)
 {
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_LAYER_NORMALIZATION);
     ebb_operand *x = put_in(&t, EBB_F32, 2, DIMS(3, 1000));
     ebb_operand *scale = put_in(&t, EBB_F32, 1, DIMS(1000));
@@ -591,12 +575,11 @@ TEST(layer_norm_in_float32_is_near_float64)
             expected[r * 1000 + i] = (value_of(x, r * 1000 + i) - mean) / sqrt(var + 1e-5);
     }
     check_close(&t.out[0], expected, 5e-6, "y");
-    end(&t);
 }
 
 TEST(matmul_broadcasts_and_transposes)
 {
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_FUSED_MATMUL);
     put_int(&t, "transA", 1);
     put_float(&t, "alpha", 0.5);
@@ -613,5 +596,4 @@ TEST(matmul_broadcasts_and_transposes)
                 0.5 * value_of(a, n * 21 + k * 3 + row) * value_of(b, m * 35 + k * 5 + column);
     }
     check_close(&t.out[0], expected, 1e-14, "y");
-    end(&t);
 }

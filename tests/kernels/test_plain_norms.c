@@ -22,7 +22,8 @@ static const double ln_dy[] = {0.3, -0.7, 1.1, 0.2, -0.4, -1, 0.6, 0.05, 0.9, -0
 
 TEST(layer_norm_and_its_gradient_agree_with_pytorch)
 {
-    testing t, back;
+    TESTING(t);
+    TESTING(back);
     begin(&t, EBB_OP_LAYER_NORMALIZATION);
     put_values(&t, 2, DIMS(2, 5), ln_x);
     put_values(&t, 1, DIMS(5), ln_scale);
@@ -55,15 +56,14 @@ TEST(layer_norm_and_its_gradient_agree_with_pytorch)
     run_over(&back, 1);
     close_to(&back.out[0], dx, "dx over x");
     back.out[0].data = NULL; // it is the input's
-    end(&t);
-    end(&back);
 }
 
 TEST(batch_norm_in_training_agrees_with_pytorch)
 {
     const double x[] = {1, 2, 3, -1, 0.5, 4, 0.25, -3, 2, 1.5, -0.5, 0};
     const double dy[] = {.1, -.2, .3, .4, .5, -.6, -.7, .8, .9, 1, -1.1, .2};
-    testing t, back;
+    TESTING(t);
+    TESTING(back);
     begin(&t, EBB_OP_BATCH_NORM_TRAINING);
     put_values(&t, 3, DIMS(2, 2, 3), x);
     put_values(&t, 1, DIMS(2), LIST(1.5, -0.5));
@@ -96,8 +96,6 @@ TEST(batch_norm_in_training_agrees_with_pytorch)
              "dx");
     close_to(&back.out[1], LIST(-0.63302619, -0.484255054), "dscale");
     close_to(&back.out[2], LIST(1.2, 0.4), "dbias");
-    end(&t);
-    end(&back);
 }
 
 /* [n, c] numbers: as they lie, or as [1, c, n], where a channel is one row. */
@@ -122,7 +120,8 @@ enum { Y, DX, DSCALE, DBIAS, RESULTS };
 static void norm_of_rows(double *result[RESULTS], int64_t n, int64_t c, bool turned)
 {
     const int64_t *dims = turned ? DIMS(1, c, n) : DIMS(n, c, 1);
-    testing t, back;
+    TESTING(t);
+    TESTING(back);
     begin(&t, EBB_OP_BATCH_NORM_TRAINING);
     put_rows(&t, n, c, turned, 7919);
     for (int i = 0; i < 4; i++)
@@ -145,8 +144,6 @@ static void norm_of_rows(double *result[RESULTS], int64_t n, int64_t c, bool tur
     result[DX] = rows_of(&back.out[0], n, c, turned);
     result[DSCALE] = values_of(&back.out[1]);
     result[DBIAS] = values_of(&back.out[2]);
-    end(&t);
-    end(&back);
 }
 
 /* Rows of channels go in parts, which the shape alone makes: one, two, four and as many as there may be. */
@@ -188,7 +185,7 @@ TEST(softmax_and_its_gradient_agree_with_pytorch)
 {
     const double y[] = {0.136848181, 0.023780648,  0.613310996,   0.175716542,  0.0503436323,
                         0.166797243, 0.0477882103, 0.00503684031, 0.0328443246, 0.747533382};
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_SOFTMAX);
     put_values(&t, 2, DIMS(2, 5), ln_x);
     put_out(&t, EBB_F64, 2, DIMS(2, 5));
@@ -207,14 +204,14 @@ TEST(softmax_and_its_gradient_agree_with_pytorch)
              LIST(-0.0566628038, -0.0336271669, 0.236703728, -0.0903281345, -0.0560856232,
                   -0.105090725, 0.0463521395, 0.00211521739, 0.0417106259, 0.0149127426),
              "gradient");
-    end(&t);
 }
 
 TEST(cross_entropy_with_weights_agrees_with_pytorch)
 {
     const int64_t labels[] = {2, 4};
     const double weights[] = {1, 2, 0.5, 1, 3};
-    testing t, back;
+    TESTING(t);
+    TESTING(back);
     begin(&t, EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS);
     put_values(&t, 2, DIMS(2, 5), ln_x);
     put_data(&t, EBB_I64, 1, DIMS(2), labels);
@@ -234,14 +231,12 @@ TEST(cross_entropy_with_weights_agrees_with_pytorch)
              LIST(0.0195497401, 0.00339723543, -0.0552412862, 0.0251023632, 0.00719194747,
                   0.142969066, 0.0409613231, 0.00431729169, 0.0281522782, -0.216399959),
              "gradient");
-    end(&t);
-    end(&back);
 }
 
 TEST(a_label_outside_the_classes_is_named)
 {
     const int64_t labels[] = {0, -100, 9, 17};
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS);
     put_int(&t, "ignore_index", -100);
     put_in(&t, EBB_F32, 2, DIMS(4, 10));
@@ -249,5 +244,4 @@ TEST(a_label_outside_the_classes_is_named)
     put_out(&t, EBB_F32, 0, NULL);
     assert_non_null(strstr(refusal_of(&t, "plain.softmax_cross_entropy_loss"),
                            "label 17 at position 3 is outside 0..9"));
-    end(&t);
 }

@@ -25,7 +25,7 @@ typedef struct names {
 
 static void compare(const window *w, ebb_dtype dtype, const names *k)
 {
-    testing t;
+    TESTING(t);
     int64_t x[5], y[5];
     begin(&t, EBB_OP_MAX_POOL);
     put_window(&t, w, x, y);
@@ -58,7 +58,6 @@ static void compare(const window *w, ebb_dtype dtype, const names *k)
     run_with(&t, k->packed_grad);
     same_bits(&t.out[0], expected, w->what, k->packed_grad);
     unguard(kept.data);
-    end(&t);
 }
 
 static const names plain = {"plain.max_pool", "plain.max_pool_grad", "plain.max_pool_packed",
@@ -85,7 +84,7 @@ TEST(codes_that_no_window_has_touch_nothing_else)
                                           "rows.max_pool_packed_grad"};
     for (size_t i = 0; i < POOL_WINDOWS; i++)
         for (int k = 0; k < (pool_windows[i].bits < 16 ? 2 : 1); k++) {
-            testing t;
+            TESTING(t);
             int64_t x[5], y[5];
             begin(&t, EBB_OP_MAX_POOL_PACKED_GRAD);
             put_window(&t, &pool_windows[i], x, y);
@@ -94,7 +93,6 @@ TEST(codes_that_no_window_has_touch_nothing_else)
             memset(put_in(&t, EBB_U8, 1, &codes)->data, 0xff, (size_t)codes);
             put_out(&t, EBB_F32, 2 + pool_windows[i].spatial, x);
             run_with(&t, kernels[k]); // guards stand around dX
-            end(&t);
         }
 }
 
@@ -109,7 +107,7 @@ TEST(windows_that_do_not_match_are_declined)
                  {4, 60, "the taps are not a code for each window"}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         for (int k = 0; k < 2; k++) {
-            testing t;
+            TESTING(t);
             begin(&t, EBB_OP_MAX_POOL_PACKED_GRAD);
             put_ints(&t, "kernel_shape", 2, (const int64_t[]){2, 2});
             put_ints(&t, "strides", 2, (const int64_t[]){2, 2});
@@ -121,6 +119,5 @@ TEST(windows_that_do_not_match_are_declined)
             assert_true((why == NULL) == (cases[i].why == NULL));
             if (why != NULL)
                 assert_string_equal(why, cases[i].why);
-            end(&t);
         }
 }

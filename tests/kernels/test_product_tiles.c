@@ -61,7 +61,7 @@ static const ebb_dtype dtypes[DTYPES] = {EBB_F32, EBB_BF16, EBB_F16};
 static void gemm(const int64_t *mnk, int turned, const ebb_dtype *dtype, int form)
 {
     const int64_t m = mnk[0], n = mnk[1], k = mnk[2];
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_GEMM);
     put_int(&t, "transA", turned & 1);
     put_int(&t, "transB", turned >> 1);
@@ -74,7 +74,6 @@ static void gemm(const int64_t *mnk, int turned, const ebb_dtype *dtype, int for
         put_in(&t, dtype[2], form == 1 || form == 4 ? 1 : 2, c[form]);
     put_out(&t, dtype[2], 2, D(m, n));
     agrees(&t, "tiles.gemm");
-    end(&t);
 }
 
 TEST(gemm_in_all_forms)
@@ -110,13 +109,12 @@ TEST(matmul_of_batches)
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
         for (int d = 0; d < DTYPES; d++) {
             const batched *f = &forms[i];
-            testing t;
+            TESTING(t);
             begin(&t, EBB_OP_MATMUL);
             put_in(&t, dtypes[d], f->ra, f->a);
             put_in(&t, dtypes[d], f->rb, f->b);
             put_out(&t, dtypes[d], f->ry, f->y);
             agrees(&t, "tiles.matmul");
-            end(&t);
         }
 }
 
@@ -125,7 +123,7 @@ TEST(fused_matmul_of_turned_batches)
     for (int i = 0; i < SIZES; i++)
         for (int turned = 0; turned < 4; turned++) {
             const int64_t m = sizes[i][0], n = sizes[i][1], k = sizes[i][2];
-            testing t;
+            TESTING(t);
             begin(&t, EBB_OP_FUSED_MATMUL);
             put_int(&t, "transA", turned & 1);
             put_int(&t, "transB", turned >> 1);
@@ -134,7 +132,6 @@ TEST(fused_matmul_of_turned_batches)
             put_in(&t, EBB_BF16, 3, turned & 2 ? D(3, n, k) : D(3, k, n));
             put_out(&t, EBB_BF16, 4, D(2, 3, m, n));
             agrees(&t, "tiles.fused_matmul");
-            end(&t);
         }
 }
 

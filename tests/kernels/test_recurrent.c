@@ -50,7 +50,8 @@ typedef struct problem {
 /* The numbers of the call in 16 bits are those of the oracle's. */
 static void check(const problem *p, ebb_dtype dtype)
 {
-    testing t, wide;
+    TESTING(t);
+    TESTING(wide);
     p->put(&t, p, dtype);
     p->put(&wide, p, EBB_F32);
     for (uint32_t i = 0; i < t.call.input_count; i++)
@@ -65,18 +66,15 @@ static void check(const problem *p, ebb_dtype dtype)
         check_close(&t.out[o], expected, dtype == EBB_F32 ? TOLERANCE : TOLERANCE_BF16, p->tiles);
         free(expected);
     }
-    end(&wide);
-    end(&t);
 }
 
 /* In bfloat16 where the processor multiplies its pairs, and the hidden size is one of them. */
 static void check_dtypes(const problem *p)
 {
-    testing t;
+    TESTING(t);
     check(p, EBB_F32);
     p->put(&t, p, EBB_BF16);
     const char *why = declined_by(&t, p->tiles);
-    end(&t);
     if (why == NULL) {
         assert_int_equal(p->s->H % 2, 0);
         check(p, EBB_BF16);
@@ -156,7 +154,7 @@ TEST(rnn_and_gru_both_ways)
 
 TEST(what_is_not_usual_is_declined)
 {
-    testing t;
+    TESTING(t);
     put_usual_forward(&t, &shapes[1], EBB_F32, 15, 7);
     assert_string_equal(declined_by(&t, "tiles.lstm"), "no peepholes");
     end(&t);
@@ -171,5 +169,4 @@ TEST(what_is_not_usual_is_declined)
     end(&t);
     put_forward(&t, &shapes[1], LSTM, EBB_F16, 0);
     assert_non_null(declined_by(&t, "tiles.lstm"));
-    end(&t);
 }

@@ -79,7 +79,7 @@ static void fill_rows(testing *t, const rows_case *c, double g[][3])
 
 static void sampled_rows_are_unbiased(const rows_case *c, ebb_dtype dtype)
 {
-    testing t;
+    TESTING(t);
     double g[64][3], exact[12] = {0}, size = 0;
     tally tallies[12] = {{0}};
     begin(&t, EBB_OP_SAMPLE_ROWS);
@@ -114,7 +114,6 @@ static void sampled_rows_are_unbiased(const rows_case *c, ebb_dtype dtype)
     }
     for (int e = 0; e < 12; e++)
         check_mean(&tallies[e], exact[e], size * (dtype == EBB_F32 ? 1000 : 1), c->what, e);
-    end(&t);
 }
 
 TEST(the_mean_over_sampled_rows_is_the_product)
@@ -130,7 +129,7 @@ TEST(the_mean_over_sampled_rows_is_the_product)
 TEST(the_largest_rows_are_sure_and_the_rest_is_drawn)
 {
     const int64_t n = 30, k = 6;
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_SAMPLE_ROWS);
     put_int(&t, "k", k);
     ebb_operand *h = put_in(&t, EBB_F64, 2, (const int64_t[]){n, 1});
@@ -151,7 +150,6 @@ TEST(the_largest_rows_are_sure_and_the_rest_is_drawn)
     assert_int_equal(rows[2], 7);
     for (int64_t j = 0; j < k; j++)
         assert_true(fabs(weights[j] - (j < 3 ? 1 : 9)) < 1e-9); // 27 rows, 3 draws
-    end(&t);
 }
 
 TEST(rows_without_content_or_of_nan_do_no_harm)
@@ -159,7 +157,7 @@ TEST(rows_without_content_or_of_nan_do_no_harm)
     const int64_t n = 10, k = 4;
     const double content[] = {0, (double)NAN, (double)INFINITY, 1};
     for (int mode = 0; mode < 16; mode++) {
-        testing t;
+        TESTING(t);
         begin(&t, EBB_OP_SAMPLE_ROWS);
         put_int(&t, "k", k);
         ebb_operand *h = put_in(&t, EBB_F32, 2, (const int64_t[]){n, 2});
@@ -174,7 +172,6 @@ TEST(rows_without_content_or_of_nan_do_no_harm)
         run_with(&t, "plain.sample_rows");
         for (int64_t j = 0; j < k; j++)
             assert_in_range(((const int64_t *)t.out[0].data)[j], 0, n - 1);
-        end(&t);
     }
 }
 
@@ -194,7 +191,7 @@ static void put_sketch(testing *t, ebb_dtype dtype, int64_t n, int64_t d, int64_
 TEST(the_mean_over_sketches_is_the_product)
 {
     enum { N = 45, D = 3, K = 9 };
-    testing t;
+    TESTING(t);
     tally tallies[D * D] = {{0}};
     double exact[D * D] = {0};
     put_sketch(&t, EBB_F64, N, D, K);
@@ -215,7 +212,6 @@ TEST(the_mean_over_sketches_is_the_product)
     }
     for (int e = 0; e < D * D; e++)
         check_mean(&tallies[e], exact[e], 1, "sketch", e);
-    end(&t);
 }
 
 TEST(products_agree_with_the_plain_sums)
@@ -223,10 +219,9 @@ TEST(products_agree_with_the_plain_sums)
     static const int64_t sizes[][3] = {
         {1, 1, 1}, {33, 5, 7}, {512, 20, 256}, {700, 30, 65}, {1100, 3, 300}};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        testing t;
+        TESTING(t);
         put_sketch(&t, EBB_F32, sizes[i][0], sizes[i][1], sizes[i][2]);
         check_agree(&t, "dnnl.random_sketch", "plain.random_sketch", 2e-5);
-        end(&t);
     }
 }
 
@@ -234,7 +229,7 @@ TEST(contradictions_are_declined)
 {
     static const char *const names[] = {"dnnl.random_sketch", "plain.random_sketch"};
     for (int k = 0; k < 2; k++) {
-        testing t;
+        TESTING(t);
         put_sketch(&t, EBB_F32, 8, 4, 3);
         t.out[0].type.dims[0] = 2;
         assert_non_null(declined_by(&t, names[k]));
@@ -242,9 +237,8 @@ TEST(contradictions_are_declined)
         t.in[1].type.dims[0] = 1;
         assert_non_null(declined_by(&t, names[k]));
         t.in[1].type.dims[0] = 2;
-        end(&t);
     }
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_SAMPLE_ROWS);
     put_int(&t, "k", 9);
     put_in(&t, EBB_F32, 2, (const int64_t[]){8, 2});
@@ -252,5 +246,4 @@ TEST(contradictions_are_declined)
     put_in(&t, EBB_I64, 1, (const int64_t[]){2});
     put_out(&t, EBB_I64, 1, (const int64_t[]){9});
     assert_non_null(declined_by(&t, "plain.sample_rows"));
-    end(&t);
 }

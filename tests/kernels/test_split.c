@@ -78,7 +78,9 @@ static void compute(testing *t, const char *backend, const char *kernel)
 
 static void agrees(const product *p)
 {
-    testing split, exact, sums;
+    TESTING(split);
+    TESTING(exact);
+    TESTING(sums);
     make(&split, p, EBB_F32, false);
     make(&exact, p, EBB_F64, false);
     make(&sums, p, EBB_F64, true);
@@ -92,9 +94,6 @@ static void agrees(const product *p)
             fail_msg("%s: element %zu is %.9g, expected %.9g within %.3g", p->what, i, got,
                      expected, bound);
     }
-    end(&split);
-    end(&exact);
-    end(&sums);
 }
 
 TEST(products_are_those_of_float64_within_their_bound)
@@ -114,7 +113,7 @@ TEST(in_pieces_they_are_as_well)
 TEST(the_ends_of_the_range_are_numbers)
 {
     static const float a[] = {FLT_MAX, -FLT_MAX, 0x1.FFp127f, 0x1p-120f, 0, 1};
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_MATMUL);
     ebb_operand *left = put_in(&t, EBB_F32, 2, D(6, 1)), *right = put_in(&t, EBB_F32, 2, D(1, 1));
     put_out(&t, EBB_F32, 2, D(6, 1));
@@ -126,7 +125,6 @@ TEST(the_ends_of_the_range_are_numbers)
         if (!(fabs(got - expected) <= 0x1p-16 * fabs(expected) + 0x1p-118))
             fail_msg("%g became %g", (double)a[i], got);
     }
-    end(&t);
 }
 
 TEST(other_dtypes_are_left_to_others)
@@ -134,7 +132,7 @@ TEST(other_dtypes_are_left_to_others)
     const ebb_backend *const *list;
     static const ebb_dtype dtypes[] = {EBB_F64, EBB_BF16};
     for (size_t i = 0; i < 2; i++) {
-        testing t;
+        TESTING(t);
         begin(&t, EBB_OP_MATMUL);
         put_in(&t, dtypes[i], 2, D(3, 5));
         put_in(&t, dtypes[i], 2, D(5, 4));
@@ -142,6 +140,5 @@ TEST(other_dtypes_are_left_to_others)
         check_status(ebb_backends("cpu:bf16x3", &list), "cpu:bf16x3");
         check_status(ebb_pick(&t.call, list), "MatMul");
         assert_null(strstr(t.call.kernel->name, "bf16x3"));
-        end(&t);
     }
 }

@@ -139,7 +139,9 @@ static void stream_input(testing *code, ebb_operand *x, int64_t rows, int64_t ti
 
 static void compare(const sample *s, const char *backend, int64_t tile_rows)
 {
-    testing whole, tiled, code;
+    TESTING(whole);
+    TESTING(tiled);
+    TESTING(code);
     /* The library's product of a few rows may add up in another order than that of many. */
     const bool ordered = s->op != EBB_OP_FUSED_MATMUL || strcmp(backend, "cpu") != 0;
     make(&whole, s);
@@ -159,9 +161,6 @@ static void compare(const sample *s, const char *backend, int64_t tile_rows)
                          backend, (int)tile_rows, (unsigned)k, i, b, a);
         }
     code.call.output_count = 0;
-    end(&code);
-    end(&tiled);
-    end(&whole);
 }
 
 TEST(tiles_give_what_the_whole_gives)
@@ -178,7 +177,8 @@ TEST(tiles_give_what_the_whole_gives)
 static void check_refused(const sample *s, ebb_dtype rows, ebb_dtype sums, int64_t tile_rows,
                           const char *why)
 {
-    testing t, code;
+    TESTING(t);
+    TESTING(code);
     const ebb_backend *const *backends;
     make(&t, s);
     t.in[s->slot].type.dtype = (uint8_t)rows;
@@ -194,8 +194,6 @@ static void check_refused(const sample *s, ebb_dtype rows, ebb_dtype sums, int64
                  status == NULL ? "a kernel" : ebb_status_text(status));
     }
     code.call.output_count = 0;
-    end(&code);
-    end(&t);
 }
 
 /* Else the run would fail at the second tile, or read one dtype as another. */

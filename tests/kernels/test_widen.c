@@ -344,7 +344,8 @@ static bool rounds_within(ebb_op op)
 
 static void compare(const sample *s, const format *f, const char *backend)
 {
-    testing wide, narrow;
+    TESTING(wide);
+    TESTING(narrow);
     make(&wide, s, f, EBB_F32);
     make(&narrow, s, f, f->dtype);
     compute(&wide, backend, s->what);
@@ -382,8 +383,6 @@ static void compare(const sample *s, const format *f, const char *backend)
                          ebb_dtype_name(f->dtype), (unsigned)k, i, got, expected);
         }
     }
-    end(&narrow);
-    end(&wide);
 }
 
 TEST(operators_in_16_bits_are_those_of_float32_rounded)
@@ -436,7 +435,8 @@ static void check_near(const ebb_operand *got, const ebb_operand *wide, const fo
 static bool is_compared(const ebb_kernel *kernel, const sample *s, const format *f)
 {
     const ebb_backend *const *cpu;
-    testing wide, narrow;
+    TESTING(narrow);
+    testing wide;
     check_status(ebb_backends("cpu", &cpu), "cpu");
     make(&narrow, s, f, f->dtype);
     narrow.call.backends = cpu;
@@ -451,7 +451,6 @@ static bool is_compared(const ebb_kernel *kernel, const sample *s, const format 
                        s->what);
         end(&wide);
     }
-    end(&narrow);
     return takes;
 }
 
@@ -497,7 +496,7 @@ static void check_kernel(const ebb_kernel *kernel, bool multiplies)
 /* Where the processor has the instructions, each is asked for; elsewhere what there is. */
 TEST(each_faster_kernel_agrees_with_plain)
 {
-    testing t;
+    TESTING(t);
     make(&t,
          &(sample){"a product",
                    EBB_OP_MATMUL,
@@ -512,7 +511,6 @@ TEST(each_faster_kernel_agrees_with_plain)
     for (; f->kernels != NULL; f++)
         for (size_t k = 0; k < *f->count; k++)
             check_kernel(&f->kernels[k], multiplies);
-    end(&t);
 }
 
 /* ---- shapes that nobody thought of ---- */
@@ -587,7 +585,7 @@ TEST(operands_of_any_rank_and_size_are_cut_as_they_are)
 TEST(a_sum_piece_by_piece_takes_little_workspace)
 {
     const int64_t dims[] = {1000, 1000};
-    testing t;
+    TESTING(t);
     size_t bytes = 0;
     begin(&t, EBB_OP_ADD);
     put_out(&t, EBB_BF16, 2, dims);
@@ -598,14 +596,13 @@ TEST(a_sum_piece_by_piece_takes_little_workspace)
     pick(&t, "plain", "Add");
     check_status(t.call.kernel->workspace(&t.call, &bytes), "Add");
     assert_true(bytes > 0 && bytes <= 1000 * 1000);
-    end(&t);
 }
 
 /* A file may say so; it has no place in any piece. */
 TEST(a_bound_of_no_elements_is_refused)
 {
     const ebb_backend *const *backends;
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_CLIP);
     t.call.version = 13;
     make_operand(&t.in[t.call.input_count++], EBB_BF16, 2, DIMS(8, 16));
@@ -618,12 +615,11 @@ TEST(a_bound_of_no_elements_is_refused)
         status = t.call.kernel->run(&t.call);
     }
     assert_non_null(status);
-    end(&t);
 }
 
 TEST(what_no_kernel_takes_in_float32_is_refused_by_name)
 {
-    testing t;
+    TESTING(t);
     begin(&t, EBB_OP_ADD);
     ebb_operand *a = &t.in[t.call.input_count++], *b = &t.in[t.call.input_count++];
     make_operand(a, EBB_BF16, 1, DIMS(3));
@@ -634,5 +630,4 @@ TEST(what_no_kernel_takes_in_float32_is_refused_by_name)
     ebb_status status = ebb_pick(&t.call, backends);
     assert_int_equal(ebb_status_code(status), EBB_UNSUPPORTED);
     assert_non_null(strstr(ebb_status_text(status), "the test's node"));
-    end(&t);
 }

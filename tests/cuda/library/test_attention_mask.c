@@ -148,7 +148,7 @@ static void compare(const masked *cases, size_t count, int *dead)
     for (size_t n = 0; n < 2 * count; n++) {
         const masked *one = &cases[n / 2];
         const ebb_dtype dtype = n % 2 == 0 ? EBB_BF16 : EBB_F16;
-        testing t;
+        TESTING(t);
         ebb_cuda_masking m;
         bool is_masked = false;
         result *r = guarded(sizeof *r);
@@ -183,7 +183,6 @@ static void compare(const masked *cases, size_t count, int *dead)
         unguard(half);
         unguard(alive);
         unguard(bias);
-        end(&t);
     }
 }
 
@@ -224,7 +223,7 @@ TEST(a_gradient_of_such_a_row_is_silenced)
 {
     for (int guard = 0; guard < 2; guard++) {
         const masked one = {{B, 1, S, T}, {1, 1, 1, 1}, MINUS, 0, 0, guard, false};
-        testing t;
+        TESTING(t);
         ebb_cuda_masking m;
         bool is_masked = false;
         uint8_t *alive = guarded(HEADS * S);
@@ -253,7 +252,6 @@ TEST(a_gradient_of_such_a_row_is_silenced)
         unguard(bias);
         unguard(half);
         unguard(dy);
-        end(&t);
     }
 }
 
@@ -262,7 +260,7 @@ TEST(one_number_of_a_row_gives_its_probabilities)
 {
     const float drawn[2][4] = {{0.5F, -INFINITY, -3.3895314e38F, 80}, {2, NAN, 7, 1.25F}};
     for (int guard = 0; guard < 2; guard++) {
-        testing t;
+        TESTING(t);
         float *max = guarded(sizeof drawn[0]), *sum = guarded(sizeof drawn[1]);
         float *to = guarded(sizeof drawn[0]);
         memcpy(max, drawn[0], sizeof drawn[0]);
@@ -278,7 +276,6 @@ TEST(one_number_of_a_row_gives_its_probabilities)
         unguard(max);
         unguard(sum);
         unguard(to);
-        end(&t);
     }
 }
 
@@ -294,7 +291,7 @@ TEST(the_draws_of_a_dropout_are_the_hosts)
     for (int i = 0; i < 8; i++) {
         const int64_t *range = ranges[i / 2], n = range[1] * ROWS * KEYS;
         const ebb_dtype dtype = i % 2 == 0 ? EBB_BF16 : EBB_F16;
-        testing t;
+        TESTING(t);
         uint8_t kept[MOST];
         uint16_t *to = guarded((size_t)n * sizeof *to);
         begin(&t, EBB_OP_EBB_ATTENTION_DROPOUT);
@@ -306,7 +303,6 @@ TEST(the_draws_of_a_dropout_are_the_hosts)
         for (int64_t j = 0; j < n; j++)
             assert_int_equal(to[j], kept[j] ? half_of(1, dtype) : 0);
         unguard(to);
-        end(&t);
     }
     unguard(key);
 }
@@ -387,7 +383,7 @@ TEST(a_bias_says_what_onnx_says)
     for (size_t n = 0; n < 2 * sizeof cases / sizeof cases[0]; n++) {
         const heads_case *h = &cases[n / 2];
         const ebb_dtype dtype = n % 2 == 0 ? EBB_BF16 : EBB_F16;
-        testing t;
+        TESTING(t);
         ebb_cuda_masking m;
         bool is_masked = false;
         result *r = guarded(sizeof *r);
@@ -423,14 +419,13 @@ TEST(a_bias_says_what_onnx_says)
         unguard(half);
         unguard(alive);
         unguard(bias);
-        end(&t);
     }
 }
 
 TEST(without_a_mask_there_is_none)
 {
     const masked none = {{1, 1, 1, 1}, {1, 1, 1, 1}, MINUS, 1, 0, 0, false};
-    testing t;
+    TESTING(t);
     ebb_cuda_masking m;
     bool is_masked = true;
     put_operands(&t, &none);
@@ -445,7 +440,6 @@ TEST(without_a_mask_there_is_none)
     yes = 0; // none at all is a mask
     assert_null(read_in_halves(&m, &is_masked, &t, EBB_BF16));
     assert_true(is_masked);
-    end(&t);
 }
 
 const fixture around_all = {with_cuda, NULL};

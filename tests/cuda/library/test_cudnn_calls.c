@@ -169,7 +169,7 @@ static void statistics_follow_from_what_a_library_saves(void **state)
             double expected[2][CHANNELS];
             float *mean = guarded(CHANNELS * sizeof *mean);
             float *inv_std = guarded(CHANNELS * sizeof *inv_std);
-            testing t;
+            TESTING(t);
             begin(&t, form == 0 ? EBB_OP_BATCH_NORMALIZATION : EBB_OP_BATCH_NORM_TRAINING);
             put_float(&t, "momentum", 0.75);
             put_float(&t, "epsilon", 1e-5);
@@ -208,7 +208,6 @@ static void statistics_follow_from_what_a_library_saves(void **state)
             t.out[1].data = NULL; // the input's
             unguard(mean);
             unguard(inv_std);
-            end(&t);
         }
 }
 

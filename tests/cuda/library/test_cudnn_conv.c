@@ -269,12 +269,11 @@ static void what_is_asked_for_computes_what_the_operators_say(void **state)
         {EBB_OP_CONV_ADD_RELU_NHWC, true, true, true},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        testing t;
+        TESTING(t);
         put_played(&t, rows[i].op, rows[i].last, rows[i].add, rows[i].bits);
         play_convolution(&t, ebb_cuda_read_cudnn_conv);
         has_played_well(&t, rows[i].last ? EBB_OP_CONV_NHWC : EBB_OP_CONV,
                         rows[i].last ? "plain.conv_nhwc" : "plain.conv");
-        end(&t);
     }
 }
 

@@ -165,11 +165,10 @@ TEST(every_third_operand_gets_in)
             for (int k = 0; k < 4; k++) {
                 const double beta = k < 2 ? 1 : -0.75;
                 const int before = seen.biases;
-                testing t;
+                TESTING(t);
                 put_gemm(&t, k % 2 ? EBB_F64 : EBB_F32, turns, (added)c, beta);
                 check_agree(&t, "cuda.lt_gemm", "plain.gemm", k % 2 ? 1e-14 : 1e-6);
                 assert_int_equal(seen.biases - before, c == BIAS_ROW && k == 0);
-                end(&t);
             }
 }
 
@@ -180,32 +179,30 @@ TEST(batches_are_one_call)
                                            {{1, 1, 4, 5}, {2, 3, 5, 6}, {2, 3, 4, 6}}};
     for (int i = 0; i < 3; i++) {
         const int before = seen.runs;
-        testing t;
+        TESTING(t);
         begin(&t, EBB_OP_MATMUL);
         put_in(&t, EBB_F32, 4, shapes[i][0]);
         put_in(&t, EBB_F32, 4, shapes[i][1]);
         put_out(&t, EBB_F32, 4, shapes[i][2]);
         check_agree(&t, "cuda.lt_matmul", "plain.matmul", 1e-6);
         assert_int_equal(seen.runs - before, 1);
-        end(&t);
     }
 }
 
 TEST(without_an_algorithm_the_product_is_our_own)
 {
-    testing t;
+    TESTING(t);
     seen.has_none = true;
     put_gemm(&t, EBB_F32, 0, BIAS_ROW, 1);
     check_agree(&t, "cuda.lt_gemm", "plain.gemm", 1e-6);
     assert_int_equal(seen.runs, 0);
-    end(&t);
 }
 
 /* ---- the choice ---- */
 
 TEST(a_problem_is_asked_for_once)
 {
-    testing t;
+    TESTING(t);
     put_gemm(&t, EBB_F32, 2, FULL, 1);
     for (int i = 1; i <= 2; i++) {
         check_agree(&t, "cuda.lt_gemm", "plain.gemm", 1e-6);
@@ -216,13 +213,12 @@ TEST(a_problem_is_asked_for_once)
     put_gemm(&t, EBB_F32, 3, FULL, 1);
     check_agree(&t, "cuda.lt_gemm", "plain.gemm", 1e-6);
     assert_int_equal(seen.finds, 2);
-    end(&t);
 }
 
 /* Its operands are not there yet, and its rows begin where they may. */
 TEST(a_tile_takes_what_it_finds)
 {
-    testing t;
+    TESTING(t);
     put_gemm(&t, EBB_F32, 0, NOTHING, 1);
     const ebb_kernel *k = kernel_named("cuda.lt_gemm");
     void *keep[3] = {t.in[0].data, t.in[1].data, t.out[0].data};
@@ -235,7 +231,6 @@ TEST(a_tile_takes_what_it_finds)
     t.in[0].data = keep[0];
     t.in[1].data = keep[1];
     t.out[0].data = keep[2];
-    end(&t);
 }
 
 /* ---- inside others ---- */
@@ -245,14 +240,13 @@ TEST(the_products_of_a_chunked_loss_are_the_librarys)
     for (size_t k = 0; k < LAYERS; k++)
         for (int wide = 0; wide < 2; wide++) {
             const int before = seen.runs;
-            testing t;
+            TESTING(t);
             make(&t, &layers[k], wide ? EBB_F64 : EBB_F32);
             check_agree(&t, "cuda.linear_cross_entropy", "plain.linear_cross_entropy",
                         wide ? 1e-13 : 2e-6);
             const int64_t block = layers[k].block > 0 ? layers[k].block : layers[k].rows;
             const int64_t blocks = (layers[k].rows + block - 1) / (block > 0 ? block : 1);
             assert_int_equal(seen.runs - before, 3 * blocks);
-            end(&t);
         }
 }
 
@@ -276,7 +270,7 @@ TEST(the_products_of_recurrent_layers_are_the_librarys)
     };
     static const shape both = {"bidirectional", 4, 3, 5, 6}, back = {"reverse", 4, 3, 5, 6};
     char kernel[32], plain[32];
-    testing t;
+    TESTING(t);
     for (size_t i = 0; i < sizeof layers_of / sizeof layers_of[0]; i++)
         for (int wide = 0; wide < 2; wide++) {
             const ebb_dtype dtype = wide ? EBB_F64 : EBB_F32;
@@ -300,7 +294,6 @@ TEST(the_products_of_recurrent_layers_are_the_librarys)
     put_usual_backward(&t, &back, EBB_F32, 31, 63);
     check_agree(&t, "cuda.lstm_grad", "plain.lstm_grad", 3e-6);
     assert_int_equal(seen.runs - before, 4 + 3);
-    end(&t);
 }
 
 const fixture around_each = {forget, NULL};
