@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "tests/owned.h"
 #include "tests/test.h"
 #include "tests/walk_simulate.h"
 
@@ -13,7 +14,7 @@ typedef ebb_status (*method)(ebb_walk *, const ebb_course *, double *);
 /* The walk is legal, keeps to its slots, and takes the time that its method says. */
 static inline walk_count walked(method plan, const ebb_course *c)
 {
-    ebb_arena arena = {0};
+    OWNED_ARENA arena = {0};
     ebb_walk walk = {.arena = &arena};
     walk_count count;
     double cost;
@@ -23,7 +24,6 @@ static inline walk_count walked(method plan, const ebb_course *c)
         print_error("%s\n", ebb_status_text(status));
     OK(status);
     assert_true(fabs(count.time - cost) <= 1e-9 * cost);
-    ebb_arena_fini(&arena);
     return count;
 }
 

@@ -13,6 +13,7 @@
 #include "exec/data/sample.h"
 #include "onnx/file/file.h"
 #include "tests/folder.h"
+#include "tests/owned.h"
 #include "tests/status.h"
 
 #define SAMPLES EBB_SOURCE_DIR "/samples/"
@@ -60,10 +61,10 @@ static double loss_of(ebb_program *p)
  * back into the model. */
 static void train(ebb_model *m, double *losses, int steps)
 {
-    ebb_arena arena = {0};
+    OWNED_ARENA arena = {0};
     ebb_batch batch;
     const ebb_compile_options options = {.threads = 1};
-    ebb_program *p;
+    OWNED_PROGRAM *p = NULL;
     good(ebb_sample_batch(&batch, m->graph, 1, &arena));
     good(ebb_program_compile(&p, m, &options));
     for (int i = 0; i < steps; i++) {
@@ -71,8 +72,6 @@ static void train(ebb_model *m, double *losses, int steps)
         losses[i] = loss_of(p);
     }
     good(ebb_program_store(p, m));
-    ebb_program_free(p);
-    ebb_arena_fini(&arena);
 }
 
 static void save_and_open(const ebb_model *step, ebb_model **again)
@@ -92,14 +91,12 @@ static void near(const char *name, const double *got, const double *want, int co
 static void a_sample_trains_as_its_step_does(const struct sample *s, const char *passes)
 {
     double got[STEPS], want[STEPS];
-    ebb_model *step = make(s, passes), *again;
+    OWNED_MODEL *step = make(s, passes), *again = NULL;
     save_and_open(step, &again);
     train(step, want, STEPS);
     train(again, got, STEPS);
     near(s->file, got, want, STEPS);
     assert_true(want[STEPS - 1] < want[0]);
-    ebb_close(again);
-    ebb_close(step);
 }
 
 TEST(opened_again_they_train_as_the_step_does)
@@ -119,29 +116,25 @@ TEST(memory_passes_stay_in_them)
 {
     a_sample_trains_as_its_step_does(
         &samples[CNN], "gradient,optimizer:adamw,sign-mask,pool-index,drop-saves,stream,alias");
-    ebb_model *m;
+    OWNED_MODEL *m = NULL;
     size_t packed = 0;
     good(ebb_model_read(&m, path_of("training_model.onnx")));
     EBB_EACH_NODE(m->graph, n)
         packed +=
             strcmp(ebb_text(m->graph, ebb_node_of(m->graph, n)->op_name), "MaxPoolPacked") == 0;
     assert_int_equal(packed, 1);
-    ebb_close(m);
 }
 
 TEST(they_go_on_where_the_step_was)
 {
     double first[2], got[2], want[STEPS];
-    ebb_model *whole = make(&samples[CNN], "gradient,optimizer:adamw,lr=0.003");
-    ebb_model *part = make(&samples[CNN], "gradient,optimizer:adamw,lr=0.003"), *again;
+    OWNED_MODEL *whole = make(&samples[CNN], "gradient,optimizer:adamw,lr=0.003");
+    OWNED_MODEL *part = make(&samples[CNN], "gradient,optimizer:adamw,lr=0.003"), *again = NULL;
     train(whole, want, STEPS);
     train(part, first, 2);
     save_and_open(part, &again);
     train(again, got, 2);
     near("the second half", got, want + 2, 2);
-    ebb_close(whole);
-    ebb_close(part);
-    ebb_close(again);
 }
 
 TEST(the_checkpoint_alone_brings_states_into_others)
@@ -169,7 +162,7 @@ TEST(an_eval_model_has_everything_at_rest)
         double got, want;
         char path[256], pipeline[512];
         (void)snprintf(path, sizeof path, SAMPLES "%s", s->file);
-        ebb_model *step, *rest, *eval;
+        OWNED_MODEL *step = NULL, *rest = NULL, *eval = NULL;
         good(ebb_open(&step, path));
         good(ebb_set_dim(step, "batch", BATCH));
         (void)snprintf(pipeline, sizeof pipeline, "%s%s,gradient,optimizer:adamw", with_dropout,
@@ -185,7 +178,7 @@ TEST(an_eval_model_has_everything_at_rest)
         good(ebb_rewrite(rest, pipeline, NULL, NULL));
         good(ebb_open(&eval, path_of("eval_model.onnx")));
         good(ebb_load_weights(eval, path_of("checkpoint")));
-        ebb_arena arena = {0};
+        OWNED_ARENA arena = {0};
         ebb_batch batch;
         ebb_program *p;
         ebb_named loss;
@@ -201,10 +194,6 @@ TEST(an_eval_model_has_everything_at_rest)
         got = (double)*(const float *)loss.data;
         near(s->file, &got, &want, 1);
         ebb_program_free(p);
-        ebb_arena_fini(&arena);
-        ebb_close(step);
-        ebb_close(rest);
-        ebb_close(eval);
     }
 }
 
@@ -257,7 +246,7 @@ TEST(operators_bear_the_names_that_onnx_runtime_knows)
 TEST(dropout_stands_with_its_mask)
 {
     double losses[STEPS];
-    ebb_model *step, *again, *m;
+    OWNED_MODEL *step = NULL, *again = NULL, *m = NULL;
     good(ebb_open(&step, SAMPLES "digits/transformer.onnx"));
     good(ebb_set_dim(step, "batch", BATCH));
     good(ebb_rewrite(step,
@@ -273,16 +262,14 @@ TEST(dropout_stands_with_its_mask)
     assert_int_equal(ebb_value_find(m->graph, "ebb.key").i, 0);
     train(again, losses, STEPS);
     assert_true(losses[STEPS - 1] < losses[0]);
-    ebb_close(m);
-    ebb_close(again);
-    ebb_close(step);
 }
 
 TEST(frozen_weights_are_inputs_without_gradients)
 {
     double losses[STEPS], got[STEPS];
     char *json = NULL;
-    ebb_model *step = make(&samples[0], "gradient:freeze=*bias*,optimizer:adamw,lr=0.003"), *again;
+    OWNED_MODEL *step = make(&samples[0], "gradient:freeze=*bias*,optimizer:adamw,lr=0.003"),
+                *again = NULL;
     empty_folder();
     good(ebb_artifacts_save(step, folder, &json));
     json_t *o = json_loads(json, 0, NULL);
@@ -295,24 +282,20 @@ TEST(frozen_weights_are_inputs_without_gradients)
     train(step, losses, STEPS);
     train(again, got, STEPS);
     near("frozen", got, losses, STEPS);
-    ebb_close(again);
-    ebb_close(step);
 }
 
 TEST(gradients_alone_need_no_optimizer)
 {
-    ebb_model *step = make(&samples[0], "gradient"), *again;
+    OWNED_MODEL *step = make(&samples[0], "gradient"), *again = NULL;
     save_and_open(step, &again);
     assert_int_equal(access(path_of("optimizer_model.onnx"), F_OK), -1);
     assert_true(again->graph->output_count > 1);
-    ebb_close(again);
-    ebb_close(step);
 }
 
 TEST(an_unbiased_variance_is_said_to_be_narrowed)
 {
     char *json = NULL;
-    ebb_model *step;
+    OWNED_MODEL *step = NULL;
     good(ebb_open(&step, SAMPLES "digits/cnn.onnx"));
     good(ebb_set_dim(step, "batch", BATCH));
     good(ebb_rewrite(step,
@@ -323,7 +306,6 @@ TEST(an_unbiased_variance_is_said_to_be_narrowed)
     good(ebb_artifacts_save(step, folder, &json));
     assert_non_null(strstr(json, "as ONNX Runtime does it"));
     ebb_release(json);
-    ebb_close(step);
 }
 
 TEST(what_has_no_place_in_them_is_refused)
@@ -344,27 +326,24 @@ TEST(what_has_no_place_in_them_is_refused)
         {"gradient,optimizer:adamw,quantise", "changes with each step"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        ebb_model *step = make(&samples[CNN], cases[i].passes);
+        OWNED_MODEL *step = make(&samples[CNN], cases[i].passes);
         refused(ebb_artifacts_save(step, path_of("none"), NULL), EBB_UNSUPPORTED, cases[i].words);
         assert_int_equal(access(path_of("none"), F_OK), -1);
-        ebb_close(step);
     }
-    ebb_model *forward;
+    OWNED_MODEL *forward = NULL;
     good(ebb_open(&forward, SAMPLES "digits/cnn.onnx"));
     refused(ebb_artifacts_save(forward, folder, NULL), EBB_USAGE, "no training step");
-    ebb_close(forward);
 }
 
 TEST(weights_without_bytes_are_refused)
 {
-    ebb_model *step = make(&samples[0], "gradient,optimizer:adamw");
+    OWNED_MODEL *step = make(&samples[0], "gradient,optimizer:adamw");
     ebb_graph *g = step->graph;
     for (size_t i = 0; i < g->initializer_count; i++)
         if (ebb_value_of(g, g->initializers[i])->role == EBB_ROLE_PARAMETER)
             good(ebb_value_point(g, g->initializers[i], NULL));
     refused(ebb_artifacts_save(step, path_of("none"), NULL), EBB_USAGE, "has no bytes");
     assert_int_equal(access(path_of("none"), F_OK), -1);
-    ebb_close(step);
 }
 
 const fixture around_all = {make_folder, remove_folder};

@@ -4,6 +4,7 @@
 #include "ebb.h"
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
+#include "tests/owned.h"
 #include "tests/status.h"
 
 #define TEXT                                                                                   \
@@ -89,8 +90,8 @@ TEST(a_loop_of_many_steps_is_kept_when_its_trip_count_is_given)
         {"x", 1, 1, &three, inputs}, {"n", 7, 0, NULL, &n}, {"t", 1, 1, &many, t}};
     const ebb_batch batch = {list, 3};
     const ebb_compile_options options = {.backend = "plain"};
-    ebb_model *model;
-    ebb_program *p;
+    OWNED_MODEL *model = NULL;
+    OWNED_PROGRAM *p = NULL;
     ebb_named y;
     size_t bound;
     for (int i = 0; i < 2000; i++)
@@ -110,13 +111,11 @@ TEST(a_loop_of_many_steps_is_kept_when_its_trip_count_is_given)
         assert_float_equal(((const float *)y.data)[i], inputs[i] + 5000, 0);
     good(ebb_program_get(p, "z", &y));
     assert_float_equal(*(const float *)y.data, 2000, 0);
-    ebb_program_free(p);
-    ebb_close(model);
 }
 
 TEST(inputs_that_decide_nothing_stay)
 {
-    ebb_model *model;
+    OWNED_MODEL *model = NULL;
     size_t bound;
     const int64_t of_x[1] = {2}, index[2] = {1, 0};
     const ebb_named list[1] = {{"i", 7, 1, of_x, index}};
@@ -126,7 +125,6 @@ TEST(inputs_that_decide_nothing_stay)
     good(ebb_infer_graph(model->graph));
     good(ebb_bind_values(model, &(ebb_batch){list, 1}, &bound));
     assert_int_equal(bound, 0);
-    ebb_close(model);
 }
 
 /* What a file has a value for is that value, unless the run gives another. */
@@ -134,8 +132,8 @@ TEST(inputs_with_a_value_in_the_file_may_be_given)
 {
     static const int64_t of_x[2] = {2, 3}, two = 2, shape[2] = {6, 1};
     for (int given = 0; given < 2; given++) {
-        ebb_model *model;
-        ebb_program *p;
+        OWNED_MODEL *model = NULL;
+        OWNED_PROGRAM *p = NULL;
         size_t bound;
         const ebb_named list[2] = {{"x", 1, 2, of_x, inputs}, {"shape", 7, 1, &two, shape}};
         good(ebb_text_parse_model(&model, "<ir_version: 10, opset_import: [\"\" : 20]> "
@@ -148,7 +146,5 @@ TEST(inputs_with_a_value_in_the_file_may_be_given)
         good(ebb_program_compile(&p, model, NULL));
         good(ebb_program_step(p, &(ebb_batch){list, 1}));
         check(p, "y", given ? 6 : 3, given ? 1 : 2, inputs);
-        ebb_program_free(p);
-        ebb_close(model);
     }
 }

@@ -17,6 +17,7 @@
 
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
+#include "tests/owned.h"
 
 static const char *text_of(const json_t *o, const char *key)
 {
@@ -67,7 +68,7 @@ static char *examined(ebb_model *model)
 static void says_what_is_written(void **state)
 {
     golden *g = *state;
-    ebb_model *model = NULL;
+    OWNED_MODEL *model = NULL;
     char dims[512], dim[64];
     long long size;
     golden_load(g);
@@ -83,7 +84,6 @@ static void says_what_is_written(void **state)
     char *printed = examined(model);
     golden_compare(g, printed);
     free(printed);
-    ebb_model_free(model);
     golden_free(g);
 }
 
@@ -91,7 +91,7 @@ static void says_what_is_written(void **state)
 
 TEST(weights_in_a_file_above_two_gibibytes_are_no_problem_unless_it_is_missing)
 {
-    ebb_model *model = NULL;
+    OWNED_MODEL *model = NULL;
     assert_null(ebb_text_parse_model(&model, "<ir_version: 10, opset_import: [\"\" : 20]>\n"
                                              "g (float[1,40000] x) => (float[1,40000] y)\n"
                                              "<float[40000,40000] w> { y = MatMul (x, w) }"));
@@ -106,13 +106,12 @@ TEST(weights_in_a_file_above_two_gibibytes_are_no_problem_unless_it_is_missing)
                                  "for their file 'model.onnx.data' is not beside the model"));
     assert_non_null(strstr(text, "code 8\n"));
     free(text);
-    ebb_model_free(model);
 }
 
 TEST(a_model_that_is_looked_at_stays_as_it_is)
 {
     char *before, *after;
-    ebb_model *model = NULL;
+    OWNED_MODEL *model = NULL;
     assert_null(ebb_open(&model, EBB_SOURCE_DIR "/samples/digits/transformer.onnx"));
     assert_null(ebb_text_print(&before, model->graph));
     free(examined(model));
@@ -120,7 +119,6 @@ TEST(a_model_that_is_looked_at_stays_as_it_is)
     assert_string_equal(before, after);
     ebb_free(before);
     ebb_free(after);
-    ebb_model_free(model);
 }
 
 int main(void)

@@ -9,6 +9,7 @@
 
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
+#include "tests/owned.h"
 #include "tests/text.h"
 
 #define MODEL EBB_SOURCE_DIR "/samples/digits/cnn.onnx"
@@ -47,14 +48,13 @@ static json_int_t integer(const json_t *o, const char *key)
 
 static json_int_t peak_after(ebb_model *before, const char *passes)
 {
-    ebb_model *copy;
+    OWNED_MODEL *copy = NULL;
     good(ebb_model_copy(&copy, before));
     if (passes[0] != '\0')
         good(ebb_rewrite(copy, passes, NULL, NULL));
     json_t *o = plan_of(copy);
     json_int_t peak = integer(o, "peak_bytes");
     json_decref(o);
-    ebb_close(copy);
     return peak;
 }
 
@@ -93,7 +93,7 @@ static void check_by_pass(ebb_model *before, ebb_model *after)
 
 TEST(savings_are_those_of_running_the_passes_by_hand)
 {
-    ebb_model *before = make(""), *after;
+    OWNED_MODEL *before = make(""), *after = NULL;
     good(ebb_model_copy(&after, before));
     good(ebb_rewrite(after, "sign-mask,dropout-seed", NULL, NULL));
     check_by_pass(before, after);
@@ -103,16 +103,12 @@ TEST(savings_are_those_of_running_the_passes_by_hand)
         sum += integer(json_array_get(json_object_get(o, "by_pass"), i), "in_order_bytes");
     assert_int_equal(sum, integer(o, "peak_saved_bytes"));
     json_decref(o);
-    ebb_close(after);
-    ebb_close(before);
 }
 
 TEST(steps_made_with_and_without_passes_are_told_apart)
 {
-    ebb_model *before = make(""), *after = make("sign-mask,dropout-seed,");
+    OWNED_MODEL *before = make(""), *after = make("sign-mask,dropout-seed,");
     check_by_pass(before, after);
-    ebb_close(after);
-    ebb_close(before);
 }
 
 static const char *reason_of(ebb_model *before, ebb_model *after, size_t i)
@@ -130,13 +126,12 @@ static const char *reason_of(ebb_model *before, ebb_model *after, size_t i)
 
 static void says(ebb_model *before, const char *passes, const char *words)
 {
-    ebb_model *after;
+    OWNED_MODEL *after = NULL;
     good(ebb_model_copy(&after, before));
     good(ebb_props_set(after->graph, &after->props, "ebb.passes", passes));
     const char *reason = reason_of(before, after, 0);
     if (strstr(reason, words) == NULL)
         fail_msg("%s: '%s' does not say '%s'", passes, reason, words);
-    ebb_close(after);
 }
 
 TEST(what_cannot_be_run_again_says_why)
@@ -217,8 +212,8 @@ TEST(gradients_are_compared_whatever_the_optimizer)
                  {"momentum", "momenta"},
                  {"sgd", "updates"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        ebb_model *mean = make_with("cross-entropy", cases[i].optimizer, "off");
-        ebb_model *sum = make_with("cross-entropy,reduction=sum", cases[i].optimizer, "off");
+        OWNED_MODEL *mean = make_with("cross-entropy", cases[i].optimizer, "off");
+        OWNED_MODEL *sum = make_with("cross-entropy,reduction=sum", cases[i].optimizer, "off");
         json_t *o = run_diff(mean, sum, NULL);
         const json_t *g = json_object_get(o, "gradients");
         assert_string_equal(json_string_value(json_object_get(g, "of")), cases[i].of);
@@ -231,8 +226,6 @@ TEST(gradients_are_compared_whatever_the_optimizer)
         g = json_object_get(o, "gradients");
         assert_true(real(g, "relative_l2") == 0 && real(g, "largest_relative_l2") == 0);
         json_decref(o);
-        ebb_close(sum);
-        ebb_close(mean);
     }
 }
 
@@ -258,13 +251,11 @@ TEST(a_relative_error_is_not_that_of_what_is_next_to_zero)
                  {"3", "1e-6", "4.5", "2e-6", 0.5},
                  {"1e-12", "2e-12", "1e-12", "4e-12", 1}}; // all are small
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        ebb_model *before = two_outputs(cases[i].large, cases[i].small);
-        ebb_model *after = two_outputs(cases[i].large_after, cases[i].small_after);
+        OWNED_MODEL *before = two_outputs(cases[i].large, cases[i].small);
+        OWNED_MODEL *after = two_outputs(cases[i].large_after, cases[i].small_after);
         json_t *o = run_diff(before, after, NULL);
         assert_true(fabs(real(o, "max_rel_error") - cases[i].relative) < 1e-5);
         json_decref(o);
-        ebb_close(before);
-        ebb_close(after);
     }
 }
 
@@ -288,9 +279,9 @@ TEST(the_distance_of_a_gradient_is_what_one_computes_by_hand)
     const ebb_named inputs[] = {{"image", 1, 4, image_dims, image},
                                 {"target", 7, 1, target_dims, target}};
     const ebb_batch batch = {inputs, 2};
-    ebb_model *off = make_with("cross-entropy", "none", "off"),
-              *on = make_with("cross-entropy", "none", "on");
-    ebb_program *p = stepped(off, &batch), *q = stepped(on, &batch);
+    OWNED_MODEL *off = make_with("cross-entropy", "none", "off"),
+                *on = make_with("cross-entropy", "none", "on");
+    OWNED_PROGRAM *p = stepped(off, &batch), *q = stepped(on, &batch);
     json_t *o = run_diff(off, on, &batch), *entry;
     size_t i, seen = 0;
     json_array_foreach(json_object_get(json_object_get(o, "gradients"), "worst"), i, entry) {
@@ -318,10 +309,6 @@ TEST(the_distance_of_a_gradient_is_what_one_computes_by_hand)
     }
     assert_true(seen > 5);
     json_decref(o);
-    ebb_program_free(p);
-    ebb_program_free(q);
-    ebb_close(off);
-    ebb_close(on);
 }
 
 /* ---- the curve ---- */
@@ -370,7 +357,7 @@ static void check_neighbourhood(const json_t *plan)
 
 TEST(curve_and_neighbourhood_agree_with_the_peak)
 {
-    ebb_model *m = make("sign-mask,");
+    OWNED_MODEL *m = make("sign-mask,");
     json_t *o = plan_of(m);
     check_curve(o);
     check_neighbourhood(o);
@@ -385,7 +372,6 @@ TEST(curve_and_neighbourhood_agree_with_the_peak)
     }
     assert_int_equal(nodes, integer(o, "nodes"));
     json_decref(o);
-    ebb_close(m);
 }
 
 /* A chain with one wide place; the curve of so many nodes keeps it. */
@@ -401,7 +387,7 @@ TEST(a_long_curve_is_thinned_and_keeps_the_peak)
                                           "v777, b, c = Split <axis = 0, num_outputs = 3> (wide)")
                       : sprintf(text + n, " v%d = Relu (v%d)", i, i - 1);
     (void)sprintf(text + n, " y = Relu (v%d) }", LONG - 1);
-    ebb_model *m;
+    OWNED_MODEL *m = NULL;
     good(ebb_text_parse_model(&m, text));
     good(ebb_infer_graph(m->graph));
     json_t *o = plan_of(m);
@@ -409,6 +395,5 @@ TEST(a_long_curve_is_thinned_and_keeps_the_peak)
     check_curve(o);
     check_neighbourhood(o);
     json_decref(o);
-    ebb_close(m);
     free(text);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "onnx/text/text.h"
+#include "tests/owned.h"
 #include "tests/text.h"
 
 static const char linear[] =
@@ -57,14 +58,13 @@ TEST(one_recipe_writes_every_step)
     is(text,
        "flatten,train-mode:dropout=off,batch-norm=frozen,fold,fuse,loss:kind=cross-entropy,axis=1,"
        "keep-output=1,drop-saves,stream,alias");
-    ebb_model *model = model_of(linear);
+    OWNED_MODEL *model = model_of(linear);
     assert_null(ebb_change_pipeline(&text, model, NULL));
     is(text, "");
     assert_null(ebb_change_pipeline(&text, model, &all));
     is(text,
        "cost:file=\"my,costs.json\",sign-mask,pool-index,tempo,fit:budget=80%,time=2,allow=lossy,"
        "costs=\"my,costs.json\",backend=cuda:h100,cost:file=\"my,costs.json\"");
-    ebb_close(model);
 }
 
 /* Where a schedule ends is filled in where one is asked for and does not say it. */
@@ -120,7 +120,7 @@ TEST(facts_are_those_of_the_graph)
 {
     ebb_model_facts *f;
     char *text;
-    ebb_model *model = model_of(linear);
+    OWNED_MODEL *model = model_of(linear);
     assert_null(ebb_facts_of(&f, model));
     assert_int_equal(f->input_count, 1); // w is an initializer
     assert_string_equal(f->inputs[0].name, "x");
@@ -149,7 +149,6 @@ TEST(facts_are_those_of_the_graph)
     assert_int_equal(f->parameter_count, 1);
     assert_true(f->is_step && f->has_gradient);
     ebb_release(f);
-    ebb_close(model);
 }
 
 TEST(what_a_loss_says_has_defaults)

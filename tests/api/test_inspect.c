@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 
+#include "tests/owned.h"
 #include "tests/text.h"
 
 static json_t *inspected(const ebb_model *m)
@@ -44,7 +45,7 @@ static void check_sample(const char *sample)
     char *pipeline;
     size_t i, trained = 0;
     json_t *w;
-    ebb_model *m, *step;
+    OWNED_MODEL *m = NULL, *step = NULL;
     (void)snprintf(path, sizeof path, "%s/samples/%s", EBB_SOURCE_DIR, sample);
     good(ebb_open(&m, path));
     json_t *before = inspected(m);
@@ -71,8 +72,6 @@ static void check_sample(const char *sample)
     assert_int_equal(trained, 0);
     json_decref(before);
     json_decref(after);
-    ebb_close(step);
-    ebb_close(m);
 }
 
 TEST(what_it_calls_trained_is_trained)
@@ -85,7 +84,7 @@ TEST(what_it_calls_trained_is_trained)
 
 TEST(each_role_says_why)
 {
-    ebb_model *m = model_of(
+    OWNED_MODEL *m = model_of(
         "<ir_version: 10, opset_import: [\"\" : 17]>\n"
         "g (float[2,3] x, float[2,4] t) => (float loss)\n"
         "<float[3,4] w, float two = {2}, int64[1] shape = {8}, float[4] running_mean,\n"
@@ -108,5 +107,4 @@ TEST(each_role_says_why)
             fail_msg("'%s' is '%s': %s", expected[i][0], word(w, "role"), word(w, "why"));
     }
     json_decref(o);
-    ebb_close(m);
 }

@@ -5,6 +5,7 @@
 
 #include "onnx/file/file.h"
 #include "tests/folder.h"
+#include "tests/owned.h"
 #include "tests/status.h"
 #include "tests/text.h"
 
@@ -68,8 +69,8 @@ TEST(a_size_that_nobody_set_is_named)
 
 TEST(facts_are_given_as_far_as_the_caller_has_room)
 {
-    ebb_model *m = model_of(linear);
-    ebb_program *p;
+    OWNED_MODEL *m = model_of(linear);
+    OWNED_PROGRAM *p = NULL;
     struct {
         ebb_program_facts facts;
         int64_t later;
@@ -83,8 +84,6 @@ TEST(facts_are_given_as_far_as_the_caller_has_room)
     ebb_program_measure_to(p, &less, sizeof less.arena_bytes);
     assert_int_equal(less.arena_bytes, more.facts.arena_bytes);
     assert_int_equal(less.planned_arena_bytes, untouched.planned_arena_bytes);
-    ebb_program_free(p);
-    ebb_close(m);
 }
 
 /* ---- calls that are wrong ---- */
@@ -93,7 +92,7 @@ TEST(a_null_or_a_count_below_zero_is_named)
 {
     static const char *const nobody[] = {"true", NULL};
     ebb_model *m = model_of(linear), *none;
-    ebb_program *p;
+    OWNED_PROGRAM *p = NULL;
     int64_t steps;
     int code;
     char *text;
@@ -118,7 +117,6 @@ TEST(a_null_or_a_count_below_zero_is_named)
     good(ebb_program_compile(&p, m, NULL));
     refused(ebb_program_step(p, NULL), EBB_USAGE, "input 'x' is missing");
     refused(ebb_program_step(p, &batch), EBB_USAGE, "ebb_program_step: tensors is NULL");
-    ebb_program_free(p);
     ebb_close(m);
 }
 
@@ -146,7 +144,7 @@ TEST(a_model_in_memory_runs_as_the_file_does)
 
 TEST(external_data_of_a_model_in_memory_want_a_folder)
 {
-    ebb_model *text = model_of(linear), *m;
+    OWNED_MODEL *text = model_of(linear), *m = NULL;
     static char bytes[1 << 16];
     const ebb_write_options apart = {.external_above_bytes = 1};
     good(ebb_model_write(text, path_of("apart.onnx"), &apart));
@@ -161,8 +159,6 @@ TEST(external_data_of_a_model_in_memory_want_a_folder)
     good(ebb_facts_of(&f, m));
     assert_true(ebb_element(&f->weights[0]->value, 11) == 12);
     ebb_release(f);
-    ebb_close(m);
-    ebb_close(text);
 }
 
 TEST(arrays_in_memory_are_data_and_are_not_copied)
@@ -187,10 +183,10 @@ TEST(arrays_in_memory_are_data_and_are_not_copied)
 
 TEST(weights_and_plans_are_read_without_json)
 {
-    ebb_model *m = model_of(linear);
+    OWNED_MODEL *m = model_of(linear);
     ebb_model_facts *f;
     ebb_plan_facts *plan;
-    ebb_program *p;
+    OWNED_PROGRAM *p = NULL;
     char *text;
     good(ebb_step_pipeline(&text, &(ebb_step_options){.loss = "mse"}));
     good(ebb_rewrite(m, text, NULL, NULL));
@@ -219,8 +215,6 @@ TEST(weights_and_plans_are_read_without_json)
     assert_non_null(plan->peak_node);
     assert_null(plan->missing);
     ebb_release(plan);
-    ebb_program_free(p);
-    ebb_close(m);
 }
 
 const fixture around_all = {make_folder, remove_folder};

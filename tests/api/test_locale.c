@@ -5,6 +5,7 @@
 
 #include "ebb.h"
 #include "tests/folder.h"
+#include "tests/owned.h"
 #include "tests/status.h"
 
 #define DIGITS EBB_SOURCE_DIR "/samples/digits/"
@@ -42,9 +43,9 @@ static void write_all(const char *step, const char *log, char **text, char **pla
                                       .passes = passes,
                                       .link = "2.5,0.5"};
     const char *const logs[] = {log, NULL};
-    ebb_model *m;
-    ebb_data *data;
-    ebb_program *p;
+    OWNED_MODEL *m = NULL;
+    OWNED_DATA *data = NULL;
+    OWNED_PROGRAM *p = NULL;
     ebb_trainer *t;
     int64_t rows;
     char *pipeline;
@@ -64,9 +65,6 @@ static void write_all(const char *step, const char *log, char **text, char **pla
                              .row_count = rows, .batch = 32, .steps = 3, .seed = 7, .logs = logs}));
     good(ebb_trainer_run(t));
     ebb_trainer_free(t);
-    ebb_program_free(p);
-    ebb_data_close(data);
-    ebb_close(m);
 }
 
 static void bytes_of(const char *path, char bytes[1 << 20], size_t *count)

@@ -1,6 +1,7 @@
 /* test_lora.c: adapters beside frozen weights: their gradients held against those of the weights,
  * merged and saved adapters against the model that was trained with them. */
 #include "tests/api/lora_net.h"
+#include "tests/owned.h"
 
 /* With dW the gradient of a whole weight [in, out]: dB = s dW' A', dA = s B' dW'. */
 static void gradients_follow(const char *first)
@@ -11,15 +12,15 @@ static void gradients_follow(const char *first)
     draw(a, RANK * IN, 5);
     draw(b, MID * RANK, 6);
     (void)snprintf(passes, sizeof passes, "%slora:rank=2,alpha=3,target=up,", first);
-    ebb_model *adapted = step(passes, "none");
-    ebb_program *p = compile(adapted);
+    OWNED_MODEL *adapted = step(passes, "none");
+    OWNED_PROGRAM *p = compile(adapted);
     static const int64_t of_a[2] = {RANK, IN}, of_b[2] = {MID, RANK};
     good(ebb_program_set(p, &(ebb_named){"up.lora_A.weight", 1, 2, of_a, a}));
     good(ebb_program_set(p, &(ebb_named){"up.lora_B.weight", 1, 2, of_b, b}));
     run(p);
     /* The same function with one weight, W + s A' B', and its gradient. */
-    ebb_model *plain = step(first, "none");
-    ebb_program *q = compile(plain);
+    OWNED_MODEL *plain = step(first, "none");
+    OWNED_PROGRAM *q = compile(plain);
     float merged[IN * MID];
     for (int i = 0; i < IN; i++)
         for (int o = 0; o < MID; o++) {
@@ -49,10 +50,6 @@ static void gradients_follow(const char *first)
                 sum += scale * (double)whole[i * MID + o] * (double)a[r * IN + i];
             close_to((double)db[o * RANK + r], sum, 1e-5, "dB");
         }
-    ebb_program_free(p);
-    ebb_program_free(q);
-    ebb_close(adapted);
-    ebb_close(plain);
 }
 
 TEST(gradients_follow_from_those_of_the_weight)
@@ -70,28 +67,23 @@ TEST(gradients_of_a_scaled_layer_do_too)
 
 TEST(the_first_step_computes_what_the_model_did)
 {
-    ebb_model *adapted = step("lora:rank=2,", "none"), *plain = step("", "none");
-    ebb_program *p = compile(adapted), *q = compile(plain);
+    OWNED_MODEL *adapted = step("lora:rank=2,", "none"), *plain = step("", "none");
+    OWNED_PROGRAM *p = compile(adapted), *q = compile(plain);
     run(p);
     run(q);
     float loss = loss_of(q);
     assert_memory_equal(&loss, &(float){loss_of(p)}, sizeof loss);
-    ebb_program_free(p);
-    ebb_program_free(q);
-    ebb_close(adapted);
-    ebb_close(plain);
 }
 
 TEST(frozen_weights_have_no_gradient_and_what_is_named_is_trained_whole)
 {
-    ebb_model *m = step("lora:rank=2,target=up,also=*.bias,", "none");
+    OWNED_MODEL *m = step("lora:rank=2,target=up,also=*.bias,", "none");
     ebb_graph *g = m->graph;
     assert_int_equal(ebb_value_find(g, "up.weight_grad").i, 0);
     assert_int_equal(ebb_value_find(g, "down.weight_grad").i, 0);
     assert_int_not_equal(ebb_value_find(g, "down.bias_grad").i, 0);
     assert_int_not_equal(ebb_value_find(g, "up.lora_A.weight_grad").i, 0);
     assert_int_equal(ebb_value_of(g, ebb_value_find(g, "up.weight"))->role, EBB_ROLE_FROZEN);
-    ebb_close(m);
 }
 
 static float train(ebb_program *p, int steps)
@@ -107,10 +99,9 @@ static double loss_with(ebb_model *m, const char *first)
     char pipeline[512];
     (void)snprintf(pipeline, sizeof pipeline, BEFORE "%s" AFTER, first);
     good(ebb_rewrite(m, pipeline, NULL, NULL));
-    ebb_program *p = compile(m);
+    OWNED_PROGRAM *p = compile(m);
     run(p);
     double loss = (double)loss_of(p);
-    ebb_program_free(p);
     ebb_close(m);
     return loss;
 }
@@ -120,8 +111,8 @@ TEST(trained_adapters_are_saved_loaded_and_merged)
     char path[] = "/tmp/ebb_lora_XXXXXX.safetensors", passes[128];
     int fd = mkstemps(path, 12);
     assert_true(fd >= 0);
-    ebb_model *adapted = step("lora:rank=2,alpha=4,", "adamw,lr=0.05");
-    ebb_program *p = compile(adapted);
+    OWNED_MODEL *adapted = step("lora:rank=2,alpha=4,", "adamw,lr=0.05");
+    OWNED_PROGRAM *p = compile(adapted);
     run(p);
     double first = (double)loss_of(p);
     (void)train(p, 40);
@@ -148,8 +139,6 @@ TEST(trained_adapters_are_saved_loaded_and_merged)
     assert_int_not_equal(ebb_value_find(wrapped->graph, "up.lora_A.weight").i, 0);
     assert_int_equal(ebb_value_find(wrapped->graph, "down.lora_A.weight").i, 0);
     ebb_close(wrapped);
-    ebb_program_free(p);
-    ebb_close(adapted);
     (void)remove(path);
 }
 
@@ -167,24 +156,21 @@ TEST(what_matches_nothing_or_fits_nowhere_is_said)
         {"lora:rank=2,lora:rank=2", "--adapter PATH is pass lora:file=PATH"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        ebb_model *m = source();
+        OWNED_MODEL *m = source();
         ebb_status status = ebb_rewrite(m, cases[i].passes, NULL, NULL);
         if (status == NULL || strstr(ebb_status_text(status), cases[i].says) == NULL)
             fail_msg("%s: %s", cases[i].passes,
                      status != NULL ? ebb_status_text(status) : "no error");
-        ebb_close(m);
     }
     ebb_model *made = source(); // in one pipeline lora's place would be mended
     good(ebb_rewrite(made, "loss:mse,gradient", NULL, NULL));
     ebb_status late = ebb_rewrite(made, "lora", NULL, NULL);
     assert_true(late != NULL && strstr(ebb_status_text(late), "has a backward already") != NULL);
     ebb_close(made);
-    ebb_model *plain = step("", "none");
-    ebb_program *p = compile(plain);
+    OWNED_MODEL *plain = step("", "none");
+    OWNED_PROGRAM *p = compile(plain);
     ebb_status status = ebb_adapters_save(p, "/dev/null/adapters");
     assert_int_equal(ebb_status_code(status), EBB_USAGE);
-    ebb_program_free(p);
-    ebb_close(plain);
 }
 
 /* The path of a node is not the framework's where a module was called directly, and its bias kept the name, behind what is rounded to
@@ -212,7 +198,7 @@ TEST(modules_are_named_by_what_the_file_still_tells)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[1024], name[64];
-        ebb_model *m = NULL;
+        OWNED_MODEL *m = NULL;
         char *report = NULL;
         (void)snprintf(text, sizeof text, "%s%s", head, cases[i].body);
         good(ebb_text_parse_model(&m, text));
@@ -236,7 +222,6 @@ TEST(modules_are_named_by_what_the_file_still_tells)
         assert_int_equal(strstr(report, "PEFT will not find their adapters") != NULL,
                          cases[i].told);
         ebb_release(report);
-        ebb_close(m);
     }
 }
 
@@ -329,7 +314,7 @@ TEST(a_folder_of_adapters_goes_out_and_in)
 /* q, k and v of one product have an adapter each, of their own rows; what is merged is their sum. */
 static void try_packed(const char *passes)
 {
-    ebb_model *m = NULL, *to = NULL;
+    OWNED_MODEL *m = NULL, *to = NULL;
     good(ebb_text_parse_model(&m, PACKED));
     good(ebb_text_parse_model(&to, PACKED));
     for (int k = 0; k < 2; k++) {
@@ -338,7 +323,7 @@ static void try_packed(const char *passes)
     }
     good(ebb_rewrite(m, passes, NULL, NULL));
     assert_int_equal(ebb_value_find(m->graph, "attn.q_proj.lora_B.weight").i, 0);
-    ebb_program *p = compile(m), *merged;
+    OWNED_PROGRAM *p = compile(m), *merged = NULL;
     static const int64_t of_x[2] = {ROWS, IN}, of_y[2] = {ROWS, 1};
     const ebb_named tensors[2] = {{"x", 1, 2, of_x, inputs}, {"target", 1, 2, of_y, targets}};
     for (int i = 0; i < 3; i++)
@@ -355,10 +340,6 @@ static void try_packed(const char *passes)
     for (int i = 0; i < IN; i++)
         for (int k = 0; k < MID; k++) // q has none
             assert_true((k < 3) == (((const float *)w->data)[i * MID + k] == weights[i * MID + k]));
-    ebb_program_free(merged);
-    ebb_program_free(p);
-    ebb_close(to);
-    ebb_close(m);
 }
 
 /* Slices may end beyond the axis; and what the framework itself calls qkv_proj is one module. */
@@ -368,7 +349,7 @@ TEST(parts_end_where_the_rows_do)
                                          "/layers.0/self_attn/qkv_proj/MatMul"};
     for (int own = 0; own < 2; own++) {
         char text[2048];
-        ebb_model *m = NULL;
+        OWNED_MODEL *m = NULL;
         (void)snprintf(text, sizeof text,
                        "<ir_version: 10, opset_import: [\"\" : 20]>"
                        "g (float[6,5] x) => (float[6,1] y) <float[5,9] \"onnx::MatMul_1\", "
@@ -384,7 +365,6 @@ TEST(parts_end_where_the_rows_do)
         assert_int_equal(ebb_value_find(m->graph, "attn.v_proj.lora_B.weight").i != 0, own == 0);
         assert_int_equal(
             ebb_value_find(m->graph, "layers.0.self_attn.qkv_proj.lora_B.weight").i != 0, own == 1);
-        ebb_close(m);
     }
 }
 
@@ -398,30 +378,25 @@ TEST(packed_rows_have_adapters_of_their_own)
 /* LoRA-FA: the input of a layer is not kept where only B is trained. */
 TEST(a_frozen_a_keeps_a_narrow_product)
 {
-    ebb_model *m = step("lora:rank=2,target=up,train=b,", "none");
+    OWNED_MODEL *m = step("lora:rank=2,target=up,train=b,", "none");
     const ebb_graph *g = m->graph;
     assert_int_equal(ebb_value_find(g, "up.lora_A.weight_grad").i, 0);
     assert_int_not_equal(ebb_value_find(g, "up.lora_B.weight_grad").i, 0);
     const ebb_value_info *x = ebb_value_of(g, ebb_value_find(g, "x"));
     for (size_t i = 0; i < x->use_count; i++)
         assert_int_not_equal(ebb_node_of(g, x->uses[i].node)->phase, EBB_BACKWARD);
-    ebb_close(m);
 }
 
 /* With nearly all of its input dropped an adapter says little; what the layer itself reads stays. */
 TEST(dropout_is_of_the_adapter_alone)
 {
-    ebb_model *m = step("lora:rank=2,target=up,dropout=0.5,", "none"), *plain = step("", "none");
-    ebb_program *p = compile(m), *q = compile(plain);
+    OWNED_MODEL *m = step("lora:rank=2,target=up,dropout=0.5,", "none"), *plain = step("", "none");
+    OWNED_PROGRAM *p = compile(m), *q = compile(plain);
     run(p);
     run(q);
     assert_true(loss_of(p) == loss_of(q)); // B is zero
     const ebb_graph *g = m->graph;
     assert_int_not_equal(ebb_value_find(g, "ebb.key").i, 0);
-    ebb_program_free(p);
-    ebb_program_free(q);
-    ebb_close(m);
-    ebb_close(plain);
 }
 
 int main(void)

@@ -2,6 +2,7 @@
  * weight itself, trained in those columns alone. */
 #include "exec/data/ort_checkpoint.h"
 #include "tests/api/lora_net.h"
+#include "tests/owned.h"
 
 static json_t *recorded;
 
@@ -52,8 +53,8 @@ static void give_recorded(ebb_program *p)
 
 TEST(dora_has_the_gradients_that_peft_gives_it)
 {
-    ebb_model *m = step("lora:rank=2,alpha=3,form=dora,", "none");
-    ebb_program *p = compile(m);
+    OWNED_MODEL *m = step("lora:rank=2,alpha=3,form=dora,", "none");
+    OWNED_PROGRAM *p = compile(m);
     const char *name;
     json_t *list;
     agree(get(p, "up.lora_magnitude_vector"), MID, "starts", "up.lora_magnitude_vector");
@@ -68,14 +69,12 @@ TEST(dora_has_the_gradients_that_peft_gives_it)
         good(ebb_program_get(p, output, &t));
         agree(t.data, elements_of(&t), "grads", name);
     }
-    ebb_program_free(p);
-    ebb_close(m);
 }
 
 TEST(dora_is_merged_as_peft_merges_it)
 {
-    ebb_model *m = step("lora:rank=2,alpha=3,form=dora,", "none"), *merged = source();
-    ebb_program *p = compile(m);
+    OWNED_MODEL *m = step("lora:rank=2,alpha=3,form=dora,", "none"), *merged = source();
+    OWNED_PROGRAM *p = compile(m);
     give_recorded(p);
     good(ebb_program_store(p, merged));
     static const char *const names[] = {"up.weight", "down.weight"};
@@ -84,24 +83,17 @@ TEST(dora_is_merged_as_peft_merges_it)
         const ebb_tensor *t = ebb_value_of(merged->graph, v)->tensor;
         agree(t->data, t->bytes / sizeof(float), "merged", names[k]);
     }
-    ebb_program_free(p);
-    ebb_close(m);
-    ebb_close(merged);
 }
 
 TEST(the_first_step_computes_what_the_model_did)
 {
     static const char *const forms[] = {"lora:rank=2,form=dora,", "lora:rank=2,form=paca,"};
     for (int k = 0; k < 2; k++) {
-        ebb_model *adapted = step(forms[k], "none"), *plain = step("", "none");
-        ebb_program *p = compile(adapted), *q = compile(plain);
+        OWNED_MODEL *adapted = step(forms[k], "none"), *plain = step("", "none");
+        OWNED_PROGRAM *p = compile(adapted), *q = compile(plain);
         run(p);
         run(q);
         assert_true(loss_of(p) == loss_of(q));
-        ebb_program_free(p);
-        ebb_program_free(q);
-        ebb_close(adapted);
-        ebb_close(plain);
     }
 }
 
@@ -163,15 +155,13 @@ TEST(a_folder_keeps_the_form)
 
 static ebb_status save_as_adapter(const char *passes, const char *path, float *loss)
 {
-    ebb_model *adapted = step(passes, "adamw,lr=0.05");
-    ebb_program *p = compile(adapted);
+    OWNED_MODEL *adapted = step(passes, "adamw,lr=0.05");
+    OWNED_PROGRAM *p = compile(adapted);
     for (int i = 0; i < 4; i++)
         run(p);
     ebb_status status = ebb_adapters_save(p, path);
     run(p);
     *loss = loss_of(p);
-    ebb_program_free(p);
-    ebb_close(adapted);
     return status;
 }
 
@@ -254,8 +244,8 @@ static void columns_of(const float *a, int rank, int columns, int *picked)
 TEST(paca_trains_columns_of_the_weight)
 {
     int picked[RANK] = {0};
-    ebb_model *m = step("lora:rank=2,form=paca,target=up,", "none"), *plain = step("", "none");
-    ebb_program *p = compile(m), *q = compile(plain);
+    OWNED_MODEL *m = step("lora:rank=2,form=paca,target=up,", "none"), *plain = step("", "none");
+    OWNED_PROGRAM *p = compile(m), *q = compile(plain);
     const ebb_graph *g = m->graph;
     float b[MID * RANK], moved[IN * MID];
     draw(b, MID * RANK, 9);
@@ -278,17 +268,14 @@ TEST(paca_trains_columns_of_the_weight)
     const ebb_value_info *x = ebb_value_of(g, ebb_value_find(g, "x"));
     for (size_t i = 0; i < x->use_count; i++)
         assert_int_not_equal(ebb_node_of(g, x->uses[i].node)->phase, EBB_BACKWARD);
-    ebb_program_free(p);
-    ebb_program_free(q);
-    ebb_close(m);
-    ebb_close(plain);
 }
 
 TEST(merged_columns_are_the_weight)
 {
     int picked[RANK] = {0};
-    ebb_model *m = step("lora:rank=2,form=paca,target=up,seed=3,", "adamw,lr=0.05"), *to = source();
-    ebb_program *p = compile(m);
+    OWNED_MODEL *m = step("lora:rank=2,form=paca,target=up,seed=3,", "adamw,lr=0.05"),
+                *to = source();
+    OWNED_PROGRAM *p = compile(m);
     for (int i = 0; i < 3; i++)
         run(p);
     columns_of(get(p, "up.lora_A.weight"), RANK, IN, picked);
@@ -298,9 +285,6 @@ TEST(merged_columns_are_the_weight)
         for (int o = 0; o < MID; o++)
             assert_true((((const float *)t->data)[i * MID + o] != weights[i * MID + o]) ==
                         (i == picked[0] || i == picked[1]));
-    ebb_program_free(p);
-    ebb_close(m);
-    ebb_close(to);
 }
 
 TEST(what_does_not_go_together_is_said)
@@ -314,17 +298,15 @@ TEST(what_does_not_go_together_is_said)
         {"lora:form=other", "form"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        ebb_model *m = source();
+        OWNED_MODEL *m = source();
         ebb_status status = ebb_rewrite(m, cases[i].passes, NULL, NULL);
         if (status == NULL || strstr(ebb_status_text(status), cases[i].says) == NULL)
             fail_msg("%s: %s", cases[i].passes, status != NULL ? ebb_status_text(status) : "none");
-        ebb_close(m);
     }
-    ebb_model *bare = NULL;
+    OWNED_MODEL *bare = NULL;
     good(ebb_text_parse_model(&bare, SOURCE)); // without bytes
     ebb_status status = ebb_rewrite(bare, "lora:rank=2,form=dora", NULL, NULL);
     assert_true(status != NULL && strstr(ebb_status_text(status), "bytes are there") != NULL);
-    ebb_close(bare);
 }
 
 int main(void)

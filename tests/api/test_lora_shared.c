@@ -1,5 +1,6 @@
 /* test_lora_shared.c: a module that a model calls three times has one adapter, however its weight is stored. */
 #include "tests/api/lora_net.h"
+#include "tests/owned.h"
 
 enum { WIDE = 32, BLOCK = 32 };
 
@@ -108,23 +109,19 @@ TEST(so_has_one_that_was_rounded_for_some_of_its_readers)
 
 TEST(other_codes_are_another_module)
 {
-    ebb_model *m = network(ROUNDED, others);
-    ebb_program *p = program_of(m, "rank=2");
+    OWNED_MODEL *m = network(ROUNDED, others);
+    OWNED_PROGRAM *p = program_of(m, "rank=2");
     assert_true(has(p, "l.up.lora_A.weight") && has(p, "l.up_1.lora_A.weight"));
     assert_false(has(p, "l.up_2.lora_A.weight"));
-    ebb_program_free(p);
-    ebb_close(m);
 }
 
 TEST(equal_codes_of_other_layers_are_other_modules)
 {
     char text[sizeof ROUNDED] = ROUNDED;
     memcpy(strstr(text, "/l/up_1/"), "/m/up_1/", 8);
-    ebb_model *m = network(text, codes);
-    ebb_program *p = program_of(m, "rank=2");
+    OWNED_MODEL *m = network(text, codes);
+    OWNED_PROGRAM *p = program_of(m, "rank=2");
     assert_true(has(p, "l.up.lora_A.weight") && has(p, "m.up_1.lora_A.weight"));
-    ebb_program_free(p);
-    ebb_close(m);
 }
 
 int main(void)

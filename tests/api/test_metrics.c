@@ -7,6 +7,7 @@
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
 #include "onnx/text/text.h"
+#include "tests/owned.h"
 #include "tests/test.h"
 
 /* Numbers in [-1, 1), the same as those that the libraries got. */
@@ -33,8 +34,8 @@ typedef struct problem {
 /* Rows from .. to as one batch of a program of its own. */
 static ebb_status take(ebb_metrics *m, const problem *p, int64_t from, int64_t to)
 {
-    ebb_model *model;
-    ebb_program *program = NULL;
+    OWNED_MODEL *model = NULL;
+    OWNED_PROGRAM *program = NULL;
     char *pipeline;
     int64_t dims[4], target[4], row = 1, target_row = 1;
     int target_rank = 0;
@@ -62,8 +63,6 @@ static ebb_status take(ebb_metrics *m, const problem *p, int64_t from, int64_t t
     assert_null(ebb_program_compile(&program, model, NULL));
     assert_null(ebb_program_step(program, &batch));
     ebb_status status = ebb_metrics_take(m, program, &batch);
-    ebb_program_free(program);
-    ebb_close(model);
     return status;
 }
 

@@ -10,6 +10,7 @@
 #include "onnx/graph/build.h"
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
+#include "tests/owned.h"
 #include "tests/test.h"
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20, \"my.ops\" : 1]>\n"
@@ -33,7 +34,7 @@ static ebb_model *parsed(const char *text)
 /* What is left, as text; from malloc. */
 static char *left_of(ebb_model *model, const ebb_reduce_options *options)
 {
-    ebb_model *read = NULL;
+    OWNED_MODEL *read = NULL;
     char *text, *json;
     ok(ebb_reduce(model, small, options, &json));
     json_t *report = json_loads(json, 0, NULL);
@@ -43,18 +44,16 @@ static char *left_of(ebb_model *model, const ebb_reduce_options *options)
     ok(ebb_open_as_is(&read, small));
     (void)ebb_infer_graph(read->graph);
     ok(ebb_text_print(&text, read->graph));
-    ebb_model_free(read);
     return text;
 }
 
 static void becomes(const char *model_text, const ebb_reduce_options *options, const char *expected)
 {
-    ebb_model *model = parsed(model_text);
+    OWNED_MODEL *model = parsed(model_text);
     char *text = left_of(model, options);
     if (strcmp(text, expected) != 0)
         fail_msg("left:\n%s\nexpected:\n%s", text, expected);
     ebb_free(text);
-    ebb_model_free(model);
 }
 
 /* ---- nodes ---- */
@@ -207,7 +206,7 @@ static ebb_status always(void *context, ebb_model *model, bool *still)
 
 TEST(a_model_that_always_fails_becomes_one_node)
 {
-    ebb_model *model = NULL;
+    OWNED_MODEL *model = NULL;
     ok(ebb_open(&model, EBB_SOURCE_DIR "/samples/digits/transformer.onnx"));
     char *text = left_of(model, &(ebb_reduce_options){.test = always});
     size_t equals = 0;
@@ -216,7 +215,6 @@ TEST(a_model_that_always_fails_becomes_one_node)
     if (equals != 1)
         fail_msg("left:\n%s", text);
     ebb_free(text);
-    ebb_model_free(model);
 }
 
 /* A step that training takes: a real model, with an operator put into its middle. */
@@ -244,7 +242,7 @@ static ebb_model *with_an_operator_within(void)
 
 TEST(an_operator_in_a_transformer_is_found_by_the_failing_step)
 {
-    ebb_model *model = with_an_operator_within();
+    OWNED_MODEL *model = with_an_operator_within();
     ebb_reduce_options options = {.fails = "rewrite",
                                   .pipeline =
                                       "inline,fold,unroll,train-mode,fold,fuse,loss:mse,gradient"};
@@ -257,7 +255,6 @@ TEST(an_operator_in_a_transformer_is_found_by_the_failing_step)
         fail_msg("left:\n%s", text);
     ebb_free(text);
     ebb_free(again);
-    ebb_model_free(model);
 }
 
 /* ---- refusals ---- */
@@ -280,7 +277,7 @@ static ebb_status only_once(void *context, ebb_model *model, bool *still)
 
 TEST(what_does_not_fail_is_refused)
 {
-    ebb_model *model = parsed(HEAD "g (float[4] x) => (float[4] y) { y = Relu (x) }");
+    OWNED_MODEL *model = parsed(HEAD "g (float[4] x) => (float[4] y) { y = Relu (x) }");
     int times = 0;
     refused(model, &(ebb_reduce_options){.fails = "run"}, EBB_USAGE, "does not fail at run");
     refused(model, &(ebb_reduce_options){.fails = "walk"}, EBB_USAGE, "there is no criterion");
@@ -290,18 +287,16 @@ TEST(what_does_not_fail_is_refused)
     ebb_status status =
         ebb_reduce(model, small, &(ebb_reduce_options){.test = only_once, .context = &times}, NULL);
     assert_int_equal(ebb_status_code(status), EBB_VERIFY);
-    ebb_model_free(model);
 }
 
 TEST(the_number_of_tests_is_kept_to)
 {
     wish w = {.op = "Relu", .least_dim = 1};
-    ebb_model *model =
+    OWNED_MODEL *model =
         parsed(HEAD "g (float[4] x) => (float[4] y) { a = Tanh (x) b = Relu (a) y = Neg (b) }");
     ok(ebb_reduce(model, small,
                   &(ebb_reduce_options){.test = has_one, .context = &w, .most_tests = 3}, NULL));
     assert_int_equal(w.asked, 4); // and the one that verifies
-    ebb_model_free(model);
 }
 
 static int make_folder(void **state)

@@ -9,6 +9,7 @@
 
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
+#include "tests/owned.h"
 #include "tests/status.h"
 
 enum { ROWS = 4, COLUMNS = 520, OUTPUTS = 3 };
@@ -78,7 +79,7 @@ static void count_calls(void *context, size_t done, size_t count, const char *te
 
 static json_t *measure(const char *text, const char *passes, const char *path)
 {
-    ebb_model *m = make(text, passes);
+    OWNED_MODEL *m = make(text, passes);
     char *json = NULL;
     const ebb_sensitivity_options options = {
         .batch = &both, .threads = 1, .progress = count_calls, .context = &calls};
@@ -87,7 +88,6 @@ static json_t *measure(const char *text, const char *passes, const char *path)
     json_t *o = json_loads(json, 0, NULL);
     assert_non_null(o);
     ebb_release(json);
-    ebb_close(m);
     return o;
 }
 
@@ -165,7 +165,7 @@ TEST(the_optimizer_and_shared_memory_are_of_no_account)
  * nothing but dropout, which is the same in all runs. */
 TEST(dropout_is_the_same_in_all_runs)
 {
-    ebb_model *m = make(with_dropout, "train-mode:seed=7," STEP "none");
+    OWNED_MODEL *m = make(with_dropout, "train-mode:seed=7," STEP "none");
     char *json = NULL;
     const ebb_sensitivity_options options = {.batch = &without_xb, .threads = 1};
     fill();
@@ -178,7 +178,6 @@ TEST(dropout_is_the_same_in_all_runs)
     assert_true(number(o, "xa", "sensitivity") == 0);
     json_decref(o);
     ebb_release(json);
-    ebb_close(m);
 }
 
 /* ---- the file ---- */
@@ -198,11 +197,10 @@ static int64_t bits_of(const ebb_model *m, const char *name)
 
 static void check_bits(const char *passes, int64_t of_h, int64_t of_xb)
 {
-    ebb_model *m = make(two_products, passes);
+    OWNED_MODEL *m = make(two_products, passes);
     if (bits_of(m, "h;a*") != of_h || bits_of(m, "xb") != of_xb)
         fail_msg("%s: %lld and %lld bits", passes, (long long)bits_of(m, "h;a*"),
                  (long long)bits_of(m, "xb"));
-    ebb_close(m);
 }
 
 /* As many elements each. By shapes both get the average of 4 bits. With costs of 1 and 100, 2 bits
@@ -312,8 +310,8 @@ static void count_bits(const ebb_model *m, outcome *o)
 
 static outcome coded_by(ebb_model *m, const ebb_batch *batch, const char *pass)
 {
-    ebb_model *coded;
-    ebb_program *p, *q;
+    OWNED_MODEL *coded = NULL;
+    OWNED_PROGRAM *p = NULL, *q = NULL;
     outcome o = {0};
     good(ebb_model_copy(&coded, m));
     good(ebb_rewrite(coded, pass, NULL, NULL));
@@ -325,9 +323,6 @@ static outcome coded_by(ebb_model *m, const ebb_batch *batch, const char *pass)
         good(ebb_program_step(q, batch));
         o.error += relative_error(p, q) / DRAWS;
     }
-    ebb_program_free(p);
-    ebb_program_free(q);
-    ebb_close(coded);
     return o;
 }
 
@@ -341,7 +336,7 @@ static void check_after(int64_t steps, ebb_data *data)
     int file = mkstemp(path);
     assert_true(file >= 0);
     close(file);
-    ebb_model *m = trained_digits(SAMPLES "transformer.onnx", data, steps);
+    OWNED_MODEL *m = trained_digits(SAMPLES "transformer.onnx", data, steps);
     for (int64_t r = 0; r < IMAGES; r++)
         rows[r] = r;
     good(ebb_data_rows(data, rows, IMAGES, label_to_target, &batch));
@@ -359,7 +354,6 @@ static void check_after(int64_t steps, ebb_data *data)
                      (long long)steps, o.error, o.bits_each, shapes.error, shapes.bits_each);
     }
     assert_int_equal(remove(path), 0);
-    ebb_close(m);
 }
 
 /* A transformer's tensors differ by orders of magnitude in what they bear, which shapes do not
@@ -367,12 +361,11 @@ static void check_after(int64_t steps, ebb_data *data)
  * is not so of every network: see docs/architecture.md. */
 TEST(measured_bits_bring_a_transformers_gradients_nearer_than_shapes_do)
 {
-    ebb_data *data;
+    OWNED_DATA *data = NULL;
     good(ebb_data_open(&data, SAMPLES "digits.npz", NULL));
     check_after(0, data);
     check_after(40, data);
     check_after(120, data);
-    ebb_data_close(data);
 }
 
 /* ---- attention: what bears no fewer than 8 bits ---- */
@@ -381,8 +374,8 @@ TEST(measured_bits_bring_a_transformers_gradients_nearer_than_shapes_do)
 static double moved_by_8_bits(ebb_model *m, const char *v, int seed)
 {
     char passes[128];
-    ebb_model *coded;
-    ebb_program *p, *q;
+    OWNED_MODEL *coded = NULL;
+    OWNED_PROGRAM *p = NULL, *q = NULL;
     double sum = 0;
     good(ebb_model_copy(&coded, m));
     (void)snprintf(passes, sizeof passes, "quantise:bits=8,seed=%d,only=%s", seed, v);
@@ -402,9 +395,6 @@ static double moved_by_8_bits(ebb_model *m, const char *v, int seed)
             sum += d * d;
         }
     }
-    ebb_program_free(p);
-    ebb_program_free(q);
-    ebb_close(coded);
     return sum;
 }
 
@@ -445,7 +435,7 @@ TEST(what_bears_no_fewer_than_8_bits_is_measured_at_8)
     static float w[520 * 512];
     for (int i = 0; i < 520 * 512; i++)
         w[i] = 0.02f * sinf((float)i * 1.7f);
-    ebb_model *m;
+    OWNED_MODEL *m = NULL;
     char *json = NULL;
     good(ebb_text_parse_model(&m, text));
     good(ebb_infer_graph(m->graph));
@@ -464,20 +454,18 @@ TEST(what_bears_no_fewer_than_8_bits_is_measured_at_8)
     check_at_8_bits(o, m, read_by_attention(m, 0));
     check_at_8_bits(o, m, read_by_attention(m, 1));
     json_decref(o);
-    ebb_close(m);
 }
 
 /* ---- what is no step ---- */
 
 static void refuses(const char *text, const char *passes, const ebb_batch *on, const char *words)
 {
-    ebb_model *m = make(text, passes);
+    OWNED_MODEL *m = make(text, passes);
     const ebb_sensitivity_options options = {.batch = on, .threads = 1};
     ebb_status status = ebb_sensitivity(m, &options, NULL, NULL);
     assert_int_equal(ebb_status_code(status), EBB_USAGE);
     if (strstr(ebb_status_text(status), words) == NULL)
         fail_msg("'%s' does not say '%s'", ebb_status_text(status), words);
-    ebb_close(m);
 }
 
 TEST(what_is_no_step_is_refused)
@@ -489,7 +477,7 @@ TEST(what_is_no_step_is_refused)
 /* Before the first run: nothing that was measured is lost. */
 TEST(a_place_that_cannot_be_written_is_known_at_once)
 {
-    ebb_model *m = make(two_products, STEP "none");
+    OWNED_MODEL *m = make(two_products, STEP "none");
     const ebb_sensitivity_options options = {
         .batch = &both, .threads = 1, .progress = count_calls, .context = &calls};
     fill();
@@ -498,17 +486,15 @@ TEST(a_place_that_cannot_be_written_is_known_at_once)
     assert_int_equal(ebb_status_code(status), EBB_IO);
     assert_non_null(strstr(ebb_status_text(status), "/nowhere/s.json"));
     assert_int_equal(calls, 0);
-    ebb_close(m);
 }
 
 TEST(gradients_that_are_no_numbers_are_an_error)
 {
-    ebb_model *m = make(two_products, STEP "none");
+    OWNED_MODEL *m = make(two_products, STEP "none");
     const ebb_sensitivity_options options = {.batch = &both, .threads = 1};
     fill();
     xa[7] = NAN;
     ebb_status status = ebb_sensitivity(m, &options, NULL, NULL);
     assert_int_equal(ebb_status_code(status), EBB_RUNTIME);
     assert_non_null(strstr(ebb_status_text(status), "not finite on this batch"));
-    ebb_close(m);
 }

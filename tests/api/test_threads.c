@@ -11,6 +11,7 @@
 #include "exec/run/program.h"
 #include "kernels/parallel.h"
 #include "onnx/file/file.h"
+#include "tests/owned.h"
 #include "tests/test.h"
 
 enum { SOME_STEPS = 3 };
@@ -86,14 +87,13 @@ static uint64_t hash_of(ebb_program *p)
 
 static void take_steps(job *j)
 {
-    ebb_arena scratch = {0};
+    OWNED_ARENA scratch = {0};
     ebb_batch batch;
     for (int k = 0; k < SOME_STEPS; k++) {
         must(ebb_sample_batch(&batch, j->program->plan.g, (uint64_t)k, &scratch));
         must(ebb_program_step(j->program, &batch));
     }
     j->hash = hash_of(j->program);
-    ebb_arena_fini(&scratch);
 }
 
 static ebb_program *compile(ebb_model *m, int threads)
@@ -131,36 +131,33 @@ static void run_in_a_thread(void *(*work)(void *), void *of)
 TEST(any_thread_may_step_a_program)
 {
     for (size_t i = 0; i < STEPS; i++) {
-        ebb_model *m = step_of(i);
+        OWNED_MODEL *m = step_of(i);
         const uint64_t expected = alone(m, 1);
         job j = {compile(m, 1), 0};
         run_in_a_thread(in_a_thread, &j);
         if (j.hash != expected)
             fail_msg("%s: another thread gave other bits", steps[i].model);
         ebb_program_free(j.program);
-        ebb_close(m);
     }
 }
 
 TEST(a_program_compiled_in_between_changes_nothing)
 {
     for (size_t i = 0; i < STEPS; i++) {
-        ebb_model *m = step_of(i);
+        OWNED_MODEL *m = step_of(i);
         const uint64_t expected = alone(m, 1);
         job j = {compile(m, 1), 0};
-        ebb_program *other = compile(m, 8);
+        OWNED_PROGRAM *other = compile(m, 8);
         take_steps(&j);
         if (j.hash != expected)
             fail_msg("%s: a program of 8 threads changed the bits", steps[i].model);
-        ebb_program_free(other);
         ebb_program_free(j.program);
-        ebb_close(m);
     }
 }
 
 TEST(the_callers_own_number_of_threads_stays)
 {
-    ebb_model *m = step_of(1);
+    OWNED_MODEL *m = step_of(1);
     const ebb_threads_before before = ebb_threads_enter(5);
     (void)alone(m, 2);
     assert_int_equal(ebb_threads(), 5);
@@ -174,7 +171,6 @@ TEST(the_callers_own_number_of_threads_stays)
     assert_int_equal(ebb_threads(), 5);
     ebb_program_free(p);
     ebb_threads_leave(before);
-    ebb_close(m);
 }
 
 /* ---- at once ---- */
@@ -184,9 +180,8 @@ static void *from_the_file(void *of)
     job *jobs = of;
     for (int round = 0; round < ROUNDS; round++)
         for (size_t i = 0; i < STEPS; i++) {
-            ebb_model *m = step_of(i);
+            OWNED_MODEL *m = step_of(i);
             jobs[i].hash = alone(m, THREADS);
-            ebb_close(m);
         }
     return NULL;
 }

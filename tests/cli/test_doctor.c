@@ -6,13 +6,13 @@
 #include <jansson.h>
 
 #include "onnx/file/file.h"
+#include "tests/owned.h"
 
 static void write_model(const char *name, const char *text)
 {
-    ebb_model *model = NULL;
+    OWNED_MODEL *model = NULL;
     assert_null(ebb_text_parse_model(&model, text));
     assert_null(ebb_save(model, path_of(name)));
-    ebb_close(model);
 }
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20, \"my.ops\" : 1]>\n"

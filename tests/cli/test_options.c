@@ -3,6 +3,7 @@
 #include "onnx/graph/infer.h"
 #include "onnx/text/text.h"
 #include "tests/cli/cli.h"
+#include "tests/owned.h"
 
 #define MODEL DIGITS "mlp.onnx"
 #define DATA DIGITS "digits.npz"
@@ -143,7 +144,7 @@ TEST(an_option_is_no_value_of_the_one_before)
 static void write_loss_of(int dtype)
 {
     char text[1024];
-    ebb_model *model;
+    OWNED_MODEL *model = NULL;
     (void)snprintf(
         text, sizeof text,
         "<ir_version: 10, opset_import: [\"\" : 20]> g (float[2,3] x) => (%s loss) <float[3] w "
@@ -153,7 +154,6 @@ static void write_loss_of(int dtype)
     assert_null(ebb_text_parse_model(&model, text));
     assert_null(ebb_infer_graph(model->graph));
     assert_null(ebb_save(model, path_of("loss.onnx")));
-    ebb_close(model);
 }
 
 TEST(a_loss_is_read_as_what_it_is)

@@ -7,6 +7,7 @@
  * the step of a chain, which has 400,000 nodes and 900,000 values.
  */
 #include "tests/cli/cli.h"
+#include "tests/owned.h"
 #include "tests/share.h"
 
 #include <fcntl.h>
@@ -150,7 +151,7 @@ static double nameless(unsigned layers)
     const char *const check[] = {EBB, "check", "m.onnx", NULL};
     char *text = NULL;
     size_t bytes = 0;
-    ebb_model *model;
+    OWNED_MODEL *model = NULL;
     FILE *f = open_memstream(&text, &bytes);
     assert_non_null(f);
     (void)fprintf(f,
@@ -173,7 +174,6 @@ static double nameless(unsigned layers)
     ebb_graph *g = model->graph;
     assert_null(ebb_props_set(g, &ebb_node_of(g, ebb_first(g))->props, EBB_NOTED_CALL, "matmul"));
     assert_null(ebb_model_write(model, "m.onnx", NULL));
-    ebb_model_free(model);
     return stays_within("nameless", check, 65);
 }
 

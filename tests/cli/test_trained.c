@@ -6,6 +6,7 @@
 #include <jansson.h>
 
 #include "onnx/file/file.h"
+#include "tests/owned.h"
 
 #define EXPORTS EBB_SOURCE_DIR "/tests/zoo/newcomer/"
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20]>\n"
@@ -64,7 +65,7 @@ TEST(lost_trains_the_lost_weights)
 /* A bias with a mark beside a product of weights that were joined before the run. */
 static void write_partial(void)
 {
-    ebb_model *model = NULL;
+    OWNED_MODEL *model = NULL;
     assert_null(ebb_text_parse_model(
         &model, HEAD "g (float[4,2] x) => (float[4,2] y) <float[2] bias = {0.5, 0.25}, float[4,2] "
                      "mul_3 = {1,2,3,4,5,6,7,9}> { a = Add (x, bias) y = Mul (a, mul_3) }"));
@@ -72,7 +73,6 @@ static void write_partial(void)
     assert_null(
         ebb_props_set(model->graph, &ebb_value_of(model->graph, bias)->props, MARK, "PARAMETER"));
     assert_null(ebb_save(model, path_of("partial.onnx")));
-    ebb_close(model);
 }
 
 TEST(a_small_part_is_refused_with_the_call_that_keeps_all)

@@ -11,6 +11,7 @@
 #include "exec/run/program.h"
 #include "onnx/file/file.h"
 #include "tests/models/models.h"
+#include "tests/owned.h"
 
 enum { STEPS = 4 };
 
@@ -332,7 +333,7 @@ static ebb_program *visiting(ebb_model **model, const char *backend)
 
 TEST(what_the_device_has_no_kernel_for_the_host_computes)
 {
-    ebb_model *here, *there;
+    OWNED_MODEL *here = NULL, *there = NULL;
     ebb_program *host = visiting(&here, "plain"), *device = visiting(&there, "cuda");
     float expected, loss;
     for (int k = 0; k < STEPS; k++) {
@@ -349,14 +350,12 @@ TEST(what_the_device_has_no_kernel_for_the_host_computes)
     assert_int_equal(json_object_size(visits), 1);
     json_decref(o);
     ebb_release(json);
-    ebb_close(here);
-    ebb_close(there);
 }
 
 TEST(an_error_of_the_host_ends_the_step)
 {
-    ebb_model *model;
-    ebb_program *p = visiting(&model, "cuda");
+    OWNED_MODEL *model = NULL;
+    OWNED_PROGRAM *p = visiting(&model, "cuda");
     float loss;
     for (int k = 0; k < 3; k++) { // before, while and after the step is recorded
         ebb_status status = visiting_step(p, 2, 9, &loss);
@@ -364,14 +363,12 @@ TEST(an_error_of_the_host_ends_the_step)
             fail_msg("step %d: %s", k, status != NULL ? ebb_status_text(status) : "no error");
         must(visiting_step(p, 2, 0, &loss));
     }
-    ebb_program_free(p);
-    ebb_close(model);
 }
 
 TEST(another_count_than_the_planned_is_told_with_its_node)
 {
-    ebb_model *model;
-    ebb_program *p = visiting(&model, "cuda");
+    OWNED_MODEL *model = NULL;
+    OWNED_PROGRAM *p = visiting(&model, "cuda");
     float loss;
     for (int k = 0; k < 3; k++) {
         ebb_status status = visiting_step(p, 9, 0, &loss);
@@ -380,8 +377,6 @@ TEST(another_count_than_the_planned_is_told_with_its_node)
             fail_msg("step %d: %s", k, status != NULL ? ebb_status_text(status) : "no error");
         must(visiting_step(p, 2, 0, &loss));
     }
-    ebb_program_free(p);
-    ebb_close(model);
 }
 
 TEST(no_device_and_too_little_memory_are_sentences)

@@ -15,6 +15,7 @@
 #include "onnx/graph/build.h"
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
+#include "tests/owned.h"
 #include "tests/status.h"
 
 #define RECORD EBB_SOURCE_DIR "/tests/dialect/recorded.txt"
@@ -85,8 +86,8 @@ static ebb_model *model_of(const char *text, const char *what)
 static void outputs_agree(const recorded *c)
 {
     const ebb_compile_options options = {.backend = "plain", .threads = 1};
-    ebb_program *p = NULL;
-    ebb_model *m = model_of(c->model, c->name);
+    OWNED_PROGRAM *p = NULL;
+    OWNED_MODEL *m = model_of(c->model, c->name);
     EBB_EACH_NODE(m->graph, n)
         if (ebb_node_of(m->graph, n)->op == EBB_OP_UNKNOWN)
             fail_msg("%s: %s stays", c->name, ebb_node_label(m->graph, n));
@@ -94,8 +95,6 @@ static void outputs_agree(const recorded *c)
     good_for(ebb_program_step(p, NULL), c->name);
     for (size_t k = 0; k < c->count; k++)
         compare(p, c->name, c->outputs[k]);
-    ebb_program_free(p);
-    ebb_close(m);
 }
 
 /* ---- gradients ---- */
@@ -204,9 +203,9 @@ static bool gradients_agree(const recorded *c)
     const ebb_compile_options options = {.backend = "plain", .threads = 1};
     if (has_no_slope_here(c) || strncmp(c->outputs[0], "y ", 2) != 0)
         return false;
-    ebb_program *p = NULL;
+    OWNED_PROGRAM *p = NULL;
     in_double(text, sizeof text, c->model);
-    ebb_model *m = model_of(text, c->name);
+    OWNED_MODEL *m = model_of(text, c->name);
     good_for(add_loss(m), c->name);
     good_for(ebb_rewrite(m, "loss:name=loss,gradient:train=x*", NULL, NULL), c->name);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) { // a state can be set
@@ -217,8 +216,6 @@ static bool gradients_agree(const recorded *c)
     good_for(ebb_program_compile(&p, m, &options), c->name);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         slope_agrees(p, c->name, names[i]);
-    ebb_program_free(p);
-    ebb_close(m);
     return true;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "tests/exec/data_files.h"
+#include "tests/owned.h"
 #include "tests/text.h"
 
 #define IDENTITY_OF(input) "y = Identity (" input ")"
@@ -34,7 +35,7 @@ static inline ebb_status take_rows(const char *path, const char *inputs, const c
     int64_t rows;
     const char *const paths[] = {path, NULL};
     closed();
-    ebb_model *model = model_with(inputs, body);
+    OWNED_MODEL *model = model_with(inputs, body);
     ebb_status status = ebb_data_open_files(&data, paths, options);
     if (status == NULL)
         status = ebb_data_shape(data, model, NULL, (int64_t)count, &rows);
@@ -44,6 +45,5 @@ static inline ebb_status take_rows(const char *path, const char *inputs, const c
         ebb_data_epoch(data, 7, epoch);
     if (status == NULL)
         status = ebb_data_rows(data, index, count, NULL, &batch);
-    ebb_close(model);
     return status;
 }

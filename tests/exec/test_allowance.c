@@ -8,6 +8,7 @@
 #include "exec/weigh/allowance.h"
 #include "onnx/graph/infer.h"
 #include "onnx/file/file.h"
+#include "tests/owned.h"
 #include "tests/test.h"
 
 static ebb_model *model_of(const char *graph)
@@ -26,52 +27,48 @@ static ebb_model *model_of(const char *graph)
 static ebb_code plans(const ebb_model *model)
 {
     ebb_setting setting;
-    ebb_arena arena = {0};
+    OWNED_ARENA arena = {0};
     ebb_plan plan;
     assert_null(ebb_setting_read(&setting, model, "plain", 0, 0));
     ebb_status status = ebb_plan_make(&plan, &arena, model->graph, &setting);
     ebb_code code = ebb_status_code(status);
     if (status == NULL)
         ebb_plan_release(&plan);
-    ebb_arena_fini(&arena);
     return code;
 }
 
 TEST(what_is_given_allows_more)
 {
-    ebb_model *small = model_of("(float[1024] x) => (float[] y) { y = Relu(x) }");
-    ebb_model *large = model_of("(float[1048576] x) => (float[] y) { y = Relu(x) }");
+    OWNED_MODEL *small = model_of("(float[1024] x) => (float[] y) { y = Relu(x) }");
+    OWNED_MODEL *large = model_of("(float[1048576] x) => (float[] y) { y = Relu(x) }");
     ebb_allowance a = ebb_allowance_of(small), b = ebb_allowance_of(large);
     assert_true(a.given == 4096 && b.given == 4194304);
     assert_true(b.operations > a.operations && b.bytes > a.bytes);
     assert_true(a.operations >= 1e12 && a.bytes >= 0x1p34);
     small->trusted = true;
     assert_true(ebb_allowance_of(small).bytes > 1e300);
-    ebb_model_free(small);
-    ebb_model_free(large);
 }
 
 /* 2 * 65536^3 operations are 5.6e14: for 34 GB of operands little, for a number each much. */
 TEST(the_same_product_is_right_for_large_operands_alone)
 {
-    ebb_model *given = model_of("(float[65536,65536] a, float[65536,65536] b) => (float[] y) "
-                                "{ y = MatMul(a, b) }");
-    ebb_model *made = model_of("(float[1,1] n) => (float[] y) <int64[2] s = {65536, 65536}> "
-                               "{ a = Expand(n, s) y = MatMul(a, a) }");
+    OWNED_MODEL *given = model_of("(float[65536,65536] a, float[65536,65536] b) => (float[] y) "
+                                  "{ y = MatMul(a, b) }");
+    OWNED_MODEL *made = model_of("(float[1,1] n) => (float[] y) <int64[2] s = {65536, 65536}> "
+                                 "{ a = Expand(n, s) y = MatMul(a, a) }");
     assert_int_equal(plans(given), EBB_OK);
     assert_int_equal(plans(made), EBB_REJECTED);
     made->trusted = true;
     assert_int_equal(plans(made), EBB_OK);
-    ebb_model_free(given);
-    ebb_model_free(made);
 }
 
 /* Nodes that are computed before a run: the trust of a model goes with its copies. */
 TEST(much_work_is_left_to_the_run)
 {
-    ebb_model *model = model_of("() => (float[] y) <float[1] x = {1.0}, int64[2] n = {2000, 2000}> "
-                                "{ a = Expand(x, n) y = MatMul(a, a) }");
-    ebb_model *copy = NULL;
+    OWNED_MODEL *model =
+        model_of("() => (float[] y) <float[1] x = {1.0}, int64[2] n = {2000, 2000}> "
+                 "{ a = Expand(x, n) y = MatMul(a, a) }");
+    OWNED_MODEL *copy = NULL;
     ebb_node product = ebb_next(model->graph, ebb_first(model->graph));
     assert_true(ebb_allowance_evaluates(model->graph, ebb_first(model->graph), 16000000));
     assert_false(ebb_allowance_evaluates(model->graph, product, 16000000)); // 1.6e10 operations
@@ -80,6 +77,4 @@ TEST(much_work_is_left_to_the_run)
     assert_true(ebb_allowance_evaluates(model->graph, product, 16000000));
     assert_null(ebb_model_copy(&copy, model));
     assert_true(copy->trusted);
-    ebb_model_free(copy);
-    ebb_model_free(model);
 }

@@ -10,6 +10,7 @@
 #include "exec/data/checksum.h"
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
+#include "tests/owned.h"
 #include "tests/share.h"
 #include "tests/status.h"
 
@@ -97,7 +98,7 @@ static void is_refused(ebb_program *p, const void *bytes, size_t count, const ch
 
 TEST(no_bit_of_the_file_may_change)
 {
-    ebb_program *p = compiled();
+    OWNED_PROGRAM *p = compiled();
     const size_t step =
         size * 8 / (SANITIZED ? 200 : 1000) | 1; // odd: all bits of a byte take turns
     for (size_t bit = 0; bit < size * 8; bit += step) {
@@ -110,12 +111,11 @@ TEST(no_bit_of_the_file_may_change)
     assert_true(ebb_checkpoint_was_checked(p));
     assert_memory_equal(weights_of(p), weights_of(trained), 12 * sizeof(float));
     assert_int_equal(ebb_program_measure(p).steps, 1);
-    ebb_program_free(p);
 }
 
 TEST(no_byte_may_be_missing_or_too_much)
 {
-    ebb_program *p = compiled();
+    OWNED_PROGRAM *p = compiled();
     for (size_t count = 0; count < size; count += 37)
         is_refused(p, file, count, "");
     is_refused(p, file, size - 1, "");
@@ -125,7 +125,6 @@ TEST(no_byte_may_be_missing_or_too_much)
     file[size - 9] = (unsigned char)~kept;
     is_refused(p, file, size, "the file is damaged");
     file[size - 9] = kept;
-    ebb_program_free(p);
 }
 
 /* The states, but for one and with another, as they are saved by hand. */
@@ -153,7 +152,7 @@ static void save_states(const char *without, const ebb_named *more, const char *
 
 static void says(const char *words)
 {
-    ebb_program *p = compiled();
+    OWNED_PROGRAM *p = compiled();
     char *extra = NULL;
     ebb_status status = ebb_checkpoint_load(p, path, &extra);
     assert_null(extra);
@@ -161,7 +160,6 @@ static void says(const char *words)
         fail_msg("expected \"%s\", got \"%s\"", words,
                  status == NULL ? "success" : ebb_status_text(status));
     assert_int_equal(ebb_status_code(status), EBB_REJECTED);
-    ebb_program_free(p);
 }
 
 TEST(a_state_that_is_missing_or_too_much_is_named)
@@ -203,7 +201,7 @@ TEST(what_the_metadata_lack_or_have_besides_is_named)
 
 TEST(a_checkpoint_of_before_checksums_is_loaded_and_said_to_be)
 {
-    ebb_program *p = compiled();
+    OWNED_PROGRAM *p = compiled();
     char *extra = NULL;
     save_states(NULL, NULL, "{\"format\":\"ebb.checkpoint/1\",\"steps\":\"7\",\"extra\":\"{}\"}");
     good(ebb_checkpoint_load(p, path, &extra));
@@ -212,17 +210,15 @@ TEST(a_checkpoint_of_before_checksums_is_loaded_and_said_to_be)
     assert_false(ebb_checkpoint_was_checked(p));
     assert_int_equal(ebb_program_measure(p).steps, 7);
     assert_memory_equal(weights_of(p), weights_of(trained), 12 * sizeof(float));
-    ebb_program_free(p);
 }
 
 /* Saved once more, arrays and metadata as they were read: with a checksum of its own. */
 TEST(what_is_saved_anew_has_its_own_checksum)
 {
-    ebb_program *p = compiled();
+    OWNED_PROGRAM *p = compiled();
     save_states(NULL, NULL, NULL);
     good(ebb_checkpoint_load(p, path, NULL));
     assert_true(ebb_checkpoint_was_checked(p));
-    ebb_program_free(p);
 }
 
 TEST(the_checksum_is_crc_64_xz)

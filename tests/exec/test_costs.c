@@ -8,6 +8,7 @@
 
 #include "exec/weigh/costs.h"
 #include "tests/folder.h"
+#include "tests/owned.h"
 #include "tests/text.h"
 
 static void write_text(const char *name, const char *text)
@@ -77,10 +78,9 @@ static const char *signature(const char *text)
 {
     static char ring[4][EBB_SIGNATURE_BYTES];
     static unsigned next;
-    ebb_model *m = model_of(text);
+    OWNED_MODEL *m = model_of(text);
     char *at = ring[next++ % 4];
     (void)ebb_cost_signature(at, m->graph, ebb_last(m->graph));
-    ebb_model_free(m);
     return at;
 }
 
@@ -115,11 +115,10 @@ TEST(a_long_or_odd_signature_is_cut_and_stays_apart)
         for (int i = 0; i < 200; i++)
             n += snprintf(texts[k] + n, sizeof texts[k] - (size_t)n, ", x");
         (void)snprintf(texts[k] + n, sizeof texts[k] - (size_t)n, "%s) }", k == 1 ? ", x" : "");
-        ebb_model *m;
+        OWNED_MODEL *m = NULL;
         good(ebb_text_parse_model(&m, texts[k]));
         (void)ebb_cost_signature(kept[k], m->graph, ebb_last(m->graph));
         assert_int_equal(strlen(kept[k]), EBB_SIGNATURE_BYTES - 1);
-        ebb_model_free(m);
     }
     assert_string_not_equal(kept[0], kept[1]);
     const char *odd = signature(HEADER "g (float[4] x) => (float[4] y) "
@@ -135,7 +134,7 @@ static const char two_relus[] =
 
 TEST(a_file_gives_back_what_was_measured)
 {
-    ebb_model *m = model_of(two_relus);
+    OWNED_MODEL *m = model_of(two_relus);
     ebb_graph *g = m->graph;
     ebb_node relu = ebb_first(g), wide = ebb_next(g, relu), softmax = ebb_last(g);
     ebb_costs *costs, *read;
@@ -164,7 +163,6 @@ TEST(a_file_gives_back_what_was_measured)
     assert_int_equal(ebb_costs_of(read, g, softmax, &ns), EBB_COST_UNKNOWN);
     ebb_costs_free(read);
     ebb_costs_free(costs);
-    ebb_model_free(m);
 }
 
 #define ENTRY                                                                                      \
@@ -252,7 +250,7 @@ TEST(a_file_cut_anywhere_is_refused)
 
 TEST(what_is_added_adds_up_to_the_step)
 {
-    ebb_model *m =
+    OWNED_MODEL *m =
         model_of(HEADER "g (float[64,64] x) => (float[64,64] y) { a = MatMul (x, x) "
                         "b = Relu (a) c = MatMul (b, b) d = Softmax (c) y = Add (d, b) }");
     ebb_costs *costs;
@@ -270,12 +268,11 @@ TEST(what_is_added_adds_up_to_the_step)
     }
     near(sum, timed.step_ns);
     ebb_costs_free(costs);
-    ebb_model_free(m);
 }
 
 TEST(moves_are_timed_by_themselves_and_beside_steps)
 {
-    ebb_model *m =
+    OWNED_MODEL *m =
         model_of(HEADER "g (float[256,256] x) => (float[256,256] y) { y = MatMul (x, x) }");
     ebb_costs *costs;
     good(ebb_costs_new(&costs, "cpu", 1));
@@ -292,7 +289,6 @@ TEST(moves_are_timed_by_themselves_and_beside_steps)
                          costs, m, &(ebb_timing){.spill = "/nowhere at all", .steps = 1}, 1)),
                      EBB_IO);
     ebb_costs_free(costs);
-    ebb_model_free(m);
 }
 
 const fixture around_all = {make_folder, remove_folder};

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "onnx/words/arena.h"
+#include "tests/owned.h"
 
 static const char *write_text(const char *name, const char *text)
 {
@@ -63,18 +64,17 @@ TEST(each_column_is_an_array_of_its_name)
         "\"age\"\t\"income\"\t\"bought\"\n\"31\"\t2100.5\t1\n44\t\"-1000\"\t0\n\n",
     };
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
-        ebb_data *data = open_table(tables[i], NULL);
+        OWNED_DATA *data = open_table(tables[i], NULL);
         assert_int_equal(ebb_data_count(data), 3);
         is_whole(data, "age", (const int64_t[]){31, 44}, 2);
         is_whole(data, "bought", (const int64_t[]){1, 0}, 2);
         is_float(data, "income", 0, (const float[]){2100.5f, -1000}, 2);
-        ebb_data_close(data);
     }
 }
 
 TEST(columns_stand_side_by_side_where_they_are_told_to)
 {
-    ebb_data *data =
+    OWNED_DATA *data =
         open_table("sepal length,petal,sepal width,kind\n5.1,1,3,0\n4,2,2.5,1\n7,3,1,2\n",
                    LIST("x=sepal*,petal"));
     assert_int_equal(ebb_data_count(data), 2);
@@ -84,32 +84,29 @@ TEST(columns_stand_side_by_side_where_they_are_told_to)
     const int64_t rows[] = {2, 0};
     assert_null(ebb_data_rows(data, rows, 2, LIST("x", "input"), &batch));
     assert_memory_equal(batch.tensors[0].data, ((const float[]){7, 3, 1, 5.1f, 1, 3}), 24);
-    ebb_data_close(data);
 }
 
 TEST(a_table_without_names_is_one_array)
 {
-    ebb_data *data = open_table("1,2\n3,4.5\n5,6\n", NULL);
+    OWNED_DATA *data = open_table("1,2\n3,4.5\n5,6\n", NULL);
     assert_int_equal(ebb_data_count(data), 1);
     is_float(data, "t", 2, (const float[]){1, 2, 3, 4.5f, 5, 6}, 3);
-    ebb_data_close(data);
 }
 
 TEST(what_is_missing_is_not_a_number)
 {
-    ebb_data *data = open_table("a,b\n1,\nNA,2\n,\n", NULL);
+    OWNED_DATA *data = open_table("a,b\n1,\nNA,2\n,\n", NULL);
     const ebb_named *a = ebb_data_find(data, "a"), *b = ebb_data_find(data, "b");
     assert_int_equal(a->dims[0], 3);
     for (size_t i = 0; i < 3; i++) {
         assert_int_equal(isnan(ebb_element(a, i)), i != 0);
         assert_int_equal(isnan(ebb_element(b, i)), i != 1);
     }
-    ebb_data_close(data);
 }
 
 TEST(files_are_joined_by_rows)
 {
-    ebb_data *data = NULL;
+    OWNED_DATA *data = NULL;
     const char *const paths[] = {write_text("p-0.csv", "x,y\n0.5,1\n"),
                                  write_text("p-1.csv", "x,y\n2,3\n4,5\n"), NULL};
     assert_null(ebb_data_open_files(&data, paths, NULL));
@@ -118,7 +115,6 @@ TEST(files_are_joined_by_rows)
     assert_null(ebb_data_rows(data, rows, 3, NULL, &batch));
     assert_memory_equal(batch.tensors[0].data, ((const float[]){4, 0.5f, 2}), 12);
     assert_memory_equal(batch.tensors[1].data, ((const int64_t[]){5, 1, 3}), 24);
-    ebb_data_close(data);
 }
 
 /* Lines longer than what is read at a time, and their ends at every place of it. */
@@ -196,12 +192,11 @@ TEST(where_memory_ends_nothing_leaks)
     const char *path = write_text("t.csv", "a,b,c\n1,2,3.5\n4,,6\n");
     bool done = false;
     for (long n = 1; n < 1000 && !done; n++) {
-        ebb_data *data = NULL;
+        OWNED_DATA *data = NULL;
         const ebb_data_options options = {.columns = LIST("x=a,c")};
         ebb_alloc_fail_after(n);
         done = ebb_data_open_files(&data, LIST(path), &options) == NULL;
         ebb_alloc_fail_after(0);
-        ebb_data_close(data);
     }
     assert_true(done);
 }

@@ -6,6 +6,7 @@
 
 #include "exec/data/formats/formats.h"
 #include "tests/exec/data_files.h"
+#include "tests/owned.h"
 
 static const float six[6] = {1, 2, 3, 4, 5, 6};
 static const int64_t three[3] = {7, 8, 9};
@@ -29,7 +30,7 @@ static void write_two(const char *path)
 
 TEST(npz_arrays_come_in_by_name)
 {
-    ebb_data *data = NULL;
+    OWNED_DATA *data = NULL;
     write_two(path_of("a.npz"));
     assert_null(ebb_data_open(&data, path_of("a.npz"), NULL));
     assert_int_equal(ebb_data_count(data), 2);
@@ -42,12 +43,11 @@ TEST(npz_arrays_come_in_by_name)
     assert_memory_equal(x->data, six, sizeof six);
     assert_memory_equal(label->data, three, sizeof three);
     assert_null(ebb_data_find(data, "y"));
-    ebb_data_close(data);
 }
 
 TEST(rows_are_gathered_under_the_inputs_names)
 {
-    ebb_data *data = NULL;
+    OWNED_DATA *data = NULL;
     ebb_batch batch;
     write_two(path_of("a.npz"));
     assert_null(ebb_data_open(&data, path_of("a.npz"), NULL));
@@ -63,7 +63,6 @@ TEST(rows_are_gathered_under_the_inputs_names)
     assert_int_equal(batch.count, 2);
     const int64_t outside[] = {3};
     assert_int_equal(ebb_status_code(ebb_data_rows(data, outside, 1, NULL, &batch)), EBB_USAGE);
-    ebb_data_close(data);
 }
 
 static int64_t row_of(ebb_data *data, const char *name, int64_t row)
@@ -84,7 +83,7 @@ TEST(large_arrays_are_read_from_their_own_file_or_from_memory)
     enum { LABELS = 2200000, WIDTH = 4, ROWS = LABELS / WIDTH }; // 17 MB: more than stays mapped
     int64_t *numbers = malloc(LABELS * sizeof *numbers);
     char packed[512], plain[512];
-    ebb_data *data = NULL;
+    OWNED_DATA *data = NULL;
     assert_non_null(numbers);
     memset(numbers, 0, LABELS * sizeof *numbers); // which are packed in no time
     numbers[LABELS - WIDTH] = 7;
@@ -102,19 +101,17 @@ TEST(large_arrays_are_read_from_their_own_file_or_from_memory)
     // labels are in memory, whatever becomes of the file
     assert_int_equal(truncate(plain, 1000), 0);
     assert_int_equal(row_of(data, "y", LABELS - 1), 1 - LABELS);
-    ebb_data_close(data);
 }
 
 TEST(an_npy_is_named_after_its_file)
 {
     static unsigned char a[512];
-    ebb_data *data = NULL;
+    OWNED_DATA *data = NULL;
     size_t n = put_npy(a, "{'descr': '<f4', 'fortran_order': False, 'shape': (), }", six, 4);
     put_file(path_of("x.npy"), a, n);
     assert_null(ebb_data_open(&data, path_of("x.npy"), NULL));
     assert_string_equal(ebb_data_at(data, 0)->name, "x");
     assert_int_equal(ebb_data_at(data, 0)->rank, 0);
-    ebb_data_close(data);
 }
 
 TEST(headers_of_npy_that_lie_are_refused)
@@ -189,7 +186,7 @@ TEST(safetensors_come_back_as_they_went)
                               {"scalar", EBB_F32, 0, NULL, six},
                               {"empty", EBB_F32, 2, none, NULL}};
     assert_null(ebb_tensors_save(path_of("a.safetensors"), list, 5, "{\"n\": 3, \"s\": \"t\"}"));
-    ebb_data *data = NULL;
+    OWNED_DATA *data = NULL;
     assert_null(ebb_data_open(&data, path_of("a.safetensors"), NULL));
     assert_int_equal(ebb_data_count(data), 5);
     assert_memory_equal(ebb_data_find(data, "w")->data, six, sizeof six);
@@ -198,7 +195,6 @@ TEST(safetensors_come_back_as_they_went)
     assert_int_equal(ebb_data_find(data, "scalar")->rank, 0);
     assert_int_equal(ebb_data_find(data, "empty")->dims[1], 4);
     assert_non_null(strstr(data->metadata, "\"n\":\"3\""));
-    ebb_data_close(data);
 }
 
 TEST(nothing_is_left_where_writing_fails)

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "tests/exec/taken.h"
+#include "tests/owned.h"
 
 /* Rows 0 .. count - 1. */
 static ebb_status take(const char *path, const char *inputs, const char *body,
@@ -265,14 +266,13 @@ TEST(a_bad_row_of_a_second_file_is_named_by_that_file)
         write_npz(both[0], (const member[]){MEMBER("x", "<f4", "4,", floats)}, 1, compressed);
         write_npz(both[1], (const member[]){MEMBER("x", "<f4", "4,", x)}, 1, compressed);
         closed();
-        ebb_model *model = model_with("float[1] x", IDENTITY);
+        OWNED_MODEL *model = model_with("float[1] x", IDENTITY);
         good(ebb_data_open_files(&data, both, NULL));
         good(ebb_data_shape(data, model, NULL, 1, &rows));
         good(ebb_data_bind(data, model, NULL));
         ebb_status status = ebb_data_rows(data, index, 1, NULL, &batch);
         refused(status, EBB_RUNTIME, "row 2 of 'x'");
         assert_non_null(strstr(ebb_status_text(status), "bad.npz"));
-        ebb_close(model);
     }
 }
 

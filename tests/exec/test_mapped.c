@@ -6,6 +6,7 @@
 #include "ebb.h"
 #include "exec/run/program.h"
 #include "tests/onnx/files.h"
+#include "tests/owned.h"
 #include "tests/status.h"
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20]>\n"
@@ -180,16 +181,14 @@ TEST(what_lies_at_an_odd_place_is_copied)
     for (int i = 0; i < COUNT; i++)
         x[i] = (float)(i % 7);
     for (unsigned odd = 0; odd < 9; odd++) {
-        ebb_model *m = with_offset(odd, data, BYTES);
-        ebb_program *p = compiled(m);
+        OWNED_MODEL *m = with_offset(odd, data, BYTES);
+        OWNED_PROGRAM *p = compiled(m);
         ebb_named y;
         good(ebb_program_step(p, &(ebb_batch){&named, 1}));
         good(ebb_program_get(p, "y", &y));
         for (int i = 0; i < COUNT; i++)
             assert_true(((const float *)y.data)[i] == x[i] * ((float)i / 8) + (float)(i % 19));
         check_bytes(p, odd % 4 == 0 ? 2 * COUNT * 4 : COUNT * 4);
-        ebb_program_free(p);
-        ebb_model_free(m);
     }
 }
 
@@ -197,7 +196,7 @@ TEST(what_a_step_or_a_caller_changes_is_not_mapped)
 {
     static const char *const roles[] = {"parameter", "statistic", "optimizer", "input", "output"};
     for (size_t i = 0; i < 5; i++) {
-        ebb_model *m = in_file(products, "changes.onnx", true);
+        OWNED_MODEL *m = in_file(products, "changes.onnx", true);
         ebb_graph *g = m->graph;
         const ebb_value w = ebb_value_find(g, "w");
         ebb_value_info *info = ebb_value_of(g, w);
@@ -210,7 +209,6 @@ TEST(what_a_step_or_a_caller_changes_is_not_mapped)
             info->flags |= i == 3 ? EBB_IS_INPUT : EBB_IS_OUTPUT;
         if (ebb_memory_maps(g, w))
             fail_msg("%s", roles[i]);
-        ebb_model_free(m);
     }
 }
 
@@ -237,13 +235,13 @@ TEST(a_skeleton_is_planned_as_if_its_file_were_there)
 TEST(a_file_that_another_takes_the_name_of_is_still_read)
 {
     float before[ROWS * WIDTH], after[ROWS * WIDTH];
-    ebb_model *m = in_file(products, "named.onnx", true);
-    ebb_program *p = compiled(m);
+    OWNED_MODEL *m = in_file(products, "named.onnx", true);
+    OWNED_PROGRAM *p = compiled(m);
     run(p, before);
     good(ebb_model_write(m, path_of("named.onnx"), NULL)); // over what it is mapped of
     run(p, after);
     assert_memory_equal(before, after, sizeof before);
-    ebb_model *other = with_weights(products);
+    OWNED_MODEL *other = with_weights(products);
     memset((void *)(uintptr_t)ebb_value_of(other->graph, ebb_value_find(other->graph, "w"))
                ->tensor->data,
            0, WIDTH * WIDTH * 4);
@@ -251,9 +249,6 @@ TEST(a_file_that_another_takes_the_name_of_is_still_read)
                          &(ebb_write_options){.external_above_bytes = 1024}));
     run(p, after);
     assert_memory_equal(before, after, sizeof before);
-    ebb_program_free(p);
-    ebb_model_free(other);
-    ebb_model_free(m);
 }
 
 TEST(a_caller_may_set_a_mapped_weight)
@@ -261,8 +256,8 @@ TEST(a_caller_may_set_a_mapped_weight)
     static const float zeros[WIDTH * WIDTH];
     const int64_t dims[] = {WIDTH, WIDTH};
     float first[ROWS * WIDTH], y[ROWS * WIDTH];
-    ebb_model *m = in_file(products, "set.onnx", true);
-    ebb_program *p = compiled(m);
+    OWNED_MODEL *m = in_file(products, "set.onnx", true);
+    OWNED_PROGRAM *p = compiled(m);
     ebb_named w;
     run(p, first);
     good(ebb_program_get(p, "w", &w));
@@ -275,8 +270,6 @@ TEST(a_caller_may_set_a_mapped_weight)
         assert_true(y[i] == (float)((i % WIDTH) * 37 % 101 - 50) / 64); // the bias alone
     good(ebb_program_get(p, "w", &w));
     assert_memory_equal(w.data, zeros, sizeof zeros);
-    ebb_program_free(p);
-    ebb_model_free(m);
 }
 
 /* In KiB, of /proc/self/status. */
@@ -296,14 +289,14 @@ static long resident(const char *kind)
 TEST(memory_of_the_process_holds_nothing_of_mapped_weights)
 {
     enum { SIDE = 2048, MIB = 1 << 20 };
-    ebb_model *m = in_file(HEAD "g (float[5,2048] x, float[2048,2048] w) => (float[5,2048] y)\n"
-                                "{ h = MatMul(x, w)  y = MatMul(h, w) }",
-                           "large.onnx", true);
+    OWNED_MODEL *m = in_file(HEAD "g (float[5,2048] x, float[2048,2048] w) => (float[5,2048] y)\n"
+                                  "{ h = MatMul(x, w)  y = MatMul(h, w) }",
+                             "large.onnx", true);
     static float x[ROWS * SIDE];
     const int64_t dims[] = {ROWS, SIDE};
     const ebb_named named = {"x", EBB_F32, 2, dims, x};
     const long before = resident("RssAnon"), files = resident("RssFile");
-    ebb_program *p = compiled(m);
+    OWNED_PROGRAM *p = compiled(m);
     good(ebb_program_step(p, &(ebb_batch){&named, 1}));
     if (before > 0) { // where the system tells
         assert_true(resident("RssFile") - files >= SIDE * SIDE * 4 / 1024);
@@ -311,8 +304,6 @@ TEST(memory_of_the_process_holds_nothing_of_mapped_weights)
             fail_msg("%ld KiB more", resident("RssAnon") - before);
     }
     check_bytes(p, SIDE * SIDE * 4);
-    ebb_program_free(p);
-    ebb_model_free(m);
 }
 
 TEST(a_loop_reads_them_by_its_names)

@@ -1,6 +1,7 @@
 /* test_memory.c: the ruler on graphs small enough to weigh by hand. */
 
 #include "exec/weigh/memory.h"
+#include "tests/owned.h"
 #include "tests/text.h"
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20, \"com.microsoft\" : 1, \"ai.ebb\" : 1]>\n"
@@ -62,8 +63,8 @@ static ebb_model *step_model(void)
 
 TEST(a_step_is_weighed_as_by_hand)
 {
-    ebb_model *m = step_model();
-    ebb_arena arena = {0};
+    OWNED_MODEL *m = step_model();
+    OWNED_ARENA arena = {0};
     ebb_memory w;
     assert_null(ebb_memory_weigh(&w, &arena, m->graph, &(ebb_memory_terms){.align = EBB_ALIGN}));
     assert_int_equal(w.positions, 7);
@@ -89,15 +90,13 @@ TEST(a_step_is_weighed_as_by_hand)
     assert_int_equal(w.at_peak[EBB_PARAMETER], 192);
     assert_int_equal(w.at_peak[EBB_ACTIVATION], 256);
     adds_up(&w);
-    ebb_arena_fini(&arena);
-    ebb_model_free(m);
 }
 
 /* Another device's tensors begin at multiples of 256: so much do they take. */
 TEST(sizes_are_rounded_for_the_device)
 {
-    ebb_model *m = step_model();
-    ebb_arena arena = {0};
+    OWNED_MODEL *m = step_model();
+    OWNED_ARENA arena = {0};
     ebb_memory w;
     size_t bytes[64] = {0};
     assert_null(ebb_memory_weigh(&w, &arena, m->graph, &(ebb_memory_terms){.align = 256}));
@@ -112,13 +111,11 @@ TEST(sizes_are_rounded_for_the_device)
     assert_int_equal(w.peak_bytes, 9 * 256);
     assert_int_equal(w.at_peak[EBB_WORKSPACE], 512);
     adds_up(&w);
-    ebb_arena_fini(&arena);
-    ebb_model_free(m);
 }
 
 TEST(values_in_place_are_one_tensor)
 {
-    ebb_model *m = step_model();
+    OWNED_MODEL *m = step_model();
     ebb_graph *g = m->graph;
     ebb_node relu = ebb_value_of(g, value_of(m, "r"))->producer;
     ebb_node back = ebb_value_of(g, value_of(m, "h_grad"))->producer;
@@ -126,7 +123,7 @@ TEST(values_in_place_are_one_tensor)
     ebb_node_set_over(g, relu, 0, 0); /* r over h */
     ebb_node_set_over(g, back, 0, 1); /* h_grad over r, and so over h */
     ebb_node_set_over(g, sgd, 0, 1);  /* w_next over w */
-    ebb_arena arena = {0};
+    OWNED_ARENA arena = {0};
     ebb_memory w;
     assert_null(ebb_memory_weigh(&w, &arena, g, &(ebb_memory_terms){.align = EBB_ALIGN}));
     assert_ptr_equal(tensor_of(&w, m, "h"), tensor_of(&w, m, "r"));
@@ -138,15 +135,13 @@ TEST(values_in_place_are_one_tensor)
     assert_int_equal(tensor_of(&w, m, "w")->category, EBB_PARAMETER);
     assert_int_equal(w.saved_bytes, 256); /* the group once, and y */
     adds_up(&w);
-    ebb_arena_fini(&arena);
-    ebb_model_free(m);
 }
 
 TEST(a_workspace_lives_while_its_node_runs)
 {
-    ebb_model *m = step_model();
+    OWNED_MODEL *m = step_model();
     ebb_node relu = ebb_value_of(m->graph, value_of(m, "r"))->producer;
-    ebb_arena arena = {0};
+    OWNED_ARENA arena = {0};
     ebb_memory w;
     size_t *bytes = EBB_NEW(&arena, size_t, m->graph->node_count);
     bytes[relu.i] = 1000;
@@ -159,38 +154,32 @@ TEST(a_workspace_lives_while_its_node_runs)
     assert_int_equal(w.peak_position, 1);
     assert_int_equal(w.at_peak[EBB_WORKSPACE], 1024);
     adds_up(&w);
-    ebb_arena_fini(&arena);
-    ebb_model_free(m);
 }
 
 TEST(an_unknown_size_is_refused_by_name)
 {
-    ebb_model *m = model_of(HEAD "g (float[batch,3] x) => (float[batch,3] y) { y = Relu(x) }");
-    ebb_arena arena = {0};
+    OWNED_MODEL *m = model_of(HEAD "g (float[batch,3] x) => (float[batch,3] y) { y = Relu(x) }");
+    OWNED_ARENA arena = {0};
     ebb_memory w;
     ebb_status status =
         ebb_memory_weigh(&w, &arena, m->graph, &(ebb_memory_terms){.align = EBB_ALIGN});
     assert_int_equal(ebb_status_code(status), EBB_REJECTED);
     assert_non_null(strstr(ebb_status_text(status), "'x'"));
-    ebb_arena_fini(&arena);
-    ebb_model_free(m);
 }
 
 TEST(empty_tensors_take_nothing)
 {
-    ebb_model *m = model_of(HEAD "g (float[0,3] x) => (float[0,3] y) { y = Relu(x) }");
-    ebb_arena arena = {0};
+    OWNED_MODEL *m = model_of(HEAD "g (float[0,3] x) => (float[0,3] y) { y = Relu(x) }");
+    OWNED_ARENA arena = {0};
     ebb_memory w;
     assert_null(ebb_memory_weigh(&w, &arena, m->graph, &(ebb_memory_terms){.align = EBB_ALIGN}));
     assert_int_equal(w.tensor_count, 0);
     assert_int_equal(w.peak_bytes, 0);
-    ebb_arena_fini(&arena);
-    ebb_model_free(m);
 }
 
 TEST(running_out_of_memory_is_a_status)
 {
-    ebb_model *m = step_model();
+    OWNED_MODEL *m = step_model();
     for (long n = 1;; n++) {
         ebb_arena arena = {0};
         ebb_memory w;
@@ -203,5 +192,4 @@ TEST(running_out_of_memory_is_a_status)
             break;
         assert_true(n < 100);
     }
-    ebb_model_free(m);
 }

@@ -11,6 +11,7 @@
 #include "exec/run/program.h"
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
+#include "tests/owned.h"
 #include "tests/status.h"
 
 #define FILE_NAME EBB_SOURCE_DIR "/tests/exec/ort_checkpoint.bin"
@@ -73,8 +74,8 @@ TEST(inputs_of_its_names_become_weights)
         "g (float[4,3] x, float[2,3] \"fc.weight\", int64 steps_seen) => (float[4,2] y, int64 n) "
         "{\n"
         "   y = Gemm <transB = 1> (x, \"fc.weight\")\n   n = Neg (steps_seen)\n}";
-    ebb_model *m = NULL;
-    ebb_program *p = NULL;
+    OWNED_MODEL *m = NULL;
+    OWNED_PROGRAM *p = NULL;
     ebb_named y;
     const int64_t dims[2] = {4, 3};
     const float ones[12] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
@@ -93,8 +94,6 @@ TEST(inputs_of_its_names_become_weights)
     good(ebb_program_get(p, "y", &y));
     assert_float_equal(((const float *)y.data)[0], 3, 0);
     assert_float_equal(((const float *)y.data)[1], 12, 0);
-    ebb_program_free(p);
-    ebb_close(m);
 }
 
 static ebb_status parse(const unsigned char *bytes, size_t size)

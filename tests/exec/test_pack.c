@@ -6,6 +6,7 @@
 #include "exec/weigh/pack.h"
 #include "exec/weigh/pack/exact.h"
 #include "exec/weigh/pack/space.h"
+#include "tests/owned.h"
 #include "tests/share.h"
 #include "tests/test.h"
 
@@ -62,7 +63,7 @@ static uint64_t lowest_free(const ebb_piece *list, uint32_t placed, const ebb_pi
 
 static void places_go_as_by_a_walk(const ebb_piece *list, uint32_t count)
 {
-    ebb_arena arena = {0};
+    OWNED_ARENA arena = {0};
     ebb_space *space = ebb_space_new(list, count, &arena);
     ebb_piece *placed = EBB_NEW(&arena, ebb_piece, count);
     assert_non_null(space);
@@ -77,7 +78,6 @@ static void places_go_as_by_a_walk(const ebb_piece *list, uint32_t count)
         placed[k] = list[i];
         placed[k].at = offset;
     }
-    ebb_arena_fini(&arena);
 }
 
 TEST(the_tree_finds_the_lowest_free_place)
@@ -197,7 +197,7 @@ TEST(the_same_input_gives_the_same_offsets)
 
 TEST(what_is_remembered_is_of_equal_intervals_and_options)
 {
-    ebb_arena arena = {0};
+    OWNED_ARENA arena = {0};
     ebb_packing p;
     const ebb_interval given[] = {{0, 2, 65, 0}, {1, 3, 65, 0}};
     ebb_interval v[2];
@@ -219,13 +219,12 @@ TEST(what_is_remembered_is_of_equal_intervals_and_options)
         assert_null(ebb_pack(&p, v, 2, &options, &arena));
         assert_int_equal(v[0].offset, 192);
     }
-    ebb_arena_fini(&arena);
 }
 
 TEST(ten_thousand_intervals_are_quick)
 {
     static ebb_interval v[10000];
-    ebb_arena arena = {0};
+    OWNED_ARENA arena = {0};
     ebb_packing p;
     random_state = 3;
     for (size_t i = 0; i < 10000; i++) {
@@ -235,7 +234,6 @@ TEST(ten_thousand_intervals_are_quick)
     clock_t begin = clock();
     assert_null(ebb_pack(&p, v, 10000, &by_64, &arena));
     assert_true((double)(clock() - begin) / CLOCKS_PER_SEC < 10.0); /* ten times what it takes */
-    ebb_arena_fini(&arena);
 }
 
 /* ---- against brute force ---- */
@@ -356,7 +354,7 @@ TEST(small_instances_are_packed_as_low_as_can_be)
         ebb_interval v[TINY];
         bool fixed[TINY];
         uint64_t offsets[TINY];
-        ebb_arena arena = {0};
+        OWNED_ARENA arena = {0};
         ebb_packing p;
         draw_tiny(&t);
         for (int i = 0; i < t.count; i++) {
@@ -376,7 +374,6 @@ TEST(small_instances_are_packed_as_low_as_can_be)
             assert_null(ebb_pack(&p, v, (size_t)t.count, &options, &arena));
             assert_true(!p.fits && p.least > options.capacity);
         }
-        ebb_arena_fini(&arena);
     }
 }
 
@@ -420,7 +417,7 @@ TEST(what_orders_miss_is_found_by_exact_search)
 TEST(a_capacity_is_met_or_said_to_be_missed)
 {
     static ebb_interval v[300];
-    ebb_arena arena = {0};
+    OWNED_ARENA arena = {0};
     ebb_packing p;
     random_state = 5;
     for (size_t i = 0; i < 300; i++) {
@@ -438,7 +435,6 @@ TEST(a_capacity_is_met_or_said_to_be_missed)
     assert_null(ebb_pack(&p, v, 300, &options, &arena));
     assert_true(!p.fits && p.least > options.capacity);
     check_places(v, 300, &p, 64);
-    ebb_arena_fini(&arena);
 }
 
 TEST(sizes_beyond_32_bits_are_packed)
@@ -474,7 +470,7 @@ TEST(a_lack_of_memory_is_said)
 
 TEST(wrong_intervals_are_refused)
 {
-    ebb_arena arena = {0};
+    OWNED_ARENA arena = {0};
     ebb_packing p;
     ebb_interval reversed[] = {{0, 4, 8, 0}, {5, 3, 8, 0}};
     ebb_interval large[] = {{0, 4, UINT64_MAX - 3, 0}};
@@ -484,7 +480,6 @@ TEST(wrong_intervals_are_refused)
     assert_int_equal(ebb_status_code(ebb_pack(&p, sum, 3, NULL, &arena)), EBB_REJECTED);
     assert_null(ebb_pack(&p, NULL, 0, &by_64, &arena));
     assert_int_equal(p.height, 0);
-    ebb_arena_fini(&arena);
 }
 
 static void refused(ebb_interval a, ebb_interval b, const char *words)
@@ -493,13 +488,12 @@ static void refused(ebb_interval a, ebb_interval b, const char *words)
     static const size_t lines[] = {2, 5};
     const ebb_pack_options options = {.alignment = 64, .fixed = fixed, .lines = lines};
     ebb_interval v[] = {a, b};
-    ebb_arena arena = {0};
+    OWNED_ARENA arena = {0};
     ebb_packing p;
     ebb_status status = ebb_pack(&p, v, 2, &options, &arena);
     assert_int_equal(ebb_status_code(status), EBB_REJECTED);
     if (strstr(ebb_status_text(status), words) == NULL)
         fail_msg("'%s' does not say '%s'", ebb_status_text(status), words);
-    ebb_arena_fini(&arena);
 }
 
 TEST(wrong_fixed_offsets_are_refused)

@@ -11,6 +11,7 @@
 #include "exec/run/program.h"
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
+#include "tests/owned.h"
 #include "tests/test.h"
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20, \"ai.ebb\" : 1]>\n"
@@ -156,8 +157,8 @@ static int set_up(void **state)
 
 TEST(bytes_come_back_and_the_file_is_as_long_as_planned)
 {
-    ebb_model *m = model_of(AWAY("disk"));
-    ebb_program *p = NULL;
+    OWNED_MODEL *m = model_of(AWAY("disk"));
+    OWNED_PROGRAM *p = NULL;
     good(compile(&p, m, NULL));
     for (int step = 0; step < 3; step++) {
         good(ebb_program_step(p, &batch));
@@ -168,14 +169,12 @@ TEST(bytes_come_back_and_the_file_is_as_long_as_planned)
     assert_int_equal(f.disk_bytes, TAKEN);
     assert_int_equal(f.planned_arena_bytes, f.measured_arena_bytes);
     assert_int_equal(f.planned_host_bytes, 0);
-    ebb_program_free(p);
-    ebb_model_free(m);
 }
 
 TEST(memory_of_the_host_is_a_place_too)
 {
-    ebb_model *m = model_of(AWAY("host"));
-    ebb_program *p = NULL;
+    OWNED_MODEL *m = model_of(AWAY("host"));
+    OWNED_PROGRAM *p = NULL;
     good(compile(&p, m, "/a folder that is not there")); // and is not asked for
     good(ebb_program_step(p, &batch));
     check_results(p);
@@ -183,14 +182,12 @@ TEST(memory_of_the_host_is_a_place_too)
     assert_true(f.planned_host_bytes >= N * 4 && f.planned_host_bytes < N * 4 + 64);
     assert_int_equal(f.host_bytes, f.planned_host_bytes);
     assert_int_equal(f.planned_disk_bytes, 0);
-    ebb_program_free(p);
-    ebb_model_free(m);
 }
 
 TEST(the_ruler_weighs_each_place_apart)
 {
-    ebb_model *m = model_of(AWAY("disk"));
-    ebb_arena arena = {0};
+    OWNED_MODEL *m = model_of(AWAY("disk"));
+    OWNED_ARENA arena = {0};
     ebb_memory memory;
     good(ebb_memory_weigh(&memory, &arena, m->graph, &(ebb_memory_terms){.align = EBB_ALIGN}));
     assert_int_equal(memory.away_count, 2);
@@ -206,8 +203,6 @@ TEST(the_ruler_weighs_each_place_apart)
     assert_int_equal(of[ebb_value_find(g, "aw").i], of[ebb_value_find(g, "af").i]);
     const ebb_memory_tensor *first = &memory.tensors[of[ebb_value_find(g, "a").i] - 1];
     assert_int_equal(first->death, 2); // where it is waited for
-    ebb_arena_fini(&arena);
-    ebb_model_free(m);
 }
 
 TEST(a_move_is_alive_until_it_is_waited_for)
@@ -235,7 +230,7 @@ TEST(a_move_is_alive_until_it_is_waited_for)
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         char text[1024];
-        ebb_model *m = NULL;
+        OWNED_MODEL *m = NULL;
         (void)snprintf(text, sizeof text, HEAD "g (float[4] x) => (float[4] y) { %s }",
                        wrong[i].body);
         ebb_status status = ebb_text_parse_model(&m, text);
@@ -246,7 +241,6 @@ TEST(a_move_is_alive_until_it_is_waited_for)
         if (status == NULL)
             fail_msg("%s", wrong[i].body);
         fails(status, EBB_VERIFY, wrong[i].why);
-        ebb_model_free(m);
     }
 }
 
@@ -262,8 +256,8 @@ TEST(every_failure_is_said_and_forgotten)
     } kinds[] = {{FAILS, EIO, "Input/output error"},
                  {FAILS, ENOSPC, "No space left"},
                  {ENDS, 0, "too early"}};
-    ebb_model *m = model_of(AWAY("disk"));
-    ebb_program *p = NULL;
+    OWNED_MODEL *m = model_of(AWAY("disk"));
+    OWNED_PROGRAM *p = NULL;
     good(compile(&p, m, NULL));
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
         for (int reads = 0; reads < 2; reads++)
@@ -280,14 +274,12 @@ TEST(every_failure_is_said_and_forgotten)
                 good(ebb_program_step(p, &batch));
                 check_results(p);
             }
-    ebb_program_free(p);
-    ebb_model_free(m);
 }
 
 TEST(short_and_interrupted_calls_go_on)
 {
-    ebb_model *m = model_of(AWAY("disk"));
-    ebb_program *p = NULL;
+    OWNED_MODEL *m = model_of(AWAY("disk"));
+    OWNED_PROGRAM *p = NULL;
     good(compile(&p, m, NULL));
     for (int way = STOPS_SHORT; way <= IS_INTERRUPTED; way++)
         for (int call = 0; call < 4; call++) {
@@ -296,29 +288,25 @@ TEST(short_and_interrupted_calls_go_on)
             good(ebb_program_step(p, &batch));
             check_results(p);
         }
-    ebb_program_free(p);
-    ebb_model_free(m);
 }
 
 TEST(bytes_that_changed_are_seen)
 {
-    ebb_model *m = model_of(AWAY("disk"));
-    ebb_program *p = NULL;
+    OWNED_MODEL *m = model_of(AWAY("disk"));
+    OWNED_PROGRAM *p = NULL;
     good(compile(&p, m, NULL));
     for (int call = 0; call < 4; call++) {
         disk.way = LIES;
         disk.read_at = call;
         fails(ebb_program_step(p, &batch), EBB_IO, "are not those written");
     }
-    ebb_program_free(p);
-    ebb_model_free(m);
 }
 
 TEST(without_the_checksum_what_a_disk_says_is_taken)
 {
     const ebb_compile_options options = {.spill_unchecked = true};
-    ebb_model *m = model_of(AWAY("disk"));
-    ebb_program *p = NULL;
+    OWNED_MODEL *m = model_of(AWAY("disk"));
+    OWNED_PROGRAM *p = NULL;
     ebb_named y;
     good(ebb_program_compile(&p, m, &options));
     good(ebb_program_step(p, &batch));
@@ -328,19 +316,16 @@ TEST(without_the_checksum_what_a_disk_says_is_taken)
     good(ebb_program_step(p, &batch));
     good(ebb_program_get(p, "y", &y));
     assert_true(((const float *)y.data)[1] != x_data[1] * 2 + (x_data[1] + 2)); // its fifth byte
-    ebb_program_free(p);
-    ebb_model_free(m);
 }
 
 TEST(a_full_disk_is_said_before_the_first_step)
 {
-    ebb_model *m = model_of(AWAY("disk"));
+    OWNED_MODEL *m = model_of(AWAY("disk"));
     ebb_program *p = NULL;
     disk.no_room = 1;
     fails(compile(&p, m, "/tmp"), EBB_IO, "/tmp: the step keeps 1.14 MiB on disk: No space left");
     disk.no_room = 0;
     fails(compile(&p, m, "/a folder that is not there"), EBB_IO, "No such file");
-    ebb_model_free(m);
 }
 
 /* ---- exchanges ---- */
@@ -369,13 +354,13 @@ TEST(what_a_step_starts_goes_on_beside_it)
         ebb_group group = {.transport = &twin, .ranks = 2};
         const ebb_compile_options options = {.group = &group};
         char text[512];
-        ebb_program *p = NULL;
+        OWNED_PROGRAM *p = NULL;
         ebb_named y;
         (void)snprintf(text, sizeof text,
                        HEAD "g (float[6] x, float two) => (float[6] y)\n"
                             "{\n  a = Mul(x, two)\n  %s  y = Add(b, two)\n}\n",
                        steps[i]);
-        ebb_model *m = model_of(text);
+        OWNED_MODEL *m = model_of(text);
         good(ebb_program_compile(&p, m, &options));
         const float ones[6] = {1, 1, 1, 1, 1, 1};
         const ebb_named six[] = {{"x", EBB_F32, 1, (const int64_t[]){6}, ones}, inputs[1]};
@@ -384,8 +369,6 @@ TEST(what_a_step_starts_goes_on_beside_it)
         assert_true(((const float *)y.data)[5] == 6);
         assert_int_equal(group.exchanges, 2);
         assert_int_equal(pthread_equal(exchanger, pthread_self()) != 0, i == 1);
-        ebb_program_free(p);
-        ebb_model_free(m);
     }
 }
 

@@ -8,6 +8,7 @@
 #include "exec/data/weights.h"
 #include "exec/run/eval.h"
 #include "exec/run/program.h"
+#include "tests/owned.h"
 #include "tests/text.h"
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20, \"com.microsoft\" : 1, \"ai.ebb\" : 1]>\n"
@@ -66,7 +67,7 @@ static ebb_model *step_model(void)
 
 static void two_steps(ebb_model *m)
 {
-    ebb_program *p = NULL;
+    OWNED_PROGRAM *p = NULL;
     good(ebb_program_compile(&p, m, &plain));
     good(ebb_program_step(p, &x_batch));
     const float y[] = {1, 0, 4, 12}, w1[] = {0.5f, -1, 1, 1}, w2[] = {0, -1, 0, -1};
@@ -78,19 +79,17 @@ static void two_steps(ebb_model *m)
     assert_int_equal(facts.steps, 2);
     assert_int_equal(facts.planned_arena_bytes, facts.measured_arena_bytes);
     assert_true(facts.measured_arena_bytes >= facts.peak_bytes);
-    ebb_program_free(p);
 }
 
 TEST(a_step_trains_and_planned_is_measured)
 {
-    ebb_model *m = step_model();
+    OWNED_MODEL *m = step_model();
     two_steps(m);
-    ebb_model_free(m);
 }
 
 TEST(a_step_in_place_gives_the_same_numbers)
 {
-    ebb_model *m = step_model();
+    OWNED_MODEL *m = step_model();
     static const struct {
         const char *output;
         uint32_t input;
@@ -100,12 +99,11 @@ TEST(a_step_in_place_gives_the_same_numbers)
         ebb_node_set_over(m->graph, n, 0, over[i].input);
     }
     two_steps(m);
-    ebb_model_free(m);
 }
 
 TEST(inputs_are_checked_by_name_and_type)
 {
-    ebb_model *m = step_model();
+    OWNED_MODEL *m = step_model();
     ebb_program *p = NULL;
     good(ebb_program_compile(&p, m, &plain));
     fails(ebb_program_step(p, NULL), EBB_USAGE, "'x' is missing");
@@ -124,14 +122,13 @@ TEST(inputs_are_checked_by_name_and_type)
     ebb_program_free(p);
     fails(ebb_program_compile(&p, m, &(ebb_compile_options){.backend = "abacus"}), EBB_USAGE,
           "'abacus'");
-    ebb_model_free(m);
 }
 
 TEST(missing_weights_are_named_and_may_be_set)
 {
-    ebb_model *m = step_model();
+    OWNED_MODEL *m = step_model();
     good(ebb_value_point(m->graph, value_of(m, "w"), NULL));
-    ebb_program *p = NULL;
+    OWNED_PROGRAM *p = NULL;
     good(ebb_program_compile(&p, m, &plain));
     ebb_status status = ebb_program_step(p, &x_batch);
     fails(status, EBB_RUNTIME, "'w'");
@@ -140,48 +137,43 @@ TEST(missing_weights_are_named_and_may_be_set)
     const ebb_named named = {"w", EBB_F32, 1, four, w};
     good(ebb_program_set(p, &named));
     good(ebb_program_step(p, &x_batch));
-    ebb_program_free(p);
-    ebb_model_free(m);
 }
 
 /* prev <- w and w <- next: prev must get the old w whatever the order of the bindings. */
 TEST(a_state_carried_to_another_is_the_old_one)
 {
     for (int order = 0; order < 2; order++) {
-        ebb_model *m = model_of(HEAD "g (float[4] x) => (float[4] y) <float[4] w = {1, 2, 3, 4}, "
-                                     "float[4] prev = {0, 0, 0, 0}> {\n"
-                                     "  next = Add(w, x)\n  y = Sub(next, prev)\n}\n");
+        OWNED_MODEL *m = model_of(HEAD "g (float[4] x) => (float[4] y) <float[4] w = {1, 2, 3, 4}, "
+                                       "float[4] prev = {0, 0, 0, 0}> {\n"
+                                       "  next = Add(w, x)\n  y = Sub(next, prev)\n}\n");
         if (order == 0)
             bind(m, "w", "next");
         bind(m, "prev", "w");
         if (order == 1)
             bind(m, "w", "next");
-        ebb_program *p = NULL;
+        OWNED_PROGRAM *p = NULL;
         good(ebb_program_compile(&p, m, &plain));
         good(ebb_program_step(p, &x_batch));
         const float prev[] = {1, 2, 3, 4}, w[] = {2, 3, 5, 8};
         assert_memory_equal(get(p, "prev"), prev, sizeof prev);
         assert_memory_equal(get(p, "w"), w, sizeof w);
-        ebb_program_free(p);
-        ebb_model_free(m);
     }
 }
 
 TEST(states_that_change_places_are_refused)
 {
-    ebb_model *m = model_of(HEAD "g (float[4] x) => (float[4] y) <float[4] a = {1, 2, 3, 4}, "
-                                 "float[4] b = {0, 0, 0, 0}> {\n  y = Add(a, x)\n}\n");
+    OWNED_MODEL *m = model_of(HEAD "g (float[4] x) => (float[4] y) <float[4] a = {1, 2, 3, 4}, "
+                                   "float[4] b = {0, 0, 0, 0}> {\n  y = Add(a, x)\n}\n");
     bind(m, "a", "b");
     bind(m, "b", "a");
     ebb_program *p = NULL;
     fails(ebb_program_compile(&p, m, &plain), EBB_UNSUPPORTED, "circle");
     assert_null(p);
-    ebb_model_free(m);
 }
 
 TEST(every_node_without_kernel_is_named)
 {
-    ebb_model *m =
+    OWNED_MODEL *m =
         model_of("<ir_version: 10, opset_import: [\"\" : 20, \"acme\" : 1]>\n"
                  "g (float[4] x) => (float[4] y) <float[4] a, float[4] b, float[4] c> {\n"
                  "  a = acme.Spin(x)\n  b = acme.Spin(a)\n  c = acme.Turn(b)\n  y = Relu(c)\n}\n");
@@ -194,7 +186,6 @@ TEST(every_node_without_kernel_is_named)
     good(ebb_plan_json(m, NULL, &json)); /* weighed all the same */
     assert_non_null(strstr(json, "unsupported"));
     free(json);
-    ebb_model_free(m);
 }
 
 /* So many nodes stand behind it that what an estimate knows of it is let go meanwhile. */
@@ -208,13 +199,12 @@ TEST(a_node_without_kernel_is_named_in_a_long_graph)
     for (int i = 0; i < NODES; i++)
         at += snprintf(text + at, LINE, "v%d = Relu(v%d) ", i + 1, i);
     (void)sprintf(text + at, "y = Relu(v%d) }", NODES);
-    ebb_model *m = model_of(text);
+    OWNED_MODEL *m = model_of(text);
     ebb_plan_facts *facts;
     good(ebb_plan_facts_of(&facts, m, NULL));
     assert_non_null(facts->missing);
     assert_non_null(strstr(facts->missing, "Spin (1): Spin 'v0'"));
     ebb_release(facts);
-    ebb_model_free(m);
     free(text);
 }
 
@@ -256,8 +246,8 @@ TEST(a_checkpoint_brings_states_and_steps_back)
 
 TEST(trained_weights_go_back_into_a_model)
 {
-    ebb_model *m = step_model(), *target = model_of(step_text);
-    ebb_program *p = NULL;
+    OWNED_MODEL *m = step_model(), *target = model_of(step_text);
+    OWNED_PROGRAM *p = NULL;
     good(ebb_program_compile(&p, m, &plain));
     good(ebb_program_step(p, &x_batch));
     good(ebb_program_store(p, target));
@@ -271,9 +261,6 @@ TEST(trained_weights_go_back_into_a_model)
     const float w[] = {0.5f, -1, 1, 1};
     assert_memory_equal(ebb_value_of(target->graph, value_of(target, "w"))->tensor->data, w, 16);
     assert_memory_equal(ebb_value_of(m->graph, value_of(m, "w"))->tensor->data, w, 16);
-    ebb_program_free(p);
-    ebb_model_free(target);
-    ebb_model_free(m);
 }
 
 TEST(plan_and_diff_have_their_fields)
@@ -284,7 +271,7 @@ TEST(plan_and_diff_have_their_fields)
         "workspace_bytes", "step_ns",     "peak_tensors",      "schema",     "measured_arena_bytes",
     };
     const ebb_plan_options run = {.backend = "plain", .run = true, .seed = 5};
-    ebb_model *m = step_model(), *n = step_model();
+    OWNED_MODEL *m = step_model(), *n = step_model();
     char *json = NULL;
     good(ebb_plan_json(m, &run, &json));
     json_t *root = json_loads(json, 0, NULL);
@@ -312,8 +299,6 @@ TEST(plan_and_diff_have_their_fields)
     assert_non_null(json_object_get(root, "peak_saved_bytes"));
     json_decref(root);
     free(json);
-    ebb_model_free(n);
-    ebb_model_free(m);
 }
 
 static json_t *profile_of(const ebb_program *p)
@@ -328,8 +313,8 @@ static json_t *profile_of(const ebb_program *p)
 
 TEST(a_profile_counts_each_operator)
 {
-    ebb_model *m = step_model();
-    ebb_program *p = NULL;
+    OWNED_MODEL *m = step_model();
+    OWNED_PROGRAM *p = NULL;
     good(ebb_program_compile(&p, m, &plain));
     good(ebb_program_step(p, &x_batch));
     json_t *root = profile_of(p);
@@ -342,15 +327,13 @@ TEST(a_profile_counts_each_operator)
     }
     assert_int_equal(json_array_size(json_object_get(root, "nodes")), 5);
     json_decref(root);
-    ebb_program_free(p);
-    ebb_model_free(m);
 }
 
 /* Steps before a checkpoint are none of this process's; its first is left out where others came. */
 TEST(a_profile_is_of_the_steps_behind_the_first)
 {
-    ebb_model *m = step_model();
-    ebb_program *p = NULL;
+    OWNED_MODEL *m = step_model();
+    OWNED_PROGRAM *p = NULL;
     good(ebb_program_compile(&p, m, &plain));
     p->steps = 1000; // as a checkpoint had
     double flops[3];
@@ -363,14 +346,13 @@ TEST(a_profile_is_of_the_steps_behind_the_first)
         json_decref(root);
     }
     assert_true(flops[0] > 0 && flops[1] == flops[0] && flops[2] == 2 * flops[0]);
-    ebb_program_free(p);
-    ebb_model_free(m);
 }
 
 TEST(a_node_on_constants_is_computed)
 {
-    ebb_model *m = model_of(HEAD "g (float[2] x) => (float[2] y, float[2] z) <float[2] a = {1, 2}, "
-                                 "float[2] b = {3, 5}> {\n y = Mul(a, b)\n z = Mul(x, b)\n}\n");
+    OWNED_MODEL *m =
+        model_of(HEAD "g (float[2] x) => (float[2] y, float[2] z) <float[2] a = {1, 2}, "
+                      "float[2] b = {3, 5}> {\n y = Mul(a, b)\n z = Mul(x, b)\n}\n");
     ebb_tensor out;
     ebb_node n = ebb_first(m->graph);
     good(ebb_eval_node(m->graph, n, &out, 1, 1024, &m->arena));
@@ -380,12 +362,11 @@ TEST(a_node_on_constants_is_computed)
     fails(ebb_eval_node(m->graph, n, &out, 1, 4, &m->arena), EBB_RUNTIME, "limit");
     fails(ebb_eval_node(m->graph, ebb_next(m->graph, n), &out, 1, 64, &m->arena), EBB_RUNTIME,
           "not a constant");
-    ebb_model_free(m);
 }
 
 TEST(running_out_of_memory_is_a_status)
 {
-    ebb_model *m = step_model();
+    OWNED_MODEL *m = step_model();
     for (long n = 1;; n++) {
         ebb_program *p = NULL;
         ebb_alloc_fail_after(n);
@@ -399,5 +380,4 @@ TEST(running_out_of_memory_is_a_status)
         assert_int_equal(ebb_status_code(status), EBB_RUNTIME);
         assert_true(n < 500);
     }
-    ebb_model_free(m);
 }

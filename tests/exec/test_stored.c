@@ -4,6 +4,7 @@
 #include "data_files.h"
 
 #include "exec/data/formats/formats.h"
+#include "tests/owned.h"
 
 /* ---- through a file, as numpy.savez writes it ---- */
 
@@ -31,7 +32,7 @@ static void write_large(const char *path, bool compressed)
 TEST(a_large_entry_is_read_row_by_row_where_it_lies)
 {
     for (int compressed = 0; compressed < 2; compressed++) {
-        ebb_data *data = NULL;
+        OWNED_DATA *data = NULL;
         ebb_batch batch;
         write_large(path_of("large.npz"), compressed != 0);
         assert_null(ebb_data_open(&data, path_of("large.npz"), NULL));
@@ -51,7 +52,6 @@ TEST(a_large_entry_is_read_row_by_row_where_it_lies)
                         assert_true(((const float *)batch.tensors[t].data)[k * COLUMNS + c] ==
                                     (float)(rows[k] * COLUMNS + c));
             }
-        ebb_data_close(data);
     }
 }
 

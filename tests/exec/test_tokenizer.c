@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "exec/data/text/tokenizer.h"
+#include "tests/owned.h"
 #include "tests/status.h"
 
 #define FOLDER EBB_SOURCE_DIR "/tests/exec/tokenizers/"
@@ -54,7 +55,7 @@ static void check(const char *name, const json_t *text, const ebb_ids *ids, cons
 
 static void check_text(recorded *r, const json_t *text, const json_t *plain, const json_t *whole)
 {
-    ebb_arena arena = {0};
+    OWNED_ARENA arena = {0};
     ebb_ids a = {.arena = &arena}, b = a;
     const char *bytes = json_string_value(text);
     const size_t size = json_string_length(text);
@@ -64,7 +65,6 @@ static void check_text(recorded *r, const json_t *text, const json_t *plain, con
     good(ebb_tokenizer_encode(r->tokenizer, bytes, size, true, &b));
     good(ebb_tokenizer_put(r->tokenizer, false, &b));
     check(r->name, text, &b, whole);
-    ebb_arena_fini(&arena);
 }
 
 /* The next of the recorded cases: name, text or messages, ids, ids with the template; NULL: the last was. */
@@ -126,7 +126,7 @@ static void check_messages(const char *name, const json_t *messages, const json_
     json_t *row = json_pack("{s:O}", "messages", messages);
     char *text = json_dumps(row, 0);
     const size_t count = json_array_size(want);
-    ebb_data *data;
+    OWNED_DATA *data = NULL;
     good(open_rows(&data, text, name, (int64_t)count));
     size_t learned = 0, ends = 0;
     for (size_t i = 0; i < count; i++) {
@@ -140,7 +140,6 @@ static void check_messages(const char *name, const json_t *messages, const json_
     }
     assert_int_equal(ends, json_array_size(messages) / 2); // of the assistant's turns
     assert_true(learned > 4 * ends && learned < count * 2 / 3);
-    ebb_data_close(data);
     free(text);
     json_decref(row);
 }
@@ -181,9 +180,9 @@ TEST(messages_are_written_as_the_template_has_them)
 
 TEST(a_prompt_is_not_learned)
 {
-    ebb_data *data;
+    OWNED_DATA *data = NULL;
     recorded r = {.name = ""};
-    ebb_arena arena = {0};
+    OWNED_ARENA arena = {0};
     ebb_ids prompt = {.arena = &arena}, all = prompt;
     if (!reads_text())
         skip();
@@ -200,9 +199,7 @@ TEST(a_prompt_is_not_learned)
         assert_int_equal((int)number(data, "input_ids", i), all.list[i]);
         assert_int_equal((int)number(data, "target", i), learned ? all.list[i + 1] : -100);
     }
-    ebb_data_close(data);
     ebb_tokenizer_close(r.tokenizer);
-    ebb_arena_fini(&arena);
 }
 
 /* ---- what is refused ---- */
@@ -261,7 +258,7 @@ TEST(a_long_text_is_read_in_one_go)
     static const char word[] = "harbour ", before[] = "{\"text\": \"", behind[] = "\"}";
     const size_t size = sizeof before + sizeof behind + WORDS * (sizeof word - 1);
     char *text = malloc(size);
-    ebb_data *data;
+    OWNED_DATA *data = NULL;
     if (!reads_text())
         skip();
     assert_non_null(text);
@@ -272,7 +269,6 @@ TEST(a_long_text_is_read_in_one_go)
     const clock_t began = clock();
     good(open_rows(&data, text, "gpt2", 64));
     assert_true((double)(clock() - began) / CLOCKS_PER_SEC < 20);
-    ebb_data_close(data);
     free(text);
 }
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "ebb.h"
+#include "tests/owned.h"
 #include "tests/status.h"
 
 enum { NO = -100 };
@@ -37,14 +38,13 @@ static void has(const ebb_data *data, const char *name, int64_t rows, int64_t co
 TEST(a_stream_is_cut_and_goes_on_in_the_next_row)
 {
     static const int64_t ids[] = {5, 6, 7, 8, 9, 10, 11}, dims[] = {7};
-    ebb_data *d;
+    OWNED_DATA *d = NULL;
     good(open_rows(&d, &(ebb_named){"input_ids", 7, 1, dims, ids}, 1, 3, false));
     has(d, "input_ids", 2, 3, (const int32_t[]){5, 6, 7, 8, 9, 10}); // the last predicts nothing
     has(d, "target", 2, 3, (const int32_t[]){6, 7, 8, 9, 10, 11});
     has(d, "attention_mask", 2, 3, (const int32_t[]){1, 1, 1, 1, 1, 1});
     has(d, "position_ids", 2, 3, (const int32_t[]){0, 1, 2, 0, 1, 2});
     assert_null(ebb_data_find(d, "segment_ids"));
-    ebb_data_close(d);
 }
 
 TEST(texts_are_filled_up_on_the_right)
@@ -54,12 +54,11 @@ TEST(texts_are_filled_up_on_the_right)
     const ebb_named tensors[] = {{"tokens", 6, 1, seven, ids},
                                  {"loss_mask", 6, 1, seven, mask},
                                  {"lengths", 7, 1, two, lengths}};
-    ebb_data *d;
+    OWNED_DATA *d = NULL;
     good(open_rows(&d, tensors, 3, 5, false));
     has(d, "input_ids", 2, 5, (const int32_t[]){5, 6, 7, 0, 0, 8, 9, 10, 11, 0});
     has(d, "target", 2, 5, (const int32_t[]){NO, 7, NO, NO, NO, 9, 10, 11, NO, NO});
     has(d, "attention_mask", 2, 5, (const int32_t[]){1, 1, 1, 0, 0, 1, 1, 1, 1, 0});
-    ebb_data_close(d);
 }
 
 TEST(texts_are_packed_with_numbers_of_their_own)
@@ -67,13 +66,12 @@ TEST(texts_are_packed_with_numbers_of_their_own)
     static const int32_t ids[] = {5, 6, 7, 8, 9, 10, 11, 12, 13};
     static const int64_t lengths[] = {3, 4, 2}, nine[] = {9}, three[] = {3};
     const ebb_named tensors[] = {{"tokens", 6, 1, nine, ids}, {"lengths", 7, 1, three, lengths}};
-    ebb_data *d;
+    OWNED_DATA *d = NULL;
     good(open_rows(&d, tensors, 2, 5, true));
     has(d, "input_ids", 2, 5, (const int32_t[]){5, 6, 7, 12, 13, 8, 9, 10, 11, 0});
     has(d, "target", 2, 5, (const int32_t[]){6, 7, NO, 13, NO, 9, 10, 11, NO, NO});
     has(d, "segment_ids", 2, 5, (const int32_t[]){1, 1, 1, 2, 2, 1, 1, 1, 1, 0});
     has(d, "position_ids", 2, 5, (const int32_t[]){0, 1, 2, 0, 1, 0, 1, 2, 3, 0});
-    ebb_data_close(d);
 }
 
 TEST(rows_have_labels_and_a_mask)
@@ -84,11 +82,10 @@ TEST(rows_have_labels_and_a_mask)
     const ebb_named tensors[] = {{"input_ids", 7, 2, dims, ids},
                                  {"labels", 7, 2, dims, labels},
                                  {"attention_mask", 7, 2, dims, mask}};
-    ebb_data *d;
+    OWNED_DATA *d = NULL;
     good(open_rows(&d, tensors, 3, 4, false));
     has(d, "target", 2, 4, (const int32_t[]){6, 7, NO, NO, NO, 2, 11, NO});
     has(d, "attention_mask", 2, 4, (const int32_t[]){1, 1, 1, 0, 1, 1, 1, 1});
-    ebb_data_close(d);
 }
 
 TEST(texts_that_are_longer_than_a_row_are_told)
@@ -97,14 +94,13 @@ TEST(texts_that_are_longer_than_a_row_are_told)
                          lengths[] = {2, 5};
     const ebb_named arrays[] = {{"input_ids", 7, 1, dims, ids}, {"lengths", 7, 1, two, lengths}};
     for (int sequence = 4; sequence <= 5; sequence++) {
-        ebb_data *d;
+        OWNED_DATA *d = NULL;
         bool told = false;
         good(open_rows(&d, arrays, 2, sequence, false));
         const char *note;
         for (size_t i = 0; (note = ebb_data_note(d, i)) != NULL; i++)
             told = told || strstr(note, "1 of 2 texts are longer than a row") != NULL;
         assert_int_equal(told, sequence == 4);
-        ebb_data_close(d);
     }
 }
 

@@ -9,6 +9,7 @@
 
 #include "exec/run/program.h"
 #include "onnx/words/map.h"
+#include "tests/owned.h"
 #include "tests/text.h"
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20]>\n"
@@ -54,7 +55,7 @@ static ebb_model *skeleton(void)
 TEST(a_skeleton_draws_its_weights_by_seed)
 {
     float first[4096];
-    ebb_model *m = skeleton();
+    OWNED_MODEL *m = skeleton();
     assert_null(tensor_of(m, "weight")->data);
     good(ebb_init_weights(m, 0));
     memcpy(first, tensor_of(m, "weight")->data, sizeof first);
@@ -72,14 +73,12 @@ TEST(a_skeleton_draws_its_weights_by_seed)
     ebb_node n = ebb_first(m->initialization);
     ebb_attrs attrs = ebb_node_attrs(m->initialization, n);
     assert_true(ebb_attr_float(&attrs, "seed", 0) == 17); /* the model's own seed stays */
-    ebb_model_free(m);
 }
 
 TEST(a_model_without_initialization_says_so)
 {
-    ebb_model *m = model_of(HEAD "g (float[4] x) => (float[4] y) { y = Relu(x) }");
+    OWNED_MODEL *m = model_of(HEAD "g (float[4] x) => (float[4] y) { y = Relu(x) }");
     assert_int_equal(ebb_status_code(ebb_init_weights(m, 0)), EBB_USAGE);
-    ebb_model_free(m);
 }
 
 TEST(weights_come_from_a_file_by_name)
@@ -265,7 +264,7 @@ TEST(what_is_drawn_lies_in_a_file_that_is_mapped_where_one_can_be_made)
 {
     const char *folder = getenv("TMPDIR");
     char *before = folder != NULL ? strdup(folder) : NULL;
-    ebb_model *m = skeleton(), *other = skeleton();
+    OWNED_MODEL *m = skeleton(), *other = skeleton();
     good(ebb_init_weights(m, 0));
     assert_true(is_mapped(m, tensor_of(m, "weight")->data));
     assert_int_equal(setenv("TMPDIR", "/a folder that is not there", 1), 0);
@@ -274,6 +273,4 @@ TEST(what_is_drawn_lies_in_a_file_that_is_mapped_where_one_can_be_made)
     assert_false(is_mapped(other, tensor_of(other, "weight")->data));
     assert_memory_equal(tensor_of(m, "weight")->data, tensor_of(other, "weight")->data, 16384);
     free(before);
-    ebb_model_free(other);
-    ebb_model_free(m);
 }

@@ -7,6 +7,7 @@
 #include "exec/data/sample.h"
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
+#include "tests/owned.h"
 
 static ebb_model *read_model(const uint8_t *data, size_t size)
 {
@@ -35,7 +36,7 @@ static bool is_small(const ebb_graph *g)
 /* As `ebb run` does before it runs, but that loops stay short. */
 static void settle(ebb_model *model)
 {
-    ebb_arena arena = {0};
+    OWNED_ARENA arena = {0};
     ebb_batch batch;
     size_t bound;
     const ebb_rewrite_options options = {.verify_each = true};
@@ -47,7 +48,6 @@ static void settle(ebb_model *model)
         if (ebb_status_code(status) == EBB_VERIFY)
             fuzz_must(status, "a pass made an illegal graph");
     }
-    ebb_arena_fini(&arena);
 }
 
 static void reduce(ebb_model *model)
@@ -60,11 +60,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     void (*const uses[])(ebb_model *) = {look, settle, reduce};
     for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) {
-        ebb_model *model = read_model(data, size);
+        OWNED_MODEL *model = read_model(data, size);
         if (model == NULL)
             return 0;
         uses[i](model);
-        ebb_model_free(model);
     }
     return 0;
 }

@@ -14,6 +14,7 @@
 #include "exec/data/ort_checkpoint.h"
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
+#include "tests/owned.h"
 
 static const char files_text[] = "<ir_version: 10, opset_import: [\"\" : 18]>\n"
                                  "g (float[2,3] x) => (float[2,4] y)\n"
@@ -38,7 +39,7 @@ static const char *path_of_bytes(const uint8_t *bytes, size_t size)
 static void read_by(const char *pass, const char *path, bool step)
 {
     static ebb_model *models[2];
-    ebb_model *copy = NULL;
+    OWNED_MODEL *copy = NULL;
     char text[256];
     if (models[step] == NULL) {
         fuzz_must(ebb_text_parse_model(&models[step], files_text), "parsing");
@@ -53,7 +54,6 @@ static void read_by(const char *pass, const char *path, bool step)
     ebb_status status = ebb_rewrite(copy, text, &options, NULL);
     if (ebb_status_code(status) == EBB_VERIFY)
         fuzz_must(status, "a pass made an illegal graph");
-    ebb_model_free(copy);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -4,11 +4,12 @@
 #include "tests/fuzz/fuzz.h"
 
 #include "tests/hostile/exercise.h"
+#include "tests/owned.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     draws d = {.bytes = data, .count = size};
-    ebb_model *model = NULL;
+    OWNED_MODEL *model = NULL;
     ebb_op op = (ebb_op)(1 + draw(&d, EBB_OP_COUNT - 1));
     if (draw_graph(&d, op, 1 + (uint32_t)draw(&d, 3), &model) != NULL)
         return 0;
@@ -18,6 +19,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (ebb_status_code(status) == EBB_VERIFY &&
         strstr(ebb_status_text(status), "and its gradient") == NULL)
         fuzz_must(status, "a pass made an illegal graph");
-    ebb_model_free(model);
     return 0;
 }

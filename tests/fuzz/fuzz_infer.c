@@ -5,6 +5,7 @@
 
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
+#include "tests/owned.h"
 
 /* Every open dim with a name becomes `size`. */
 static void bind_all(ebb_graph *g, int64_t size)
@@ -22,7 +23,7 @@ static void bind_all(ebb_graph *g, int64_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    ebb_model *model = NULL;
+    OWNED_MODEL *model = NULL;
     if (ebb_model_read_memory(&model, data, size, NULL) != NULL)
         return 0;
     if (ebb_infer_graph(model->graph) == NULL) {
@@ -31,6 +32,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             EBB_EACH_NODE(model->graph, n)
                 (void)ebb_node_flops(model->graph, n);
     }
-    ebb_model_free(model);
     return 0;
 }

@@ -3,6 +3,7 @@
  */
 #include "tests/fuzz/fuzz_checkpoint.c"
 #include "tests/hostile/corpus.h"
+#include "tests/owned.h"
 
 static const char *const sound[] = {
     "<ir_version: 10, opset_import: [\"\" : 21]>\ng (float[N,3] x, int64[N] t) => (float l)\n"
@@ -71,7 +72,7 @@ int main(int argc, char **argv)
         }
     for (size_t i = 0; i < sizeof sound / sizeof sound[0]; i++) {
         char name[32];
-        ebb_model *model = NULL;
+        OWNED_MODEL *model = NULL;
         void *data = NULL;
         size_t size = 0;
         (void)snprintf(name, sizeof name, "sound_%zu", i);
@@ -82,7 +83,6 @@ int main(int argc, char **argv)
             !corpus_write(argv[1], name, data, size))
             return 1;
         ebb_free(data);
-        ebb_model_free(model);
     }
     return 0;
 }

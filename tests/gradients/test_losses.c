@@ -13,6 +13,7 @@
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
 #include "onnx/text/text.h"
+#include "tests/owned.h"
 #include "tests/test.h"
 
 enum { LINE = 1 << 15, MOST = 512, CASES_AT_LEAST = 66 };
@@ -153,8 +154,8 @@ static void differs_finitely(ebb_program *p, const problem *c)
 static void check(const problem *c, const char *passes, bool smooth)
 {
     ebb_status why;
-    ebb_model *model = write_model(&c->x);
-    ebb_program *p = make(model, c->loss, passes, &why);
+    OWNED_MODEL *model = write_model(&c->x);
+    OWNED_PROGRAM *p = make(model, c->loss, passes, &why);
     if (why != NULL)
         fail_msg("%s %s: %s", c->loss, passes, ebb_status_text(why));
     is_near(c, passes, *run(p, c, &c->x, "loss"), c->value, 1e-12);
@@ -163,8 +164,6 @@ static void check(const problem *c, const char *passes, bool smooth)
         is_near(c, "a gradient", gradient[i], c->gradient[i], 1e-12);
     if (smooth)
         differs_finitely(p, c);
-    ebb_program_free(p);
-    ebb_close(model);
 }
 
 static size_t each_case(void (*with)(const problem *))

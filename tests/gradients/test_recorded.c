@@ -11,6 +11,7 @@
 
 #include "ebb.h"
 #include "onnx/file/file.h"
+#include "tests/owned.h"
 #include "tests/status.h"
 
 #define FOLDER EBB_SOURCE_DIR "/tests/gradients/"
@@ -64,8 +65,8 @@ static bool all_zero(const recorded *c)
 static void check(const recorded *c, int opset, const char *passes)
 {
     static char text[LINE + 128];
-    ebb_model *model = NULL;
-    ebb_program *program = NULL;
+    OWNED_MODEL *model = NULL;
+    OWNED_PROGRAM *program = NULL;
     const ebb_compile_options options = {.backend = "plain"};
     (void)snprintf(text, sizeof text, HEAD, opset, c->model);
     good_for(ebb_text_parse_model(&model, text), c->name);
@@ -80,8 +81,6 @@ static void check(const recorded *c, int opset, const char *passes)
         compare(program, c->name, c->gradients[k]);
     if (nothing && !all_zero(c))
         fail_msg("%s: nothing flows, but PyTorch has gradients", c->name);
-    ebb_program_free(program);
-    ebb_close(model);
 }
 
 static bool read_line(FILE *file, char *line, size_t size)
@@ -146,8 +145,8 @@ TEST(a_quantised_model_trains_as_in_pytorch)
     static char line[LINE], text[LINE + 128];
     const char *passes = GRADIENT STRAIGHT ",optimizer:sgd,lr=1.0";
     const ebb_compile_options options = {.backend = "plain"};
-    ebb_model *model = NULL;
-    ebb_program *program = NULL;
+    OWNED_MODEL *model = NULL;
+    OWNED_PROGRAM *program = NULL;
     FILE *file = fopen(FOLDER "recorded_training.txt", "r");
     assert_non_null(file);
     assert_true(read_line(file, line, sizeof line));
@@ -172,6 +171,4 @@ TEST(a_quantised_model_trains_as_in_pytorch)
         first = steps == 0 ? last : first;
     }
     assert_true(steps >= 10 && last < 0.5 * first);
-    ebb_program_free(program);
-    ebb_close(model);
 }

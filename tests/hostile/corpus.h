@@ -45,6 +45,7 @@ typedef struct hostile_file {
 
 #include "tests/hostile/corpus_bytes.h"
 #include "tests/hostile/corpus_text.h"
+#include "tests/owned.h"
 
 /* All of them. */
 static const struct {
@@ -74,13 +75,12 @@ static inline bool corpus_content(const hostile_file *f, void **data, size_t *si
     bytes b = {.count = 0};
     *data = NULL;
     if (f->text != NULL) {
-        ebb_model *model = NULL;
+        OWNED_MODEL *model = NULL;
         ebb_status status = ebb_text_parse_model(&model, f->text);
         if (status == NULL)
             status = ebb_model_write_memory(model, data, size);
         if (status != NULL)
             (void)fprintf(stderr, "%s: %s\n", f->name, ebb_status_text(status));
-        ebb_model_free(model);
         return status == NULL;
     }
     if (f->make != NULL) {

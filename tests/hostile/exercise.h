@@ -11,6 +11,7 @@
 #include "exec/run/program.h"
 #include "onnx/graph/infer.h"
 #include "tests/hostile/draw.h"
+#include "tests/owned.h"
 #include "tests/test.h"
 
 enum { EXERCISE_BYTES = 4 << 20 };
@@ -80,7 +81,7 @@ static inline ebb_status exercise_run(const ebb_graph *g, draws *d, const char *
 {
     const ebb_backend *const *backends;
     exercise_values values = {0};
-    ebb_arena arena = {0};
+    OWNED_ARENA arena = {0};
     EBB_TRY(ebb_backends(backend, &backends));
     ebb_status status = NULL;
     double flops = 0;
@@ -102,20 +103,18 @@ static inline ebb_status exercise_run(const ebb_graph *g, draws *d, const char *
         }
     }
     exercise_free(&values);
-    ebb_arena_fini(&arena);
     return status;
 }
 
 static inline ebb_status exercise_plan(const ebb_graph *g)
 {
     ebb_setting setting;
-    ebb_arena arena = {0};
+    OWNED_ARENA arena = {0};
     ebb_plan plan;
     EBB_TRY(ebb_setting_read(&setting, g->model, "cpu", 1, 0));
     ebb_status status = ebb_plan_make(&plan, &arena, g, &setting);
     if (status == NULL)
         ebb_plan_release(&plan);
-    ebb_arena_fini(&arena);
     return status;
 }
 

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 
 #include "tests/hostile/corpus.h"
+#include "tests/owned.h"
 #include "tests/share.h"
 #include "tests/test.h"
 
@@ -61,7 +62,7 @@ static int remove_folder(void **state)
 /* What a program would do with the file that is no model of ours, or with the model. */
 static ebb_status use(const hostile_file *f, const char *path)
 {
-    ebb_model *model = NULL;
+    OWNED_MODEL *model = NULL;
     ebb_data *data = NULL;
     char *json = NULL;
     const ebb_plan_options options = {.backend = "cpu"};
@@ -82,7 +83,6 @@ static ebb_status use(const hostile_file *f, const char *path)
         status = ebb_check_json(model, &json);
     }
     ebb_release(json);
-    ebb_close(model);
     return status;
 }
 

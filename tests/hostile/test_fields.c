@@ -13,6 +13,7 @@
 #include "tests/hostile/verbs.h"
 #include "tests/hostile/wire.h"
 #include "tests/hostile/forms.h"
+#include "tests/owned.h"
 #include "tests/test.h"
 
 enum { MUTANTS = 3000, COMMANDS = 50 };
@@ -56,7 +57,7 @@ static original read_golden(const char *path, ebb_arena *arena)
 {
     original o = read_file(path, arena);
     char *text = (char *)(uintptr_t)o.data, *end;
-    ebb_model *model = NULL;
+    OWNED_MODEL *model = NULL;
     void *written = NULL;
     size_t size = 0;
     o.data = NULL;
@@ -72,7 +73,6 @@ static original read_golden(const char *path, ebb_arena *arena)
         memcpy(data, written, size);
     o = (original){data, size};
     ebb_free(written);
-    ebb_model_free(model);
     return o;
 }
 
@@ -92,7 +92,7 @@ static bool write_mutant(const char *path, unsigned number, const glob_t *golden
                          size_t size)
 {
     draws d = {.state = 20261122 + (uint64_t)number * UINT64_C(0xD1B54A32D192ED03)};
-    ebb_arena arena = {0};
+    OWNED_ARENA arena = {0};
     original from;
     size_t which;
     switch (draw(&d, 5)) {
@@ -129,7 +129,6 @@ static bool write_mutant(const char *path, unsigned number, const glob_t *golden
             written = fclose(file) == 0 && written;
         }
     }
-    ebb_arena_fini(&arena);
     return written;
 }
 

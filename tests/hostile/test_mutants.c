@@ -11,6 +11,7 @@
 #include "ebb.h"
 #include "onnx/words/mix.h"
 #include "tests/hostile/watch.h"
+#include "tests/owned.h"
 #include "tests/test.h"
 
 enum { MUTANTS = SANITIZED ? 500 : 2000, COMMANDS = 50 };
@@ -104,7 +105,7 @@ static void mutate(bytes *b)
 /* As `ebb check` and then `ebb plan --dim batch=2` do; the exit code. */
 static int judge(const char *path)
 {
-    ebb_model *model = NULL;
+    OWNED_MODEL *model = NULL;
     const ebb_plan_options options = {.backend = "cpu"};
     char *checked = NULL, *planned = NULL;
     ebb_status status = ebb_open(&model, path);
@@ -116,7 +117,6 @@ static int judge(const char *path)
         status = ebb_plan_json(model, &options, &planned);
     ebb_release(checked);
     ebb_release(planned);
-    ebb_close(model);
     return (int)ebb_status_code(status);
 }
 

@@ -14,6 +14,7 @@
 
 #include "onnx/file/file.h"
 #include "tests/hostile/exercise.h"
+#include "tests/owned.h"
 
 enum { DRAWS = 60, SECONDS = 10, SHOWN = 1000 };
 
@@ -40,7 +41,7 @@ static draws draws_of(ebb_op op, uint32_t number)
 static bool one_draw(ebb_op op, uint32_t number)
 {
     draws d = draws_of(op, number);
-    ebb_model *model = NULL;
+    OWNED_MODEL *model = NULL;
     ebb_status status = draw_graph(&d, op, 1, &model);
     if (status != NULL)
         return true; // a name that is taken, say
@@ -54,7 +55,6 @@ static bool one_draw(ebb_op op, uint32_t number)
                  strstr(ebb_status_text(status), "and its gradient") != NULL;
     if (!legal)
         (void)snprintf(shared->said, sizeof shared->said, "%s", ebb_status_text(status));
-    ebb_model_free(model);
     return legal;
 }
 

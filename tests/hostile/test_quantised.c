@@ -7,6 +7,7 @@
 #include "ebb.h"
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
+#include "tests/owned.h"
 #include "tests/status.h"
 
 typedef struct broken {
@@ -130,7 +131,7 @@ static ebb_status used(ebb_model *m)
     static float x[80];
     const int64_t dims[2] = {2, 40};
     const ebb_named given = {"x", 1, 2, dims, x};
-    ebb_program *p = NULL;
+    OWNED_PROGRAM *p = NULL;
     ebb_status status = ebb_infer_graph(m->graph);
     if (status == NULL)
         status = ebb_rewrite(m, "inline,fold,fuse", NULL, NULL);
@@ -138,20 +139,18 @@ static ebb_status used(ebb_model *m)
         status = ebb_program_compile(&p, m, NULL);
     if (status == NULL)
         status = ebb_program_step(p, &(ebb_batch){&given, 1});
-    ebb_program_free(p);
     return status;
 }
 
 static void has_a_sentence(const broken *b)
 {
-    ebb_model *m = parsed(b);
+    OWNED_MODEL *m = parsed(b);
     ebb_status status = used(m);
     if (status == NULL)
         fail_msg("%s < %s >: it was taken", b->call, b->given);
     const char *said = ebb_status_text(status);
     if (strstr(said, b->sentence) == NULL || strstr(said, "'layer7") == NULL)
         fail_msg("%s < %s >: said was\n%s", b->call, b->given, said);
-    ebb_close(m);
 }
 
 TEST(what_does_not_fit_has_a_sentence)

@@ -6,6 +6,7 @@
 #include "ebb.h"
 #include "exec/data/sample.h"
 #include "tests/hostile/watch.h"
+#include "tests/owned.h"
 
 static bool verbs_are_shown; /* by hand: what each says goes to stdout */
 
@@ -76,8 +77,8 @@ static inline ebb_status verbs_settle(ebb_model *model, const ebb_batch *batch, 
 static inline ebb_status verbs_run(ebb_model *model, bool *illegal)
 {
     const ebb_compile_options options = {.backend = "cpu", .threads = 1};
-    ebb_program *program = NULL;
-    ebb_arena arena = {0};
+    OWNED_PROGRAM *program = NULL;
+    OWNED_ARENA arena = {0};
     ebb_batch batch;
     (void)ebb_set_dim(model, "batch", 2);
     ebb_status status = ebb_sample_batch(&batch, model->graph, 1, &arena);
@@ -89,8 +90,6 @@ static inline ebb_status verbs_run(ebb_model *model, bool *illegal)
         status = ebb_program_compile(&program, model, &options);
     if (status == NULL)
         status = ebb_program_step(program, &batch);
-    ebb_program_free(program);
-    ebb_arena_fini(&arena);
     return status;
 }
 
@@ -104,8 +103,8 @@ static inline ebb_status verbs_keep(ebb_model *model, bool *illegal)
     ebb_status status = NULL;
     (void)ebb_set_dim(model, "batch", 2);
     for (size_t i = 0; i < 2 && status == NULL; i++) {
-        ebb_program *program = NULL;
-        ebb_arena arena = {0};
+        OWNED_PROGRAM *program = NULL;
+        OWNED_ARENA arena = {0};
         ebb_batch batch;
         status = verbs_rewrite(model, pipelines[i], illegal);
         if (status == NULL)
@@ -114,8 +113,6 @@ static inline ebb_status verbs_keep(ebb_model *model, bool *illegal)
             status = ebb_program_compile(&program, model, &options);
         if (status == NULL)
             status = ebb_program_step(program, &batch);
-        ebb_program_free(program);
-        ebb_arena_fini(&arena);
     }
     return status;
 }

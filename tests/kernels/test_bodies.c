@@ -5,6 +5,7 @@
  * fails.
  */
 #include "tests/kernels/body_cases.h"
+#include "tests/owned.h"
 
 /* ---- a body ---- */
 
@@ -142,7 +143,7 @@ static void run_body(ebb_model *model, ebb_function *f, ebb_graph *caller, ebb_n
 
 static void run_case(const body_case *c, int64_t opset)
 {
-    ebb_model *model = open_case(c, c->inputs, opset);
+    OWNED_MODEL *model = open_case(c, c->inputs, opset);
     ebb_graph *g = model->graph;
     ebb_node call = ebb_first(g);
     if (ebb_node_of(g, call)->op != c->op)
@@ -156,7 +157,6 @@ static void run_case(const body_case *c, int64_t opset)
     for (uint32_t o = 0; o < info->out_count; o++)
         compare(ebb_value_of(g, info->out[o])->tensor,
                 ebb_value_of(f.body, f.body->outputs[o])->tensor, c->tolerance, o);
-    ebb_model_free(model);
 }
 
 /* ---- tests ---- */

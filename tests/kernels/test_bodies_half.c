@@ -7,6 +7,7 @@
 #include "tests/kernels/body_cases.h"
 
 #include "kernels/nested/widen.h"
+#include "tests/owned.h"
 
 /* A kernel that neither stands here nor takes a case has no comparison. */
 static const char *const of_float32_alone[] = {
@@ -70,7 +71,7 @@ static void compare_calls(const ebb_call *got, const ebb_call *plain)
 static void check_case(const body_case *c, const char *inputs)
 {
     const ebb_backend *const *cpu, *const *plain;
-    ebb_model *model = open_case(c, inputs, 20);
+    OWNED_MODEL *model = open_case(c, inputs, 20);
     ebb_graph *g = model->graph;
     ebb_node n = ebb_first(g);
     ebb_call expected;
@@ -98,7 +99,6 @@ static void check_case(const body_case *c, const char *inputs)
                     compared[compared_count++] = call.kernel;
             }
     }
-    ebb_model_free(model);
 }
 
 TEST(faster_kernels_agree_with_plain)

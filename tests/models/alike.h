@@ -6,6 +6,7 @@
 
 #include "ebb.h"
 #include "onnx/file/file.h"
+#include "tests/owned.h"
 #include "tests/share.h"
 #include "tests/status.h"
 #include "tests/test.h"
@@ -49,7 +50,7 @@ static inline void run_start(run *r)
     const ebb_graph *g = r->model->graph;
     ebb_named inputs[MOST_INPUTS];
     size_t count = 0;
-    ebb_arena arena = {0};
+    OWNED_ARENA arena = {0};
     for (size_t i = 0; i < g->input_count; i++) {
         const ebb_value_info *info = ebb_value_of(g, g->inputs[i]);
         size_t bytes = 0;
@@ -70,7 +71,6 @@ static inline void run_start(run *r)
     const ebb_batch batch = {inputs, count};
     for (int step = 0; step < STEPS; step++)
         good(ebb_program_step(r->program, &batch));
-    ebb_arena_fini(&arena);
 }
 
 /* The same of the saved step, with this pass. */
@@ -105,7 +105,7 @@ static inline void compare(const run *a, const run *b, const char *what)
 static inline void write_step(char *step, size_t size, const char *name, size_t i)
 {
     char path[1024], *pipeline = NULL;
-    ebb_model *m = NULL;
+    OWNED_MODEL *m = NULL;
     (void)snprintf(path, sizeof path, EBB_SOURCE_DIR "/samples/%s", samples[i].model);
     (void)snprintf(step, size, EBB_BINARY_DIR "/%s_%zu.onnx", name, i);
     good(ebb_open(&m, path));
@@ -115,5 +115,4 @@ static inline void write_step(char *step, size_t size, const char *name, size_t 
     good(ebb_rewrite(m, pipeline, NULL, NULL));
     good(ebb_save(m, step));
     ebb_release(pipeline);
-    ebb_close(m);
 }

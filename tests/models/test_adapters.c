@@ -18,6 +18,7 @@
 
 #include "ebb.h"
 #include "onnx/graph/graph.h"
+#include "tests/owned.h"
 #include "tests/status.h"
 
 #define FOLDER EBB_SOURCE_DIR "/../shared/models_q4/"
@@ -331,8 +332,8 @@ TEST(gradients_are_those_recorded)
 {
     for (size_t k = 0; k < sizeof models / sizeof *models; k++) {
         recorded r;
-        ebb_model *model;
-        ebb_program *program;
+        OWNED_MODEL *model = NULL;
+        OWNED_PROGRAM *program = NULL;
         ebb_named loss;
         open_recorded(&r, &models[k]);
         make(&r, "none", true, &model, &program);
@@ -346,8 +347,6 @@ TEST(gradients_are_those_recorded)
         const size_t floats = compare_floats(&r, model, program);
         print_message("%s: %zu adapters, %zu weights\n", models[k].model, adapters, floats);
         assert_true(adapters > 0 && floats > 0);
-        ebb_program_free(program);
-        ebb_close(model);
         close_recorded(&r);
     }
 }
@@ -376,8 +375,8 @@ TEST(two_steps_of_adamw_follow_its_formula)
 {
     for (size_t k = 0; k < sizeof models / sizeof *models; k++) {
         recorded r;
-        ebb_model *model, *bare;
-        ebb_program *program, *gradients;
+        OWNED_MODEL *model = NULL, *bare = NULL;
+        OWNED_PROGRAM *program = NULL, *gradients = NULL;
         open_recorded(&r, &models[k]);
         make(&r, "adamw:lr=1e-3,weight-decay=0.01", false, &model, &program);
         make(&r, "none", false, &bare, &gradients);
@@ -420,10 +419,6 @@ TEST(two_steps_of_adamw_follow_its_formula)
         for (size_t i = 0; i < all; i++)
             free(list[i].x);
         free(list);
-        ebb_program_free(program);
-        ebb_program_free(gradients);
-        ebb_close(model);
-        ebb_close(bare);
         close_recorded(&r);
     }
 }
@@ -433,7 +428,7 @@ TEST(two_steps_of_adamw_follow_its_formula)
 /* The head is told by the loss, also where keys and values are outputs as well. */
 static void all_layers_but_the_head(const ebb_model *exported, const char *const *passes)
 {
-    ebb_model *copy;
+    OWNED_MODEL *copy = NULL;
     char *text;
     size_t count = 0;
     good(ebb_model_copy(&copy, exported));
@@ -449,7 +444,6 @@ static void all_layers_but_the_head(const ebb_model *exported, const char *const
             strstr(ebb_value_name(copy->graph, copy->graph->initializers[i]), ".lora_B.") != NULL;
     assert_int_equal(count, 14);
     assert_int_equal(ebb_value_find(copy->graph, "lm_head.lora_B.weight").i, 0);
-    ebb_close(copy);
 }
 
 /* What was trained beside a weight in few bits cannot be added into it: the evaluated model has adapters of

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "tests/models/models.h"
+#include "tests/owned.h"
 #include "tests/status.h"
 
 #define ARTIFACTS EBB_SOURCE_DIR "/../shared/models_ort/"
@@ -45,8 +46,8 @@ static double loss_of(ebb_program *p)
 static void train(double *losses, const char *path, const char *pipeline, const char *target,
                   const ebb_data *reference)
 {
-    ebb_model *m = NULL;
-    ebb_program *p = NULL;
+    OWNED_MODEL *m = NULL;
+    OWNED_PROGRAM *p = NULL;
     ebb_named tensors[2];
     ebb_batch batch = batch_of(reference, tensors, target);
     const ebb_compile_options options = {.threads = 1};
@@ -61,8 +62,6 @@ static void train(double *losses, const char *path, const char *pipeline, const 
     }
     ebb_program_facts f = ebb_program_measure(p);
     assert_int_equal(f.planned_arena_bytes, f.measured_arena_bytes);
-    ebb_program_free(p);
-    ebb_close(m);
 }
 
 TEST(artifacts_train_as_our_own_step_of_the_model_does)
@@ -73,7 +72,7 @@ TEST(artifacts_train_as_our_own_step_of_the_model_does)
     for (int k = 0; k < COUNT; k++) {
         char path[512];
         double theirs[STEPS], wanted[STEPS];
-        ebb_data *reference = reference_of(names[k]);
+        OWNED_DATA *reference = reference_of(names[k]);
         (void)snprintf(path, sizeof path, ARTIFACTS "%s", names[k]);
         train(theirs, path, NULL, "labels", reference);
         (void)snprintf(path, sizeof path, SHARED "%s/ts.onnx", names[k]);
@@ -87,7 +86,6 @@ TEST(artifacts_train_as_our_own_step_of_the_model_does)
         for (int i = 0; i < STEPS; i++) // Adam makes much of the rounding of a gradient near zero
             assert_true(fabs(theirs[i] - wanted[i]) <= 2e-3 * wanted[i]);
         assert_true(theirs[STEPS - 1] < theirs[0]);
-        ebb_data_close(reference);
     }
 }
 
@@ -97,13 +95,12 @@ TEST(memory_passes_leave_their_losses_as_they_are)
         "inline,fold,drop-saves,pool-index,sign-mask,fit:budget=240KiB,alias";
     char path[512];
     double before[STEPS], after[STEPS];
-    ebb_data *reference = reference_of("cnn_digits");
+    OWNED_DATA *reference = reference_of("cnn_digits");
     (void)snprintf(path, sizeof path, ARTIFACTS "cnn_digits");
     train(before, path, NULL, "labels", reference);
     train(after, path, passes, "labels", reference);
     for (int i = 0; i < STEPS; i++)
         assert_true(fabs(after[i] - before[i]) <= 1e-4 * before[i]);
-    ebb_data_close(reference);
 }
 
 /* training_model.onnx and checkpoint alone, in a folder of their own. */
@@ -167,7 +164,7 @@ TEST(gradients_and_three_steps_are_those_that_pytorch_recorded)
         ebb_model *m = NULL;
         ebb_program *p = NULL;
         ebb_named tensors[2];
-        ebb_data *reference = reference_of(names[k]);
+        OWNED_DATA *reference = reference_of(names[k]);
         ebb_batch batch = batch_of(reference, tensors, "labels");
         link_without_optimizer(folder, names[k]);
         good_for(ebb_open(&m, folder), names[k]);
@@ -187,16 +184,15 @@ TEST(gradients_and_three_steps_are_those_that_pytorch_recorded)
         ebb_program_free(p);
         ebb_close(m);
         unlink_all(folder);
-        ebb_data_close(reference);
     }
 }
 
 TEST(an_eval_model_takes_its_weights_from_the_checkpoint)
 {
-    ebb_model *m = NULL;
-    ebb_program *p = NULL;
+    OWNED_MODEL *m = NULL;
+    OWNED_PROGRAM *p = NULL;
     ebb_named tensors[2], loss;
-    ebb_data *reference = reference_of("mlp_digits");
+    OWNED_DATA *reference = reference_of("mlp_digits");
     ebb_batch batch = batch_of(reference, tensors, "labels");
     good_for(ebb_open(&m, ARTIFACTS "mlp_digits/eval_model.onnx"), "eval");
     good_for(ebb_load_weights(m, ARTIFACTS "mlp_digits/checkpoint"), "eval");
@@ -206,9 +202,6 @@ TEST(an_eval_model_takes_its_weights_from_the_checkpoint)
     good_for(ebb_program_get(p, ebb_program_output_name(p, 0), &loss), "eval");
     double pytorch = (double)*(const float *)ebb_data_find(reference, "loss")->data;
     assert_true(fabs((double)*(const float *)loss.data - pytorch) <= 1e-5 * pytorch);
-    ebb_program_free(p);
-    ebb_close(m);
-    ebb_data_close(reference);
 }
 
 int main(void)

@@ -7,6 +7,7 @@
 #include "exec/data/sample.h"
 #include "exec/run/program.h"
 #include "tests/models/models.h"
+#include "tests/owned.h"
 
 static const int threads[] = {1, 2, 3, 4, 8};
 enum { COUNTS = sizeof threads / sizeof threads[0], TAKEN = 2 };
@@ -22,7 +23,7 @@ static char *states_after(ebb_model *m, const char *backend, int count, const eb
                           size_t *size, const char *what)
 {
     const ebb_compile_options options = {.backend = backend, .threads = count};
-    ebb_program *p;
+    OWNED_PROGRAM *p = NULL;
     char *all = NULL;
     *size = 0;
     must(ebb_program_compile(&p, m, &options), what);
@@ -40,7 +41,6 @@ static char *states_after(ebb_model *m, const char *backend, int count, const eb
         memcpy(all + *size, t.data, bytes);
         *size += bytes;
     }
-    ebb_program_free(p);
     return all;
 }
 
@@ -96,9 +96,9 @@ TEST(the_samples_have_the_same_bits_for_every_number_of_threads)
 {
     for (size_t i = 0; i < sizeof samples / sizeof samples[0]; i++) {
         char path[1024], pipeline[1024], what[128];
-        ebb_model *m;
+        OWNED_MODEL *m = NULL;
         ebb_batch batch;
-        ebb_arena scratch = {0};
+        OWNED_ARENA scratch = {0};
         (void)snprintf(what, sizeof what, "%s %s%s", samples[i].sample, samples[i].early,
                        samples[i].late);
         (void)snprintf(path, sizeof path, "%s/samples/%s.onnx", EBB_SOURCE_DIR, samples[i].sample);
@@ -111,8 +111,6 @@ TEST(the_samples_have_the_same_bits_for_every_number_of_threads)
         must(ebb_rewrite(m, pipeline, NULL, NULL), what);
         must(ebb_sample_batch(&batch, m->graph, 1, &scratch), what);
         check(m, &batch, what);
-        ebb_arena_fini(&scratch);
-        ebb_close(m);
     }
 }
 

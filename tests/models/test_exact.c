@@ -4,6 +4,7 @@
 
 #include "onnx/file/file.h"
 #include "tests/models/models.h"
+#include "tests/owned.h"
 #include "tests/status.h"
 
 enum { EXPORTERS = 2 };
@@ -66,8 +67,8 @@ static ebb_status run(recorded *r, const char *optimizer, const char *memory, eb
 /* Bytes are as planned, and bits those of `kept`. */
 static void check(recorded *r, const char *optimizer, ebb_program *kept, const char *pass)
 {
-    ebb_model *model = NULL;
-    ebb_program *program = NULL;
+    OWNED_MODEL *model = NULL;
+    OWNED_PROGRAM *program = NULL;
     MUST(run(r, optimizer, pass, &model, &program));
     const ebb_program_facts f = ebb_program_measure(program);
     if (f.planned_arena_bytes != f.measured_arena_bytes || f.planned_disk_bytes != f.disk_bytes ||
@@ -81,22 +82,20 @@ static void check(recorded *r, const char *optimizer, ebb_program *kept, const c
         r->failures++;
     }
 done:
-    ebb_program_free(program);
-    ebb_close(model);
+    return;
 }
 
 /* Each of these against the step with those passes alone that `before` names. */
 static void compare(recorded *r, const char *optimizer, const char *before,
                     const char *const *passes, size_t count)
 {
-    ebb_model *model = NULL;
-    ebb_program *program = NULL;
+    OWNED_MODEL *model = NULL;
+    OWNED_PROGRAM *program = NULL;
     MUST(run(r, optimizer, before, &model, &program));
     for (size_t p = 0; p < count; p++)
         check(r, optimizer, program, passes[p]);
 done:
-    ebb_program_free(program);
-    ebb_close(model);
+    return;
 }
 
 static void compare_halves(recorded *r, const char *half)
@@ -205,7 +204,7 @@ static int plans[PLANNERS];
 static uint64_t least_of(recorded *r, const char *planner)
 {
     char pass[256];
-    ebb_model *model = NULL;
+    OWNED_MODEL *model = NULL;
     ebb_program *program = NULL;
     unsigned long long least = 0;
     (void)snprintf(pass, sizeof pass, "recompute:planner=%s,budget=1", planner);
@@ -213,7 +212,6 @@ static uint64_t least_of(recorded *r, const char *planner)
     refused(status, EBB_NO_PLAN, "a budget of at least ");
     const char *said = strstr(ebb_status_text(status), "at least ");
     assert_int_equal(sscanf(said, "at least %llu", &least), 1);
-    ebb_close(model);
     return least;
 }
 

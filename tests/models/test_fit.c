@@ -8,6 +8,7 @@
 #include "exec/weigh/estimate.h"
 #include "onnx/graph/graph.h"
 #include "tests/models/models.h"
+#include "tests/owned.h"
 
 enum { BUDGETS = 16, HIGHEST = 95, LOWEST = 20, STEP = 5 }; /* in percent of the step's arena */
 
@@ -114,7 +115,7 @@ static void complain(recorded *r, const whole *w, const char *pass, const char *
 static void check_run(recorded *r, const whole *w, const char *pass, uint64_t budget, bool exact,
                       ebb_model *model)
 {
-    ebb_program *program = NULL;
+    OWNED_PROGRAM *program = NULL;
     char text[256];
     const ebb_compile_options options = {.backend = getenv("EBB_TEST_BACKEND")};
     MUST(ebb_program_compile(&program, model, &options));
@@ -130,7 +131,7 @@ static void check_run(recorded *r, const whole *w, const char *pass, uint64_t bu
     if (name != NULL)
         complain(r, w, pass, text);
 done:
-    ebb_program_free(program);
+    return;
 }
 
 /* The step under this budget, by a planner or by fit (planner NULL), which may be allowed more than
@@ -139,8 +140,8 @@ static taken fit(recorded *r, const whole *w, const char *planner, const char *a
                  bool run)
 {
     char pass[128], text[256], *before = NULL, *after = NULL;
-    ebb_model *model = NULL;
-    ebb_arena arena = {0};
+    OWNED_MODEL *model = NULL;
+    OWNED_ARENA arena = {0};
     ebb_estimate estimate;
     taken t = {0};
     uint64_t budget = w->bytes * (uint64_t)percent / 100;
@@ -173,8 +174,6 @@ static taken fit(recorded *r, const whole *w, const char *planner, const char *a
 done:
     ebb_release(before);
     ebb_release(after);
-    ebb_arena_fini(&arena);
-    ebb_close(model);
     return t;
 }
 
@@ -269,7 +268,7 @@ done:
 static uint64_t bound_of(recorded *r, const whole *w)
 {
     static const char words[] = "no plan at all can be below ";
-    ebb_model *model = NULL;
+    OWNED_MODEL *model = NULL;
     uint64_t bound = 0;
     MUST(model_again(r, w, &model));
     ebb_status status = ebb_rewrite(model, "fit:budget=1,time=0.01", NULL, NULL);
@@ -279,7 +278,6 @@ static uint64_t bound_of(recorded *r, const whole *w)
     if (said != NULL && sscanf(said + strlen(words), "%lf %c", &amount, &unit) == 2)
         bound = (uint64_t)(amount * (unit == 'M' ? 1 << 20 : unit == 'K' ? 1 << 10 : 1));
 done:
-    ebb_close(model);
     return bound;
 }
 

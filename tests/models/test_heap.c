@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 
 #include "tests/models/models.h"
+#include "tests/owned.h"
 
 /* CRUMBS: asked for and given back before each of oneDNN's primitives, see ebb_dnnl_has_crumbs. */
 enum { LARGEST_OF_LIBRARIES = 64 << 10, CRUMBS = 32 << 10 };
@@ -83,8 +84,8 @@ SEEN int posix_memalign(void **to, size_t align, size_t bytes)
 
 static void check(recorded *r, const char *passes)
 {
-    ebb_model *model = NULL;
-    ebb_program *program = NULL;
+    OWNED_MODEL *model = NULL;
+    OWNED_PROGRAM *program = NULL;
     ebb_named inputs[MOST_INPUTS];
     size_t n = 0;
     MUST(recorded_program(r, "on", "momentum", passes, &model, &program, inputs, &n));
@@ -103,8 +104,6 @@ static void check(recorded *r, const char *passes)
     }
 done:
     counted.on = false;
-    ebb_program_free(program);
-    ebb_close(model);
 }
 
 TEST(a_step_takes_no_memory)

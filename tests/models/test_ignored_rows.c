@@ -11,6 +11,7 @@
 
 #include "ebb.h"
 #include "onnx/file/file.h"
+#include "tests/owned.h"
 #include "tests/status.h"
 
 enum { ROWS = 40, IN = 16, INNER = 32, CLASSES = 64 };
@@ -79,8 +80,8 @@ static double operations(const struct head *h, const int64_t *labels)
         x[i] = (float)cos(i);
     const ebb_named inputs[] = {{"x", EBB_F32, 2, of_x, x},
                                 {"target", EBB_I64, 1, of_labels, labels}};
-    ebb_model *m = open_head(h);
-    ebb_program *p;
+    OWNED_MODEL *m = open_head(h);
+    OWNED_PROGRAM *p = NULL;
     good(ebb_program_compile(&p, m, &(ebb_compile_options){.profile = true}));
     for (int step = 0; step < 3; step++)
         good(ebb_program_step(p, &(ebb_batch){inputs, 2}));
@@ -93,8 +94,6 @@ static double operations(const struct head *h, const int64_t *labels)
             sum += json_number_value(json_object_get(node, "flops"));
     json_decref(root);
     ebb_release(json);
-    ebb_program_free(p);
-    ebb_close(m);
     return sum;
 }
 

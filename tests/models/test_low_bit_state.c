@@ -5,6 +5,7 @@
 
 #include "onnx/file/file.h"
 #include "tests/models/models.h"
+#include "tests/owned.h"
 
 enum { STEPS = 100, BATCH = 32 };
 
@@ -24,7 +25,7 @@ static int64_t number_at(json_t *plan, const char *category)
 static void plan_bert(const char *passes, int64_t *states, int64_t *peak, int64_t *formula,
                       int64_t bits, int64_t block)
 {
-    ebb_model *model = NULL;
+    OWNED_MODEL *model = NULL;
     char *text = NULL;
     *formula = 0;
     recorded r;
@@ -50,7 +51,6 @@ static void plan_bert(const char *passes, int64_t *states, int64_t *peak, int64_
     *peak = json_integer_value(json_object_get(plan, "peak_bytes"));
     json_decref(plan);
     ebb_release(text);
-    ebb_close(model);
 }
 
 TEST(the_states_of_bert_take_what_arithmetic_says)
@@ -84,9 +84,9 @@ typedef struct run {
 /* The weights after some steps, one after the other. */
 static void train(const char *optimizer, const char *passes, int steps, run *r)
 {
-    ebb_model *model = NULL;
-    ebb_program *program = NULL;
-    ebb_data *data = NULL;
+    OWNED_MODEL *model = NULL;
+    OWNED_PROGRAM *program = NULL;
+    OWNED_DATA *data = NULL;
     char pipeline[512];
     ok(ebb_open(&model, EBB_SOURCE_DIR "/samples/digits/cnn.onnx"));
     ok(ebb_set_dim(model, "batch", BATCH));
@@ -126,9 +126,6 @@ static void train(const char *optimizer, const char *passes, int steps, run *r)
         for (size_t k = 0; k < n; k++)
             r->weights[r->count++] = (double)((const float *)w.data)[k];
     }
-    ebb_program_free(program);
-    ebb_data_close(data);
-    ebb_close(model);
 }
 
 /* |a - b| / |a - start|. */

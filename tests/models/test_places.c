@@ -7,6 +7,7 @@
 #include "onnx/graph/place.h"
 #include "passes/budget/trial.h"
 #include "tests/models/alike.h"
+#include "tests/owned.h"
 
 static ebb_program_facts check(const run *kept, const char *path, const char *pass)
 {
@@ -69,9 +70,9 @@ static void draw_pass(char *text, size_t size, const ebb_model *m, uint64_t seed
 /* The arena of the step with this pass, and its planned time; false: no plan keeps to the budget. */
 static bool plan(const char *path, const char *pass, uint64_t *arena, double *ns)
 {
-    ebb_model *m = NULL;
+    OWNED_MODEL *m = NULL;
     ebb_setting setting;
-    ebb_arena memory = {0};
+    OWNED_ARENA memory = {0};
     ebb_plan p;
     good(ebb_open(&m, path));
     ebb_status status = ebb_rewrite(m, pass, NULL, NULL);
@@ -84,15 +85,13 @@ static bool plan(const char *path, const char *pass, uint64_t *arena, double *ns
     } else if (ebb_status_code(status) != EBB_NO_PLAN) {
         fail_msg("%s: %s", pass, ebb_status_text(status));
     }
-    ebb_arena_fini(&memory);
-    ebb_close(m);
     return status == NULL;
 }
 
 /* The least arena that fit reaches without a disk, as it says itself. */
 static uint64_t least_of(const char *path)
 {
-    ebb_model *m = NULL;
+    OWNED_MODEL *m = NULL;
     unsigned long long least = 0;
     good(ebb_open(&m, path));
     ebb_status status = ebb_rewrite(m, "fit:budget=1,time=0.1", NULL, NULL);
@@ -100,7 +99,6 @@ static uint64_t least_of(const char *path)
     assert_int_equal(ebb_status_code(status), EBB_NO_PLAN);
     assert_non_null(said);
     assert_int_equal(sscanf(said, "of at least %llu", &least), 1);
-    ebb_close(m);
     return least;
 }
 
@@ -136,8 +134,8 @@ static int check_fit(const run *kept, const char *path, uint64_t arena)
 /* For planners, too, what lies elsewhere takes no memory; moves and what they move are not run again. */
 static void check_numbers(const char *path)
 {
-    ebb_model *m = NULL;
-    ebb_arena memory = {0};
+    OWNED_MODEL *m = NULL;
+    OWNED_ARENA memory = {0};
     ebb_trial trial;
     ebb_remat_schedule all;
     ebb_remat_weight weight;
@@ -158,8 +156,6 @@ static void check_numbers(const char *path)
         const ebb_node by = ebb_value_of(m->graph, ebb_in(m->graph, n, 0))->producer;
         assert_true(once[n.i] && once[by.i]);
     }
-    ebb_arena_fini(&memory);
-    ebb_close(m);
 }
 
 static int check_step(const char *path, bool fits)

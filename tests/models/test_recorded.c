@@ -17,6 +17,7 @@
 
 #include "api/api.h"
 #include "tests/models/models.h"
+#include "tests/owned.h"
 
 static double number(const json_t *o, const char *a, const char *b)
 {
@@ -262,8 +263,8 @@ static void check_arena(recorded *r, ebb_program *program)
 static void gradients_agree(recorded *r, const char *memory, verdict *loss, verdict *grad,
                             verdict *buffer)
 {
-    ebb_model *model = NULL;
-    ebb_program *program = NULL;
+    OWNED_MODEL *model = NULL;
+    OWNED_PROGRAM *program = NULL;
     ebb_named inputs[MOST_INPUTS];
     size_t count;
     const json_t *noise = json_object_get(r->manifest, "float32_noise");
@@ -278,16 +279,15 @@ static void gradients_agree(recorded *r, const char *memory, verdict *loss, verd
                       2e-5, 1e-7, false);
     check_arena(r, program);
 done:
-    ebb_program_free(program);
-    ebb_close(model);
+    return;
 }
 
 static verdict three_steps_agree(recorded *r, const char *memory, const char *optimizer,
                                  const char *group, const char *noise_name)
 {
     verdict v = {0};
-    ebb_model *model = NULL;
-    ebb_program *program = NULL;
+    OWNED_MODEL *model = NULL;
+    OWNED_PROGRAM *program = NULL;
     ebb_named inputs[MOST_INPUTS];
     size_t count;
     const json_t *noises = json_object_get(r->manifest, "float32_noise");
@@ -301,8 +301,6 @@ static verdict three_steps_agree(recorded *r, const char *memory, const char *op
     v = compare(r, program, NULL, group, "", noise, 10, 0, absolute, true);
     check_arena(r, program);
 done:
-    ebb_program_free(program);
-    ebb_close(model);
     return v;
 }
 

@@ -8,6 +8,7 @@
 #include "onnx/graph/infer.h"
 #include "passes/budget/trial.h"
 #include "tests/models/alike.h"
+#include "tests/owned.h"
 
 static const char *const planners[] = {"disk-revolve", "periodic-disk-revolve", "hrevolve",
                                        "multistage",   "double-checkpoint",     "pofo"};
@@ -59,7 +60,7 @@ static checked check_plan(const run *kept, const char *path, const char *name, u
 {
     static const ebb_pass nobody = {.name = "test"};
     ebb_report report = {.pass = nobody.name};
-    ebb_arena arena = {0};
+    OWNED_ARENA arena = {0};
     run walked = {NULL, NULL};
     ebb_trial trial;
     ebb_remat_schedule schedule;
@@ -91,7 +92,6 @@ static checked check_plan(const run *kept, const char *path, const char *name, u
     assert_true(f.planned_arena_bytes + trial.source.spare_bytes >= weight.peak_bytes);
     assert_true((f.disk_bytes > 0) == (planned.moves[EBB_REMAT_STORE] > 0));
     run_close(&walked);
-    ebb_arena_fini(&arena);
     return (checked){planned.moves[EBB_REMAT_FETCH], weight};
 }
 
@@ -196,7 +196,7 @@ static void write_towers(char *step, size_t size, bool shared)
     static writer w;
     const int second = shared ? LAYERS : LAYERS / 2;
     char *pipeline = NULL;
-    ebb_model *m = NULL;
+    OWNED_MODEL *m = NULL;
     w.at = 0;
     add(&w,
         "<ir_version: 10, opset_import: [\"\" : 20]> g (float[%d,%d] ha0, float[%d,%d] hb0) => "
@@ -215,7 +215,6 @@ static void write_towers(char *step, size_t size, bool shared)
     (void)snprintf(step, size, EBB_BINARY_DIR "/schedules_towers.onnx");
     good(ebb_save(m, step));
     ebb_release(pipeline);
-    ebb_close(m);
 }
 
 /* And cheaper than as one chain, or where that does not fit. */

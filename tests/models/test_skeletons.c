@@ -5,6 +5,7 @@
 
 #include "onnx/graph/graph.h"
 #include "tests/models/models.h"
+#include "tests/owned.h"
 #include "tests/status.h"
 
 static double real(const json_t *o, const char *key)
@@ -32,7 +33,7 @@ static void plan(recorded *r)
 {
     char path[1024];
     char *text = NULL;
-    ebb_model *model = NULL;
+    OWNED_MODEL *model = NULL;
     (void)snprintf(path, sizeof path, "%s%s/%s", SHARED, r->model, r->file);
     bool cnn = strstr(r->model, "bert") == NULL && strstr(r->model, "gpt") == NULL;
     MUST(ebb_open(&model, path));
@@ -42,7 +43,6 @@ static void plan(recorded *r)
     check_plan(r, text);
 done:
     ebb_release(text);
-    ebb_close(model);
 }
 
 TEST(every_skeleton_can_be_planned)
@@ -75,7 +75,7 @@ TEST(adapters_of_half_a_billion_weights_are_trained_in_136_mebibytes)
                                           "cross-entropy:output=logits,axis=-1,ignore_index=-100",
                                       .optimizer = "adamw",
                                       .passes = passes};
-    ebb_model *model;
+    OWNED_MODEL *model = NULL;
     char *text;
     FILE *there = fopen(path, "r");
     if (there == NULL) {
@@ -94,7 +94,6 @@ TEST(adapters_of_half_a_billion_weights_are_trained_in_136_mebibytes)
     assert_true(real(plan, "arena_bytes") <= 136 * 1048576.0);
     json_decref(plan);
     ebb_release(text);
-    ebb_close(model);
 }
 
 /* ---- attention in one node ---- */
@@ -110,7 +109,7 @@ static bool is_scores(const ebb_value_info *info)
 static void no_scores_survive(recorded *r, const char *file)
 {
     char path[1024];
-    ebb_model *model = NULL;
+    OWNED_MODEL *model = NULL;
     (void)snprintf(path, sizeof path, "%s%s/%s", SHARED, r->model, file);
     if (ebb_open(&model, path) != NULL) // not every model has every form
         return;
@@ -124,7 +123,7 @@ static void no_scores_survive(recorded *r, const char *file)
         }
     print_message("%-13s %s\n", r->model, file);
 done:
-    ebb_close(model);
+    return;
 }
 
 TEST(attention_in_one_node_leaves_no_scores_behind)

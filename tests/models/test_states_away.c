@@ -6,6 +6,7 @@
 
 #include "onnx/graph/infer.h"
 #include "tests/models/alike.h"
+#include "tests/owned.h"
 
 static const char states_pass[] = "offload:what=state,least=1";
 static const char weights_pass[] = "offload:what=weights,least=1";
@@ -15,7 +16,7 @@ static const char weights_pass[] = "offload:what=weights,least=1";
 static void write_with(const char *step, size_t i, const ebb_step_options *options)
 {
     char path[1024], *pipeline = NULL;
-    ebb_model *m = NULL;
+    OWNED_MODEL *m = NULL;
     (void)snprintf(path, sizeof path, EBB_SOURCE_DIR "/samples/%s", samples[i].model);
     good(ebb_open(&m, path));
     good(ebb_set_dim(m, "batch", samples[i].batch));
@@ -23,7 +24,6 @@ static void write_with(const char *step, size_t i, const ebb_step_options *optio
     good(ebb_rewrite(m, pipeline, NULL, NULL));
     good(ebb_save(m, step));
     ebb_release(pipeline);
-    ebb_close(m);
 }
 
 static void same_file(const char *a, const char *b)
@@ -156,7 +156,7 @@ static const char *refused_because(const char *nodes, const char *other)
 {
     static char said[512];
     char text[1024];
-    ebb_model *m = NULL;
+    OWNED_MODEL *m = NULL;
     (void)snprintf(text, sizeof text,
                    "<ir_version: 10, opset_import: [\"\" : 20, \"ai.ebb\" : 1]>\n"
                    "g (float[4] x, float[4] m, float[4] o) => (float[4] y) { %s }",
@@ -173,7 +173,6 @@ static const char *refused_because(const char *nodes, const char *other)
     if (status == NULL)
         status = ebb_verify(g);
     (void)snprintf(said, sizeof said, "%s", status != NULL ? ebb_status_text(status) : "");
-    ebb_model_free(m);
     return said;
 }
 

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 
 #include "tests/models/models.h"
+#include "tests/owned.h"
 
 enum { L = 24, S = 512, H = 1024, A = 16 };
 
@@ -81,7 +82,7 @@ static void plan(recorded *r, int64_t batch)
     char path[1024];
     char *text = NULL;
     json_t *report = NULL;
-    ebb_model *model = NULL;
+    OWNED_MODEL *model = NULL;
     (void)snprintf(path, sizeof path, "%s%s/%s", SHARED, r->model, r->file);
     MUST(ebb_open(&model, path));
     MUST(ebb_set_dim(model, "batch", batch));
@@ -109,7 +110,6 @@ static void plan(recorded *r, int64_t batch)
 done:
     json_decref(report);
     ebb_release(text);
-    ebb_close(model);
 }
 
 /* In sdpa exports the probabilities are guarded against NaN. The gradient reads the guarded ones alone,
@@ -121,7 +121,7 @@ static void plan_guarded(recorded *r, const char *file, int64_t batch)
     char path[1024];
     char *text = NULL;
     json_t *report = NULL;
-    ebb_model *model = NULL;
+    OWNED_MODEL *model = NULL;
     const int64_t scores = BASE_A * batch * S * S;
     (void)snprintf(path, sizeof path, "%s%s/%s", SHARED, r->model, file);
     MUST(ebb_open(&model, path));
@@ -144,7 +144,6 @@ static void plan_guarded(recorded *r, const char *file, int64_t batch)
 done:
     json_decref(report);
     ebb_release(text);
-    ebb_close(model);
 }
 
 TEST(guarded_probabilities_are_kept_once)
@@ -163,7 +162,7 @@ TEST(guarded_probabilities_are_kept_once)
 
 TEST(a_preset_that_applies_nowhere_is_an_error_under_strict)
 {
-    ebb_model *model = NULL;
+    OWNED_MODEL *model = NULL;
     ebb_status status = ebb_open(&model, SHARED "lstm_char/ts.onnx");
     if (status == NULL)
         status = ebb_set_dim(model, "batch", 2);
@@ -176,7 +175,6 @@ TEST(a_preset_that_applies_nowhere_is_an_error_under_strict)
     assert_non_null(status);
     assert_int_equal(ebb_status_code(status), EBB_UNSUPPORTED);
     assert_non_null(strstr(ebb_status_text(status), "no pass of the preset"));
-    ebb_close(model);
 }
 
 TEST(bert_large_keeps_less_by_the_bytes_of_the_arithmetic)

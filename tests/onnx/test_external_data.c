@@ -4,6 +4,7 @@
 #include "tests/onnx/files.h"
 
 #include "onnx/graph/build.h"
+#include "tests/owned.h"
 
 static void external_model(bytes *b)
 {
@@ -26,7 +27,7 @@ TEST(a_skeleton_stays_a_skeleton)
     bytes b = {.count = 0};
     external_model(&b);
     put_file(path_of("skeleton.onnx"), b.data, b.count);
-    ebb_model *model;
+    OWNED_MODEL *model = NULL;
     OK(ebb_model_read(&model, path_of("skeleton.onnx")));
     const ebb_tensor *t = tensor_of(model, "w");
     assert_null(t->data);
@@ -34,7 +35,6 @@ TEST(a_skeleton_stays_a_skeleton)
     assert_int_equal(t->bytes, 16);
     OK(ebb_model_write(model, path_of("other/out.onnx"), NULL));
     assert_file(path_of("other/out.onnx"), b.data, b.count);
-    ebb_model_free(model);
 }
 
 TEST(external_weights_stay_in_their_folder_and_are_copied_to_another)
@@ -44,7 +44,7 @@ TEST(external_weights_stay_in_their_folder_and_are_copied_to_another)
     external_model(&b);
     put_file(path_of("model.onnx"), b.data, b.count);
     put_file(path_of("weights.bin"), weights, sizeof weights);
-    ebb_model *model, *copy;
+    OWNED_MODEL *model = NULL, *copy = NULL;
     OK(ebb_model_read(&model, path_of("model.onnx")));
     assert_memory_equal(tensor_of(model, "w")->data, weights + 1, 16);
     OK(ebb_model_write(model, path_of("same.onnx"), NULL));
@@ -56,8 +56,6 @@ TEST(external_weights_stay_in_their_folder_and_are_copied_to_another)
     OK(ebb_model_read(&copy, path_of("other/moved.onnx")));
     assert_string_equal(tensor_of(copy, "w")->location, "moved.onnx.data");
     assert_memory_equal(tensor_of(copy, "w")->data, weights + 1, 16);
-    ebb_model_free(copy);
-    ebb_model_free(model);
     unlink(path_of("weights.bin"));
 }
 
@@ -69,7 +67,8 @@ TEST(external_weights_that_changed_are_written_anew)
     external_model(&b);
     put_file(path_of("model.onnx"), b.data, b.count);
     put_file(path_of("weights.bin"), before, sizeof before);
-    ebb_model *model, *copied, *back;
+    OWNED_MODEL *model = NULL, *copied = NULL;
+    ebb_model *back;
     OK(ebb_model_read(&model, path_of("model.onnx")));
     OK(ebb_model_copy(&copied, model));
     ebb_model *of[] = {model, copied};
@@ -84,8 +83,6 @@ TEST(external_weights_that_changed_are_written_anew)
         ebb_model_free(back);
     }
     assert_file(path_of("weights.bin"), before, sizeof before);
-    ebb_model_free(copied);
-    ebb_model_free(model);
     unlink(path_of("weights.bin"));
 }
 
@@ -120,7 +117,7 @@ TEST(large_weights_go_outside_when_asked)
 
 TEST(weights_that_nobody_has_are_written_as_absent)
 {
-    ebb_model *model, *copy;
+    OWNED_MODEL *model = NULL, *copy = NULL;
     OK(ebb_model_new(&model, 17));
     ebb_type type = ebb_type_tensor(EBB_F32, 1, (const int64_t[]){1000});
     ebb_value w;
@@ -131,8 +128,6 @@ TEST(weights_that_nobody_has_are_written_as_absent)
     assert_int_equal(tensor_of(copy, "w")->bytes, 4000);
     assert_int_equal(ebb_value_of(copy->graph, ebb_value_find(copy->graph, "w"))->role,
                      EBB_ROLE_OPTIMIZER);
-    ebb_model_free(copy);
-    ebb_model_free(model);
 }
 
 static const float *weights_at(ebb_model **model, const char *path)

@@ -1,6 +1,7 @@
 /* test_file.c: files in and out. An unchanged file comes back byte for byte; a changed one keeps
  * what we do not know, and reads back as what was written. */
 #include "tests/onnx/files.h"
+#include "tests/owned.h"
 
 #include <signal.h>
 #include <sys/resource.h>
@@ -8,7 +9,7 @@
 /* Reads the bytes, writes them to memory, and says whether they are the same. */
 static void assert_round_trip(const bytes *b)
 {
-    ebb_model *model;
+    OWNED_MODEL *model = NULL;
     void *out;
     size_t size;
     OK(ebb_model_read_memory(&model, b->data, b->count, NULL));
@@ -16,7 +17,6 @@ static void assert_round_trip(const bytes *b)
     assert_int_equal(size, b->count);
     assert_memory_equal(out, b->data, size);
     ebb_free(out);
-    ebb_model_free(model);
 }
 
 /* ---- models of others ---- */
@@ -29,7 +29,7 @@ static size_t round_trip_all(const char *pattern)
     size_t count = found.gl_pathc;
     for (size_t i = 0; i < count; i++) {
         const char *path = found.gl_pathv[i];
-        ebb_model *model;
+        OWNED_MODEL *model = NULL;
         OK(ebb_model_read(&model, path));
         OK(ebb_model_write(model, path_of("out.onnx"), NULL));
         ebb_mapping *file = NULL;
@@ -38,7 +38,6 @@ static size_t round_trip_all(const char *pattern)
         // inside.
         assert_file(path_of("out.onnx"), file->data, file->bytes);
         ebb_mappings_free(file);
-        ebb_model_free(model);
     }
     globfree(&found);
     return count;
@@ -143,12 +142,11 @@ TEST(old_models_list_initializers_as_inputs)
     put_value(&b, 12, "y", DIMS(3));
     close_model(&b, graph);
     assert_round_trip(&b);
-    ebb_model *model;
+    OWNED_MODEL *model = NULL;
     OK(ebb_model_read_memory(&model, b.data, b.count, NULL));
     const ebb_graph *g = model->graph;
     uint16_t flags = ebb_value_of(g, ebb_value_find(g, "w"))->flags;
     assert_int_equal(flags, EBB_IS_INPUT | EBB_IS_INITIALIZER);
-    ebb_model_free(model);
 }
 
 TEST(typed_lists_are_read_as_bytes)
@@ -226,12 +224,11 @@ TEST(nodes_in_any_order_without_a_cycle_are_sorted)
     put_value(&b, 11, "x", DIMS(3));
     put_value(&b, 12, "y", DIMS(3));
     close_model(&b, graph);
-    ebb_model *model;
+    OWNED_MODEL *model = NULL;
     OK(ebb_model_read_memory(&model, b.data, b.count, NULL));
     const ebb_graph *g = model->graph;
     assert_string_equal(ebb_text(g, ebb_node_of(g, ebb_first(g))->name), "first");
     assert_string_equal(ebb_text(g, ebb_node_of(g, ebb_last(g))->name), "second");
-    ebb_model_free(model);
 }
 
 static void branch_model(bytes *b)
@@ -265,7 +262,7 @@ TEST(a_branch_sees_the_values_outside)
     bytes b = {.count = 0};
     branch_model(&b);
     assert_round_trip(&b);
-    ebb_model *model;
+    OWNED_MODEL *model = NULL;
     OK(ebb_model_read_memory(&model, b.data, b.count, NULL));
     const ebb_graph *g = model->graph;
     const ebb_node_info *branch = ebb_node_of(g, ebb_last(g));
@@ -274,7 +271,6 @@ TEST(a_branch_sees_the_values_outside)
     assert_ptr_equal(inner->outer, g);
     ebb_value h = ebb_value_find(inner, "h");
     assert_int_equal(ebb_value_of(inner, h)->flags, EBB_IS_OUTER);
-    ebb_model_free(model);
 }
 
 TEST(a_function_body_follows_its_own_imports)
@@ -303,13 +299,12 @@ TEST(a_function_body_follows_its_own_imports)
     put_text(&b, 10, "mine");
     close_message(&b, function);
     assert_round_trip(&b);
-    ebb_model *model;
+    OWNED_MODEL *model = NULL;
     OK(ebb_model_read_memory(&model, b.data, b.count, NULL));
     assert_int_equal(model->function_count, 1);
     assert_int_equal(model->functions[0].imports[0].version, 18);
     ebb_graph *body = model->functions[0].body;
     assert_int_equal(ebb_node_of(body, ebb_first(body))->op, EBB_OP_ADD);
-    ebb_model_free(model);
 }
 
 /* ---- training information ---- */
@@ -338,7 +333,7 @@ TEST(bindings_and_initialization_are_read)
     bytes b = {.count = 0};
     training_model(&b);
     assert_round_trip(&b);
-    ebb_model *model;
+    OWNED_MODEL *model = NULL;
     OK(ebb_model_read_memory(&model, b.data, b.count, NULL));
     const ebb_graph *g = model->graph;
     assert_int_equal(g->binding_count, 1);
@@ -349,7 +344,6 @@ TEST(bindings_and_initialization_are_read)
     assert_int_equal(model->init_binding_count, 1);
     assert_string_equal(ebb_value_name(model->initialization, model->init_bindings[0].value),
                         "drawn");
-    ebb_model_free(model);
 }
 
 /* ---- what ebb adds ---- */
@@ -370,7 +364,7 @@ TEST(phases_roles_loss_and_places_are_written)
     bytes b = {.count = 0};
     small_model(&b);
     assert_round_trip(&b);
-    ebb_model *model, *copy;
+    OWNED_MODEL *model = NULL, *copy = NULL;
     OK(ebb_model_read_memory(&model, b.data, b.count, NULL));
     ebb_graph *g = model->graph;
     ebb_value y = ebb_value_find(g, "y"), dx, w = ebb_value_find(g, "w");
@@ -415,17 +409,14 @@ TEST(phases_roles_loss_and_places_are_written)
 
     // What has been written once is written the same again.
     void *twice;
-    ebb_model *third = again(copy, &twice);
+    OWNED_MODEL *third = again(copy, &twice);
     size_t size;
     void *bytes_of_third;
     OK(ebb_model_write_memory(third, &bytes_of_third, &size));
     assert_memory_equal(bytes_of_third, memory, size);
     ebb_free(bytes_of_third);
-    ebb_model_free(third);
     ebb_free(twice);
-    ebb_model_free(copy);
     ebb_free(memory);
-    ebb_model_free(model);
 }
 
 TEST(metadata_that_a_pass_changes_stays_in_its_place)
@@ -443,20 +434,18 @@ TEST(metadata_that_a_pass_changes_stays_in_its_place)
     put_value(&b, 12, "y", DIMS(2));
     close_model(&b, graph);
     assert_round_trip(&b);
-    ebb_model *model;
+    OWNED_MODEL *model = NULL;
     OK(ebb_model_read_memory(&model, b.data, b.count, NULL));
     ebb_node_info *info = ebb_node_of(model->graph, ebb_first(model->graph));
     assert_int_equal(info->phase, EBB_FORWARD);
     OK(ebb_props_set(model->graph, &info->props, "last", "4"));
     void *memory;
-    ebb_model *copy = again(model, &memory);
+    OWNED_MODEL *copy = again(model, &memory);
     info = ebb_node_of(copy->graph, ebb_first(copy->graph));
     assert_int_equal(ebb_props_count(&info->props), 2);
     assert_string_equal(ebb_props_get(copy->graph, &info->props, "first"), "1");
     assert_string_equal(ebb_props_get(copy->graph, &info->props, "last"), "4");
-    ebb_model_free(copy);
     ebb_free(memory);
-    ebb_model_free(model);
 }
 
 static bool has_body(const ebb_model *model, const char *name)
@@ -487,10 +476,9 @@ TEST(an_operator_of_ours_brings_its_body)
         skip();
     }
     void *memory;
-    ebb_model *copy = again(model, &memory);
+    OWNED_MODEL *copy = again(model, &memory);
     assert_int_equal(ebb_model_opset(copy, EBB_DOMAIN_EBB), 1);
     assert_true(has_body(copy, "PackSign"));
-    ebb_model_free(copy);
     ebb_free(memory);
     ebb_model_free(model);
 }
@@ -501,7 +489,7 @@ TEST(an_operator_of_the_initialization_graph_brings_its_body)
     static const float data[8] = {1, 2, 3, 4, 5, 6, 7, 8};
     const ebb_type whole = ebb_type_tensor(EBB_F32, 1, (const int64_t[]){8});
     const ebb_type part = ebb_type_tensor(EBB_F32, 1, (const int64_t[]){4});
-    ebb_model *model;
+    OWNED_MODEL *model = NULL;
     ebb_value w, s;
     ebb_node n;
     OK(ebb_text_parse_model(&model, "<ir_version: 10, opset_import: [\"\" : 18, \"ai.ebb\" : 1]>\n"
@@ -513,34 +501,30 @@ TEST(an_operator_of_the_initialization_graph_brings_its_body)
     OK(ebb_node_set_int(model->initialization, n, "ranks", 2));
     OK(ebb_graph_add_output(model->initialization, s));
     void *memory;
-    ebb_model *copy = again(model, &memory);
+    OWNED_MODEL *copy = again(model, &memory);
     assert_true(has_body(copy, "Shard"));
-    ebb_model_free(copy);
     ebb_free(memory);
-    ebb_model_free(model);
 }
 
 TEST(equal_attributes_of_a_file_lie_in_memory_once)
 {
-    ebb_model *model;
+    OWNED_MODEL *model = NULL;
     OK(ebb_text_parse_model(&model, "<ir_version: 8, opset_import: [\"\" : 17]>\n"
                                     "g (float[4,8] x) => (float[4,8] y) {\n"
                                     "  a = Transpose<perm = [1,0]> (x)\n"
                                     "  y = Transpose<perm = [1,0]> (a)\n}"));
     void *memory;
-    ebb_model *copy = again(model, &memory);
+    OWNED_MODEL *copy = again(model, &memory);
     const ebb_node first = ebb_first(copy->graph);
     assert_ptr_equal(ebb_node_of(copy->graph, first)->attr,
                      ebb_node_of(copy->graph, ebb_next(copy->graph, first))->attr);
-    ebb_model_free(copy);
     ebb_free(memory);
-    ebb_model_free(model);
 }
 
 /* ONNX Runtime wants it; and what is written once is written so again. */
 TEST(a_call_of_an_operator_with_a_body_names_all_outputs)
 {
-    ebb_model *model, *copy;
+    OWNED_MODEL *model = NULL, *copy = NULL;
     OK(ebb_text_parse_model(
         &model, "<ir_version: 8, opset_import: [\"\" : 17, \"ai.ebb\" : 1]>\n"
                 "g (float[4,8] x, float[8] s) => (float[4,8] y) { y = ai.ebb.RmsNorm (x, s) }"));
@@ -557,8 +541,6 @@ TEST(a_call_of_an_operator_with_a_body_names_all_outputs)
     OK(ebb_model_write_memory(copy, &second, &second_size));
     assert_int_equal(first_size, second_size);
     assert_memory_equal(first, second, first_size);
-    ebb_model_free(copy);
-    ebb_model_free(model);
     ebb_free(first);
     ebb_free(second);
 }
@@ -569,7 +551,7 @@ TEST(nothing_is_left_where_writing_fails)
 {
     bytes b = {.count = 0};
     small_model(&b);
-    ebb_model *model;
+    OWNED_MODEL *model = NULL;
     OK(ebb_model_read_memory(&model, b.data, b.count, NULL));
     ebb_status status = ebb_model_write(model, path_of("nowhere/out.onnx"), NULL);
     assert_int_equal(ebb_status_code(status), EBB_IO);
@@ -586,7 +568,6 @@ TEST(nothing_is_left_where_writing_fails)
     assert_int_equal(ebb_status_code(status), EBB_IO);
     assert_file(path_of("kept.onnx"), "before", 6);
     assert_int_equal(files_like("kept.onnx*"), 1);
-    ebb_model_free(model);
 }
 
 TEST(a_missing_file_is_an_io_error)
@@ -606,14 +587,13 @@ TEST(a_tensor_file_is_read)
     put_text(&b, 8, "x");
     put_blob(&b, 9, "\1\0\0\0\0\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff", 16);
     put_file(path_of("input_0.pb"), b.data, b.count);
-    ebb_arena arena = {0};
+    OWNED_ARENA arena = {0};
     ebb_tensor t;
     const char *name;
     OK(ebb_tensor_read_pb(&t, &name, &arena, path_of("input_0.pb")));
     assert_string_equal(name, "x");
     assert_int_equal(t.type.dims[0], 2);
     assert_int_equal(ebb_tensor_int(&t, 1), -1);
-    ebb_arena_fini(&arena);
 }
 
 const fixture around_all = {make_folders, remove_folder};

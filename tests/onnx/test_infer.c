@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "tests/owned.h"
 #include "tests/text.h"
 
 /* A graph's inside in ONNX text, and the types of some of its values as ebb_type_print writes them;
@@ -171,7 +172,7 @@ static ebb_status parse(ebb_model **model, const infer_case *t)
 static void types_come_out_as_written(void **state)
 {
     const infer_case *t = *state;
-    ebb_model *m = NULL;
+    OWNED_MODEL *m = NULL;
     ebb_status status = parse(&m, t);
     if (status != NULL)
         fail_msg("%s: %s", t->nodes, ebb_status_text(status));
@@ -181,7 +182,6 @@ static void types_come_out_as_written(void **state)
             fail_msg("%s: '%s' is expected, it says '%s'", t->nodes, t->expect,
                      status != NULL ? ebb_status_text(status) : "fine");
         assert_int_equal(ebb_status_code(status), EBB_REJECTED);
-        ebb_model_free(m);
         return;
     }
     if (status != NULL)
@@ -196,7 +196,6 @@ static void types_come_out_as_written(void **state)
         if (strcmp(found, type) != 0)
             fail_msg("%s: %s is %s, expected %s", t->nodes, name, found, type);
     }
-    ebb_model_free(m);
 }
 
 /* ---- sizes that the user gives ---- */
@@ -224,21 +223,20 @@ TEST(a_size_that_hangs_on_values_is_its_nodes_and_no_inputs)
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
         char text[512];
         (void)snprintf(text, sizeof text, HEAD "%s", models[i].text);
-        ebb_model *m = parsed(text);
+        OWNED_MODEL *m = parsed(text);
         assert_null(ebb_infer_graph(m->graph));
         ebb_status status = ebb_require_static(m->graph);
         assert_non_null(status);
         if (strstr(ebb_status_text(status), models[i].said) == NULL)
             fail_msg("case %zu: %s", i, ebb_status_text(status));
         assert_int_equal(strstr(ebb_status_text(status), "--dim k") != NULL, 0);
-        ebb_model_free(m);
     }
 }
 
 /* Rows that are looked up are scaled once each: torch.export writes the Unique of them. */
 TEST(a_size_of_an_embeddings_max_norm_says_so)
 {
-    ebb_model *m = parsed(HEAD "g (int64[5] i) => (int64[k] y) { y = Unique(i) }");
+    OWNED_MODEL *m = parsed(HEAD "g (int64[5] i) => (int64[k] y) { y = Unique(i) }");
     ebb_graph *g = m->graph;
     assert_null(ebb_infer_graph(g));
     assert_null(ebb_props_set(g, &ebb_node_of(g, ebb_first(g))->props, "pkg.torch.onnx.fx_node",
@@ -247,13 +245,12 @@ TEST(a_size_of_an_embeddings_max_norm_says_so)
     ebb_status status = ebb_refuse_sizes_of_values(g);
     assert_int_equal(ebb_status_code(status), EBB_UNSUPPORTED);
     assert_non_null(strstr(ebb_status_text(status), "module.max_norm = None"));
-    ebb_model_free(m);
 }
 
 TEST(a_bound_dim_reaches_all_inputs_and_outputs)
 {
     size_t bound = 0;
-    ebb_model *m = parsed(
+    OWNED_MODEL *m = parsed(
         HEAD "g (float[batch,3] x, float[batch,3] z) => (float[batch,3] y) { y = Add(x, z) }");
     ebb_status status = ebb_require_static(m->graph);
     assert_non_null(status);
@@ -266,14 +263,14 @@ TEST(a_bound_dim_reaches_all_inputs_and_outputs)
     assert_null(ebb_bind_dim(m->graph, "no_such_dim", 8, &bound));
     assert_int_equal(bound, 0);
     assert_int_equal(ebb_status_code(ebb_bind_dim(m->graph, "batch", -1, &bound)), EBB_USAGE);
-    ebb_model_free(m);
 }
 
 TEST(a_dim_that_is_a_sum_is_known_when_its_parts_are)
 {
     size_t bound = 0;
-    ebb_model *m = parsed(HEAD "g (float[\"past + S\",\"S + past + 1\"] x, float[\"past + S2\"] z) "
-                               "=> (float[A,B] y) { y = Neg(x) w = Neg(z) }");
+    OWNED_MODEL *m =
+        parsed(HEAD "g (float[\"past + S\",\"S + past + 1\"] x, float[\"past + S2\"] z) "
+                    "=> (float[A,B] y) { y = Neg(x) w = Neg(z) }");
     assert_null(ebb_bind_dim(m->graph, "S", 5, &bound));
     assert_int_equal(bound, 1);
     assert_string_equal(ebb_text(m->graph, type_of(m, "x")->symbols[0]), "past + 5");
@@ -282,12 +279,11 @@ TEST(a_dim_that_is_a_sum_is_known_when_its_parts_are)
     assert_int_equal(type_of(m, "x")->dims[0], 5);
     assert_int_equal(type_of(m, "x")->dims[1], 6);
     assert_string_equal(ebb_text(m->graph, type_of(m, "z")->symbols[0]), "S2");
-    ebb_model_free(m);
 }
 
 TEST(a_shape_replaces_what_the_exporter_fixed)
 {
-    ebb_model *m = parsed(HEAD "g (float[1,3] x) => (float[1,3] y) { h = Relu(x) y = Neg(h) }");
+    OWNED_MODEL *m = parsed(HEAD "g (float[1,3] x) => (float[1,3] y) { h = Relu(x) y = Neg(h) }");
     const int64_t dims[2] = {8, 3};
     assert_null(ebb_infer_graph(m->graph));
     assert_null(ebb_bind_shape(m->graph, "x", dims, 2));
@@ -296,7 +292,6 @@ TEST(a_shape_replaces_what_the_exporter_fixed)
     assert_int_equal(type_of(m, "y")->dims[0], 8);
     assert_int_equal(ebb_status_code(ebb_bind_shape(m->graph, "x", dims, 1)), EBB_USAGE);
     assert_int_equal(ebb_status_code(ebb_bind_shape(m->graph, "h", dims, 2)), EBB_USAGE);
-    ebb_model_free(m);
 }
 
 TEST(an_output_has_the_rank_of_its_node_and_no_other_dtype)
@@ -312,18 +307,17 @@ TEST(an_output_has_the_rank_of_its_node_and_no_other_dtype)
 
 TEST(operations_are_counted)
 {
-    ebb_model *m = parsed(HEAD "g (float[2,4,9,9] x) => (float[2,6,7,7] y) <float[6,2,3,3] w> "
-                               "{ y = Conv<group = 2>(x, w) }");
+    OWNED_MODEL *m = parsed(HEAD "g (float[2,4,9,9] x) => (float[2,6,7,7] y) <float[6,2,3,3] w> "
+                                 "{ y = Conv<group = 2>(x, w) }");
     assert_null(ebb_infer_graph(m->graph));
     double flops = ebb_node_flops(m->graph, ebb_first(m->graph));
     assert_true(flops == 2.0 * (2 * 6 * 7 * 7) * (2 * 3 * 3));
-    ebb_model_free(m);
 }
 
 TEST(running_out_of_memory_is_said)
 {
     const infer_case *t = &cases[CASES - 4];
-    ebb_model *m = NULL;
+    OWNED_MODEL *m = NULL;
     assert_null(parse(&m, t));
     for (long n = 1; n < 100; n++) {
         ebb_alloc_fail_after(n);
@@ -333,7 +327,6 @@ TEST(running_out_of_memory_is_said)
             break;
         assert_int_equal(ebb_status_code(status), ebb_status_code(ebb_error_memory()));
     }
-    ebb_model_free(m);
 }
 
 /* ---- what an exporter wrote ---- */
@@ -381,7 +374,7 @@ TEST(the_exporters_types_are_found_again)
     size_t wrong = 0, read = 0;
     for (size_t i = 0; i < 2 * sizeof names / sizeof *names; i++) {
         char path[1024];
-        ebb_model *told = NULL, *found = NULL;
+        OWNED_MODEL *told = NULL, *found = NULL;
         size_t bound, open = 0;
         (void)snprintf(path, sizeof path, "%s/../shared/models/%s/%s", EBB_SOURCE_DIR, names[i / 2],
                        files[i % 2]);
@@ -403,8 +396,6 @@ TEST(the_exporters_types_are_found_again)
         if (open > 0)
             fail_msg("%s: %zu values stay open", path, open);
         assert_null(ebb_verify(found->graph));
-        ebb_model_free(told);
-        ebb_model_free(found);
     }
     if (read == 0) {
         print_message("SKIP: no models beside the repository\n");

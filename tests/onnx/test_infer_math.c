@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "onnx/ops/ops.h"
+#include "tests/owned.h"
 #include "tests/test.h"
 
 /* Inputs, space-separated: DTYPE[dims], "?" an unknown dim; DTYPE alone: unknown rank; "-" absent;
@@ -278,7 +279,7 @@ static ebb_status infer(const infer_case *c, char *text, size_t size)
     const ebb_tensor *constant[INPUTS] = {NULL};
     int64_t lists[INPUTS][16], attr_lists[ATTRS][16];
     ebb_attr list[ATTRS];
-    ebb_arena scratch = {0};
+    OWNED_ARENA scratch = {0};
     ebb_infer call = {.op = c->op,
                       .version = 20,
                       .node = "Node 'n'",
@@ -311,7 +312,6 @@ static ebb_status infer(const infer_case *c, char *text, size_t size)
         at += (size_t)snprintf(text + at, size - at, "%s%s", k > 0 ? " " : "",
                                ebb_type_print(one, sizeof one, &out[k], NULL));
     }
-    ebb_arena_fini(&scratch);
     return status;
 }
 

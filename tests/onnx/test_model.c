@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "onnx/file/file.h"
+#include "tests/owned.h"
 #include "tests/test.h"
 
 #define MODEL EBB_SOURCE_DIR "/samples/digits/cnn.onnx"
@@ -15,7 +16,7 @@ static void must(ebb_status status)
 
 TEST(a_copy_writes_the_same_bytes)
 {
-    ebb_model *model, *copy;
+    OWNED_MODEL *model = NULL, *copy = NULL;
     void *bytes[2];
     size_t sizes[2];
     must(ebb_model_read(&model, MODEL));
@@ -26,13 +27,11 @@ TEST(a_copy_writes_the_same_bytes)
     assert_memory_equal(bytes[0], bytes[1], sizes[0]);
     ebb_free(bytes[0]);
     ebb_free(bytes[1]);
-    ebb_model_free(copy);
-    ebb_model_free(model);
 }
 
 TEST(changing_a_copy_leaves_the_original_alone)
 {
-    ebb_model *model, *copy;
+    OWNED_MODEL *model = NULL, *copy = NULL;
     must(ebb_model_read(&model, MODEL));
     must(ebb_model_copy(&copy, model));
     size_t nodes = 0;
@@ -41,8 +40,6 @@ TEST(changing_a_copy_leaves_the_original_alone)
     EBB_EACH_NODE(model->graph, n)
         nodes++;
     assert_int_equal(nodes, 22);
-    ebb_model_free(copy);
-    ebb_model_free(model);
 }
 
 /* The bytes of the file that the model is written as. */
@@ -55,7 +52,8 @@ static void *written(const ebb_model *model, size_t *size)
 
 TEST(a_model_becomes_what_has_become_of_its_copy)
 {
-    ebb_model *model, *copy, *again;
+    OWNED_MODEL *model = NULL, *again = NULL;
+    ebb_model *copy;
     size_t sizes[2];
     must(ebb_model_read(&model, EBB_SOURCE_DIR "/samples/digits/transformer.onnx"));
     must(ebb_model_copy(&copy, model));
@@ -71,10 +69,8 @@ TEST(a_model_becomes_what_has_become_of_its_copy)
     assert_memory_equal(changed, adopted, sizes[0]);
     must(ebb_rewrite(model, "optimizer:sgd,alias", NULL, NULL)); // it is changed as any other
     must(ebb_model_copy(&again, model));
-    ebb_model_free(again);
     ebb_free(changed);
     ebb_free(adopted);
-    ebb_model_free(model);
 }
 
 TEST(bodies_belong_to_the_model_that_adopts_them)
@@ -105,7 +101,7 @@ TEST(bodies_belong_to_the_model_that_adopts_them)
 TEST(values_are_found_by_the_names_that_they_have_now)
 {
     enum { NAMES = 40, VALUES = 2000 };
-    ebb_model *model;
+    OWNED_MODEL *model = NULL;
     ebb_value owner[NAMES] = {{0}};
     uint32_t random = 1;
     must(ebb_model_new(&model, 20));
@@ -132,5 +128,4 @@ TEST(values_are_found_by_the_names_that_they_have_now)
             assert_int_equal(ebb_value_find(model->graph, name).i, owner[at].i);
         }
     }
-    ebb_model_free(model);
 }

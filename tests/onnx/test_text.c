@@ -7,6 +7,7 @@
 
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
+#include "tests/owned.h"
 #include "tests/test.h"
 
 #define HEAD "<\n   ir_version: 10,\n   opset_import: [\"\" : 20, \"ai.ebb\" : 1]\n>\n"
@@ -24,12 +25,11 @@ static ebb_model *parsed(const char *text)
 static void stays(const char *text)
 {
     char *back = NULL;
-    ebb_model *model = parsed(text);
+    OWNED_MODEL *model = parsed(text);
     assert_null(ebb_verify(model->graph));
     assert_null(ebb_text_print_model(&back, model));
     assert_string_equal(back, text);
     ebb_free(back);
-    ebb_model_free(model);
 }
 
 static void refused(const char *text, const char *because)
@@ -77,13 +77,12 @@ TEST(every_dtype_of_a_tensor_stays)
 
 TEST(a_half_may_be_given_by_its_value)
 {
-    ebb_model *model = parsed("<ir_version: 10, opset_import: [\"\" : 20]> g (float16 x) => (y) "
-                              "<float16[2] w = {1.5, -2.0}> { y = Mul(x, w) }");
+    OWNED_MODEL *model = parsed("<ir_version: 10, opset_import: [\"\" : 20]> g (float16 x) => (y) "
+                                "<float16[2] w = {1.5, -2.0}> { y = Mul(x, w) }");
     const ebb_tensor *t = ebb_value_constant(model->graph, ebb_value_find(model->graph, "w"));
     assert_non_null(t);
     assert_float_equal(ebb_tensor_double(t, 0), 1.5, 0);
     assert_float_equal(ebb_tensor_double(t, 1), -2.0, 0);
-    ebb_model_free(model);
 }
 
 TEST(types_of_every_kind_stay)
@@ -111,12 +110,11 @@ TEST(absent_inputs_and_outputs_stay)
 
 TEST(a_comma_alone_is_an_absent_input)
 {
-    ebb_model *model = parsed(HEAD "g (float x, float m) => (y) { y = Clip(x,,m) }");
+    OWNED_MODEL *model = parsed(HEAD "g (float x, float m) => (y) { y = Clip(x,,m) }");
     ebb_node n = ebb_first(model->graph);
     assert_int_equal(ebb_node_of(model->graph, n)->in_count, 3);
     assert_int_equal(ebb_in(model->graph, n, 1).i, 0);
     assert_int_equal(ebb_node_of(model->graph, n)->op, EBB_OP_CLIP);
-    ebb_model_free(model);
 }
 
 TEST(subgraphs_stay_and_see_the_values_outside)
@@ -134,10 +132,9 @@ TEST(subgraphs_stay_and_see_the_values_outside)
                             "   }> (c)\n"
                             "}\n";
     stays(text);
-    ebb_model *model = parsed(text);
+    OWNED_MODEL *model = parsed(text);
     uint16_t flags = ebb_value_of(model->graph, ebb_value_find(model->graph, "h"))->flags;
     assert_true((flags & EBB_IS_CAPTURED) != 0);
-    ebb_model_free(model);
 }
 
 TEST(functions_stay_with_references_and_defaults)
@@ -150,12 +147,11 @@ TEST(functions_stay_with_references_and_defaults)
 
 TEST(a_function_looks_its_operators_up_by_its_own_imports)
 {
-    ebb_model *model = parsed(HEAD "g (float x) => (y) { y = f.F(x) } "
-                                   "<domain: \"f\", opset_import: [\"\" : 11]> F (x) => (y) "
-                                   "{ y = Gelu(x) }");
+    OWNED_MODEL *model = parsed(HEAD "g (float x) => (y) { y = f.F(x) } "
+                                     "<domain: \"f\", opset_import: [\"\" : 11]> F (x) => (y) "
+                                     "{ y = Gelu(x) }");
     const ebb_graph *body = model->functions[0].body;
     assert_int_equal(ebb_node_of(body, ebb_first(body))->op, EBB_OP_UNKNOWN); // Gelu is of 20
-    ebb_model_free(model);
 }
 
 TEST(metadata_of_the_model_stays)
@@ -168,10 +164,10 @@ TEST(metadata_of_the_model_stays)
 TEST(large_weights_are_left_out_and_read_back_as_missing)
 {
     char *text, *again;
-    ebb_model *model = parsed(HEAD "g (float[128] x) => (y) <float[128] w> { y = Add(x, w) }");
+    OWNED_MODEL *model = parsed(HEAD "g (float[128] x) => (y) <float[128] w> { y = Add(x, w) }");
     assert_null(ebb_text_print_model(&text, model));
     assert_non_null(strstr(text, "float[128] w  # 512 bytes, missing\n"));
-    ebb_model *copy = parsed(text);
+    OWNED_MODEL *copy = parsed(text);
     ebb_value w = ebb_value_find(copy->graph, "w");
     assert_true((ebb_value_of(copy->graph, w)->flags & EBB_IS_INITIALIZER) != 0);
     assert_null(ebb_value_of(copy->graph, w)->tensor->data);
@@ -179,8 +175,6 @@ TEST(large_weights_are_left_out_and_read_back_as_missing)
     assert_string_equal(text, again);
     ebb_free(text);
     ebb_free(again);
-    ebb_model_free(copy);
-    ebb_model_free(model);
 }
 
 TEST(initializers_keep_their_order_with_and_without_bytes)
@@ -194,8 +188,8 @@ TEST(initializers_keep_their_order_with_and_without_bytes)
 TEST(provenance_is_a_comment)
 {
     char *text;
-    ebb_model *model = parsed(HEAD "g (float[2] x) => (y) { # of no consequence\n"
-                                   " h = Relu(x)\n y = Neg(h) }");
+    OWNED_MODEL *model = parsed(HEAD "g (float[2] x) => (y) { # of no consequence\n"
+                                     " h = Relu(x)\n y = Neg(h) }");
     ebb_graph *g = model->graph;
     ebb_node n = ebb_first(g);
     ebb_node_of(g, n)->phase = EBB_BACKWARD;
@@ -204,7 +198,6 @@ TEST(provenance_is_a_comment)
     assert_null(ebb_text_print(&text, g));
     assert_non_null(strstr(text, "h = Relu (x)  # float[2]; backward; sign-mask\n"));
     ebb_free(text);
-    ebb_model_free(model);
 }
 
 TEST(the_body_of_each_operator_of_ours_reads_and_prints)
@@ -217,7 +210,7 @@ TEST(the_body_of_each_operator_of_ours_reads_and_prints)
             fail_msg("%s has no body", row->name);
         if (body == NULL)
             continue;
-        ebb_model *model;
+        OWNED_MODEL *model = NULL;
         ebb_function f;
         assert_null(ebb_model_new(&model, 20));
         ebb_status status = ebb_text_parse_function(model, &f, body);
@@ -230,7 +223,6 @@ TEST(the_body_of_each_operator_of_ours_reads_and_prints)
                 strcmp(ebb_text(f.body, ebb_node_of(f.body, n)->op_name), "Scan") != 0)
                 fail_msg("%s: %s is not in the table", row->name, ebb_node_label(f.body, n));
         bodies++;
-        ebb_model_free(model);
     }
     assert_true(bodies >= 13);
 }

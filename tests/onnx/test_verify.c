@@ -2,6 +2,7 @@
 
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
+#include "tests/owned.h"
 #include "tests/test.h"
 
 /* x -> Relu -> h -> Add(h, w) -> y, with w a state that the step replaces by y. */
@@ -191,26 +192,23 @@ static ebb_model *with_bodies(void)
 
 TEST(a_body_that_reads_what_nothing_makes_is_refused)
 {
-    ebb_model *m = with_bodies();
+    OWNED_MODEL *m = with_bodies();
     ebb_node_remove(m->graph, ebb_node_find(m->graph, "one"));
     is_refused(m->graph, "If 'two': its body reads 'h', which nothing outside makes");
-    ebb_model_free(m);
 }
 
 TEST(a_body_that_reads_before_it_is_made_is_refused)
 {
-    ebb_model *m = with_bodies();
+    OWNED_MODEL *m = with_bodies();
     ebb_node_move(m->graph, ebb_node_find(m->graph, "one"), EBB_NO_NODE);
     is_refused(m->graph, "If 'two': its body reads 'h' before it is made");
-    ebb_model_free(m);
 }
 
 TEST(a_body_whose_reading_is_not_marked_is_refused)
 {
-    ebb_model *m = with_bodies();
+    OWNED_MODEL *m = with_bodies();
     value(m->graph, "h")->flags &= (uint8_t)~EBB_IS_CAPTURED;
     is_refused(m->graph, "If 'two': its body reads 'h', which is not marked so");
-    ebb_model_free(m);
 }
 
 TEST(a_binding_to_what_nothing_makes_is_refused)

@@ -8,6 +8,7 @@
 #include "ebb.h"
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
+#include "tests/owned.h"
 #include "tests/status.h"
 
 /* loss = sum of a w^2, so that w's gradient is 2 a w. */
@@ -47,8 +48,8 @@ static void by_formula(double w[3], bool transformers, bool correct, bool schedu
 static void steps_agree(bool transformers, bool correct, bool scheduled)
 {
     char pipeline[512];
-    ebb_model *m = NULL;
-    ebb_program *p = NULL;
+    OWNED_MODEL *m = NULL;
+    OWNED_PROGRAM *p = NULL;
     ebb_named got;
     double want[3] = {0.5, -1.0, (double)0.001f};
     (void)snprintf(pipeline, sizeof pipeline,
@@ -71,8 +72,6 @@ static void steps_agree(bool transformers, bool correct, bool scheduled)
     by_formula(want, transformers, correct, scheduled);
     for (int i = 0; i < 3; i++)
         assert_true(fabs((double)((const float *)got.data)[i] - want[i]) < 2e-6);
-    ebb_program_free(p);
-    ebb_close(m);
 }
 
 TEST(each_order_takes_the_steps_of_its_formula)

@@ -9,6 +9,7 @@
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
 #include "passes/pipeline.h"
+#include "tests/owned.h"
 #include "tests/test.h"
 
 #define SHARED EBB_SOURCE_DIR "/../shared/models/"
@@ -110,7 +111,7 @@ static void end(play *p)
 
 static bool is_sound(const ebb_graph *g, char *problem, size_t size)
 {
-    ebb_arena scratch = {0};
+    OWNED_ARENA scratch = {0};
     play p = {.g = g,
               .block = EBB_NEW(&scratch, uint32_t, g->value_count),
               .content = EBB_NEW(&scratch, uint32_t, g->value_count),
@@ -120,7 +121,6 @@ static bool is_sound(const ebb_graph *g, char *problem, size_t size)
     step(&p);
     end(&p);
     (void)snprintf(problem, size, "%s", p.problem);
-    ebb_arena_fini(&scratch);
     return problem[0] == '\0';
 }
 
@@ -147,14 +147,14 @@ TEST(no_step_of_any_model_reads_what_was_overwritten)
     int failures = 0, seen = 0;
     for (size_t m = 0; m < 2 * (sizeof models / sizeof *models); m++) {
         char path[1024], problem[512];
-        ebb_model *model = NULL;
+        OWNED_MODEL *model = NULL;
         (void)snprintf(path, sizeof path, SHARED "%s/%s.onnx", models[m / 2], exporters[m % 2]);
         FILE *file = fopen(path, "rb");
         if (file == NULL)
             continue;
         fclose(file);
         seen++;
-        ebb_arena keep = {0};
+        OWNED_ARENA keep = {0};
         ebb_report *reports;
         size_t count, bound;
         const ebb_rewrite_options options = {.verify_each = true};
@@ -173,8 +173,6 @@ TEST(no_step_of_any_model_reads_what_was_overwritten)
             print_error("%s: %s\n", path, problem);
             failures++;
         }
-        ebb_arena_fini(&keep);
-        ebb_model_free(model);
     }
     if (seen == 0) {
         print_message("SKIP: no models beside the repository\n");
@@ -185,7 +183,7 @@ TEST(no_step_of_any_model_reads_what_was_overwritten)
 
 TEST(the_play_sees_what_is_wrong)
 {
-    ebb_model *model;
+    OWNED_MODEL *model = NULL;
     char problem[512];
     assert_null(ebb_text_parse_model(
         &model, "<ir_version: 10, opset_import: [\"\" : 20]> g (float[4] x) => (float[4] z) "
@@ -195,5 +193,4 @@ TEST(the_play_sees_what_is_wrong)
     ebb_node_set_over(g, ebb_value_of(g, ebb_value_find(g, "b"))->producer, 0, 0);
     assert_false(is_sound(g, problem, sizeof problem));
     assert_non_null(strstr(problem, "'a' was overwritten"));
-    ebb_model_free(model);
 }

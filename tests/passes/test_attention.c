@@ -10,6 +10,7 @@
 #include "exec/run/program.h"
 #include "onnx/file/file.h"
 #include "passes/pipeline.h"
+#include "tests/owned.h"
 #include "tests/status.h"
 
 enum { BATCH = 2, S = 70, D = 6, HEADS = 2, FEATURES = HEADS * D };
@@ -157,15 +158,13 @@ static void check(const spelling *s, const char *ratio, const char *before, cons
     ebb_model *models[2] = {model_of(s, ratio), model_of(s, ratio)};
     size_t applied;
     state_of_draws = 77;
-    ebb_program *chain = step_of(s, models[0], before, "plain", &applied);
+    OWNED_PROGRAM *chain = step_of(s, models[0], before, "plain", &applied);
     state_of_draws = 77;
-    ebb_program *node = step_of(s, models[1], after, backend, &applied);
+    OWNED_PROGRAM *node = step_of(s, models[1], after, backend, &applied);
     if (applied != 1)
         fail_msg("%s: attention was not found", s->name);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         compare(s, chain, node, names[i]);
-    ebb_program_free(chain);
-    ebb_program_free(node);
     ebb_model_free(models[0]);
     ebb_model_free(models[1]);
 }
@@ -194,15 +193,13 @@ TEST(the_rule_of_the_operator_makes_the_same_backward)
         ebb_model *models[2] = {model_of(s, "0.3"), model_of(s, "0.3")};
         size_t applied;
         state_of_draws = 77;
-        ebb_program *chain = step_of(s, models[0], BEFORE "attention," AFTER, "cpu", &applied);
+        OWNED_PROGRAM *chain = step_of(s, models[0], BEFORE "attention," AFTER, "cpu", &applied);
         state_of_draws = 77;
-        ebb_program *node =
+        OWNED_PROGRAM *node =
             step_of(s, models[1], "train-mode,inline,fold,fuse,attention,loss:mse,gradient," AFTER,
                     "cpu", &applied);
         compare(s, chain, node, "loss");
         compare(s, chain, node, "wk_grad");
-        ebb_program_free(chain);
-        ebb_program_free(node);
         ebb_model_free(models[0]);
         ebb_model_free(models[1]);
     }
@@ -221,8 +218,8 @@ static const char *refuse(void *context, const ebb_pass *pass, ebb_node site,
 TEST(an_offer_says_what_is_saved_and_may_be_refused)
 {
     const ebb_rewrite_options checks = {.verify_each = true};
-    ebb_model *model = model_of(&spellings[1], "0.3");
-    ebb_arena keep = {0}, scratch = {0};
+    OWNED_MODEL *model = model_of(&spellings[1], "0.3");
+    OWNED_ARENA keep = {0}, scratch = {0};
     ebb_report *reports, report = {0};
     ebb_offer offer = {.saved_bytes = 0};
     size_t count;
@@ -248,7 +245,4 @@ TEST(an_offer_says_what_is_saved_and_may_be_refused)
     assert_int_equal(offer.saved_bytes, scores * (4 + 4 + 1) - rows * 8);
     ebb_free(before);
     ebb_free(after);
-    ebb_arena_fini(&keep);
-    ebb_arena_fini(&scratch);
-    ebb_model_free(model);
 }

@@ -9,6 +9,7 @@
 #include "onnx/graph/infer.h"
 #include "passes/budget/planners/away.h"
 #include "passes/budget/trial.h"
+#include "tests/owned.h"
 #include "tests/status.h"
 
 enum { GRAPHS = 50, MOST_VALUES = 12, MOST_SITES = 9, MOST_POSITIONS = 2 * MOST_VALUES + 1 };
@@ -178,7 +179,7 @@ TEST(few_values_are_placed_as_well_as_can_be)
  * and from moves that go on a little at a time. */
 TEST(what_a_placement_takes_is_what_happens)
 {
-    ebb_arena scratch = {0};
+    OWNED_ARENA scratch = {0};
     for (uint64_t seed = 0; seed < GRAPHS; seed++) {
         drawn d;
         ebb_away_weight found;
@@ -199,7 +200,6 @@ TEST(what_a_placement_takes_is_what_happens)
         assert_true(peak <= (found.peak_bytes > d.most ? found.peak_bytes : d.most));
         assert_true(found.added_ns >= 0);
     }
-    ebb_arena_fini(&scratch);
 }
 
 static double waiting(const drawn *d, uint32_t site)
@@ -210,7 +210,7 @@ static double waiting(const drawn *d, uint32_t site)
 /* As the rule was before a tensor could go oftener: what it finds is looked at beside the other. */
 TEST(a_tensor_that_goes_once_goes_for_its_longest_time)
 {
-    ebb_arena scratch = {0};
+    OWNED_ARENA scratch = {0};
     size_t less = 0;
     for (uint64_t seed = 0; seed < GRAPHS; seed++) {
         drawn d;
@@ -230,7 +230,6 @@ TEST(a_tensor_that_goes_once_goes_for_its_longest_time)
         less += once.count < often.count;
     }
     assert_true(less > 0);
-    ebb_arena_fini(&scratch);
 }
 
 /* ---- real graphs ---- */
@@ -275,9 +274,9 @@ static ebb_model *draw_graph(uint64_t seed, int layers)
 /* The step's time with this pass; NAN: it does not keep to the budget. */
 static double time_with(const ebb_model *model, const char *pass, uint64_t *bytes)
 {
-    ebb_model *m = NULL;
+    OWNED_MODEL *m = NULL;
     const ebb_rewrite_options options = {.verify_each = true};
-    ebb_arena memory = {0};
+    OWNED_ARENA memory = {0};
     ebb_report *reports;
     size_t count;
     ebb_trial trial;
@@ -292,8 +291,6 @@ static double time_with(const ebb_model *model, const char *pass, uint64_t *byte
     } else {
         assert_int_equal(ebb_status_code(status), EBB_NO_PLAN);
     }
-    ebb_model_free(m);
-    ebb_arena_fini(&memory);
     return ns;
 }
 
@@ -303,7 +300,7 @@ TEST(no_choice_among_few_tensors_is_faster)
     int better = 0, made = 0;
     for (uint64_t seed = 0; seed < GRAPHS; seed++) {
         const int layers = 3 + (int)(seed % 4);
-        ebb_model *m = draw_graph(seed, layers);
+        OWNED_MODEL *m = draw_graph(seed, layers);
         uint64_t all, bytes = 0, s = seed;
         (void)time_with(m, NULL, &all);
         const uint64_t budget = all * (60 + draw(&s) % 35) / 100;
@@ -330,7 +327,6 @@ TEST(no_choice_among_few_tensors_is_faster)
                        (unsigned long long)all, ns, other, pass);
             }
         }
-        ebb_model_free(m);
     }
     assert_true(made > GRAPHS / 2);
     assert_int_equal(better, 0);

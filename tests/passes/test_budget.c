@@ -10,6 +10,7 @@
 #include "kernels/device.h"
 #include "onnx/file/file.h"
 #include "passes/pipeline.h"
+#include "tests/owned.h"
 #include "tests/share.h"
 #include "tests/test.h"
 
@@ -42,19 +43,18 @@ static ebb_model *step_of(const char *sample)
 
 static void weigh(plan *p, ebb_model *model)
 {
-    ebb_arena arena = {0};
+    OWNED_ARENA arena = {0};
     ebb_estimate estimate;
     must(ebb_rewrite(model, "stream,alias", NULL, NULL));
     must(ebb_estimate_make(&estimate, &arena, model->graph, "cpu"));
     p->bytes = estimate.arena_bytes;
     p->ns = estimate.ns;
-    ebb_arena_fini(&arena);
 }
 
 /* The step as `fit` makes it for a budget, with these options more. */
 static plan fitted(const ebb_model *step, uint64_t budget, const char *more)
 {
-    ebb_model *copy;
+    OWNED_MODEL *copy = NULL;
     char pass[256];
     plan p = {.fits = true};
     const ebb_rewrite_options options = {.verify_each = true};
@@ -69,7 +69,6 @@ static plan fitted(const ebb_model *step, uint64_t budget, const char *more)
         must(status);
         weigh(&p, copy);
     }
-    ebb_model_free(copy);
     return p;
 }
 
@@ -138,7 +137,7 @@ TEST(a_refusal_names_the_largest_tensors_first)
 {
     static const char *const samples[] = {"cnn", "transformer", "mlp", "cnn"};
     for (size_t i = 0; i < sizeof samples / sizeof samples[0]; i++) {
-        ebb_model *step = step_of(samples[i]);
+        OWNED_MODEL *step = step_of(samples[i]);
         plan p = fitted(step, 1024, i == 3 ? ",disk=1GiB" : "");
         uint64_t least = UINT64_MAX, last = UINT64_MAX;
         int names = 0;
@@ -157,7 +156,6 @@ TEST(a_refusal_names_the_largest_tensors_first)
         }
         if (names < 2 || least < 1024) // a scalar pins nothing
             fail_msg("%s: %s", samples[i], p.why);
-        ebb_model_free(step);
     }
 }
 
@@ -166,7 +164,7 @@ TEST(the_least_that_a_refusal_names_is_met_and_nothing_below_it)
     static const char words[] = "give a budget of at least ";
     static const char *const more[] = {"", ",allow=lossy"};
     for (size_t i = 0; i < sizeof more / sizeof more[0]; i++) {
-        ebb_model *step = step_of("cnn");
+        OWNED_MODEL *step = step_of("cnn");
         plan p = fitted(step, 1024, more[i]);
         const char *said = strstr(p.why, words);
         assert_non_null(said);
@@ -175,7 +173,6 @@ TEST(the_least_that_a_refusal_names_is_met_and_nothing_below_it)
         assert_true(met.fits);
         assert_int_equal(met.bytes, least);
         assert_false(fitted(step, least - 1, more[i]).fits);
-        ebb_model_free(step);
     }
 }
 
@@ -184,12 +181,11 @@ TEST(the_least_that_a_refusal_names_is_met_and_nothing_below_it)
 TEST(a_copy_costs_what_the_rates_of_the_device_say)
 {
     static const ebb_rates fast = {.bytes = 4000};
-    ebb_model *step = step_of("mlp");
+    OWNED_MODEL *step = step_of("mlp");
     step->rates = NULL; // the host's
     assert_true(ebb_copy_ns(step->graph) == 2 / ebb_device_host.rates()->bytes);
     step->rates = &fast;
     assert_true(ebb_copy_ns(step->graph) == 2.0 / 4000);
-    ebb_model_free(step);
 }
 
 /* Where a node's own time is much and a copy's is little, other offers are cheap than on the host:
@@ -198,7 +194,7 @@ TEST(what_an_offer_may_cost_is_by_the_device)
 {
     static const char words[] = "nodes run again, ";
     (void)setenv("EBB_CUDA_PLUGIN", EBB_BINARY_DIR "/kernels/cuda/libebb_cuda_host_plugin.so", 0);
-    ebb_model *step = step_of("transformer");
+    OWNED_MODEL *step = step_of("transformer");
     char *report = NULL;
     int taken = 0, heard = 0;
     must(ebb_rewrite(step, "fit:budget=95%,time=0.03,backend=cuda", NULL, &report));
@@ -208,7 +204,6 @@ TEST(what_an_offer_may_cost_is_by_the_device)
     if (taken == 0 || taken == heard)
         fail_msg("%s", report);
     ebb_release(report);
-    ebb_model_free(step);
 }
 
 /* ---- what was tried is what the step becomes ---- */
@@ -252,7 +247,7 @@ TEST(the_chosen_copy_becomes_the_step_and_nothing_runs_again)
                                          "fit:budget=35%,time=0.03,allow=rounding",
                                          "fit:budget=60%,time=0.03,disk=1GiB"};
     for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) {
-        ebb_model *step = step_of("transformer");
+        OWNED_MODEL *step = step_of("transformer");
         memset(&seen, 0, sizeof seen);
         seen.step = step->graph;
         must(ebb_rewrite(step, passes[i], NULL, NULL));
@@ -260,6 +255,5 @@ TEST(the_chosen_copy_becomes_the_step_and_nothing_runs_again)
             fail_msg("%s: %d copies taken over; of %d runs of passes %d on the step itself, %d "
                      "after the choice",
                      passes[i], seen.adopted, seen.runs, seen.on_step, seen.after);
-        ebb_model_free(step);
     }
 }

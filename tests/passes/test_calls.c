@@ -9,6 +9,7 @@
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
 #include "passes/flatten/calls.h"
+#include "tests/owned.h"
 #include "tests/test.h"
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 21, \"local\" : 1]>\n"
@@ -71,13 +72,11 @@ static ebb_model *model_of(shape body, int count, int called)
 
 static size_t work_of(shape body, int count, int called)
 {
-    ebb_model *model = model_of(body, count, called);
-    ebb_arena arena = {0};
+    OWNED_MODEL *model = model_of(body, count, called);
+    OWNED_ARENA arena = {0};
     ebb_calls calls;
     assert_null(ebb_calls_index(&calls, model, &arena));
     assert_null(ebb_calls_bound(&calls, 1 << 20, &arena));
-    ebb_arena_fini(&arena);
-    ebb_model_free(model);
     return calls.looked_at;
 }
 
@@ -108,7 +107,7 @@ TEST(thousands_of_functions_go_in)
 {
     for (size_t i = 0; i < SHAPES; i++) {
         const int count = 3000;
-        ebb_model *model = model_of(shapes[i].body, count, shapes[i].last ? count - 1 : 0);
+        OWNED_MODEL *model = model_of(shapes[i].body, count, shapes[i].last ? count - 1 : 0);
         ebb_status status = ebb_rewrite(model, "inline", NULL, NULL);
         if (status != NULL)
             fail_msg("%s: %s", shapes[i].name, ebb_status_text(status));
@@ -117,7 +116,6 @@ TEST(thousands_of_functions_go_in)
             negations += ebb_node_of(model->graph, n)->op == EBB_OP_NEG;
         assert_int_equal(negations, count);
         assert_int_equal(model->function_count, 0);
-        ebb_model_free(model);
     }
 }
 
@@ -135,12 +133,11 @@ TEST(a_circle_of_functions_is_refused)
              "(u) { u = local.A (a) }, else_branch = e () => (v) { v = Neg (a) }> }\n",
     };
     for (size_t i = 0; i < sizeof circles / sizeof circles[0]; i++) {
-        ebb_model *model = NULL;
+        OWNED_MODEL *model = NULL;
         assert_null(ebb_text_parse_model(&model, circles[i]));
         ebb_status status = ebb_rewrite(model, "inline", NULL, NULL);
         assert_int_equal(ebb_status_code(status), EBB_REJECTED);
         assert_non_null(strstr(ebb_status_text(status), "calls itself"));
-        ebb_model_free(model);
     }
 }
 
@@ -189,11 +186,10 @@ static void erase_the_last(FILE *out, int i)
 /* Each place is computed from the sequence before it. */
 TEST(places_that_follow_from_one_another_fold_in_few_walks)
 {
-    ebb_model *model = chain_of(HEAD "g (float[103,2] x) => (float[3,2] y) <int64 one = {1}> {"
-                                     "s0 = SplitToSequence <axis = 0> (x, one)\n",
-                                erase_the_last, "y = ConcatFromSequence <axis = 0> (s100) }");
+    OWNED_MODEL *model = chain_of(HEAD "g (float[103,2] x) => (float[3,2] y) <int64 one = {1}> {"
+                                       "s0 = SplitToSequence <axis = 0> (x, one)\n",
+                                  erase_the_last, "y = ConcatFromSequence <axis = 0> (s100) }");
     assert_int_equal(left_by_fold(model, EBB_OP_SEQUENCE_ERASE, false), 0);
-    ebb_model_free(model);
 }
 
 static void drop_as_the_last_mask_says(FILE *out, int i)
@@ -204,9 +200,8 @@ static void drop_as_the_last_mask_says(FILE *out, int i)
 /* A Dropout goes when the one behind it has gone, which reads its mask: one a walk. */
 TEST(walks_end_though_a_graph_asks_for_more)
 {
-    ebb_model *model = chain_of(HEAD "g (float x0, bool m0) => (float y) <float zero = {0}> {\n",
-                                drop_as_the_last_mask_says, "y = Neg (x100) }");
+    OWNED_MODEL *model = chain_of(HEAD "g (float x0, bool m0) => (float y) <float zero = {0}> {\n",
+                                  drop_as_the_last_mask_says, "y = Neg (x100) }");
     assert_int_equal(left_by_fold(model, EBB_OP_DROPOUT, true), LINKS - WALKS);
     assert_int_equal(left_by_fold(model, EBB_OP_DROPOUT, false), 0);
-    ebb_model_free(model);
 }

@@ -6,6 +6,7 @@
 
 #include "onnx/file/file.h"
 #include "passes/pipeline.h"
+#include "tests/owned.h"
 #include "tests/test.h"
 
 /* Whatever makes m, both branches hand it on as z. */
@@ -62,8 +63,8 @@ TEST(what_a_body_alone_reads_is_still_made)
     const ebb_rewrite_options options = {.verify_each = true};
     int failures = 0;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        ebb_model *model = NULL;
-        ebb_arena keep = {0};
+        OWNED_MODEL *model = NULL;
+        OWNED_ARENA keep = {0};
         ebb_report *reports;
         size_t count;
         ebb_status status = ebb_text_parse_model(&model, rows[i].text);
@@ -75,8 +76,6 @@ TEST(what_a_body_alone_reads_is_still_made)
                         status != NULL ? ebb_status_text(status) : "nothing makes 'm' any more");
             failures++;
         }
-        ebb_arena_fini(&keep);
-        ebb_model_free(model);
     }
     assert_int_equal(failures, 0);
 }

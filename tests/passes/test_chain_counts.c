@@ -6,6 +6,7 @@
 
 #include "passes/budget/planners/chain/links.h"
 #include "passes/budget/planners/chain/revolve.h"
+#include "tests/owned.h"
 #include "tests/test.h"
 
 static uint64_t seed;
@@ -107,7 +108,7 @@ TEST(chain_objectives_equal_brute_force)
     seed = 11;
     for (int round = 0; round < 800; round++) {
         links_case c;
-        ebb_arena arena = {0};
+        OWNED_ARENA arena = {0};
         ebb_links links;
         uint64_t resident = UINT64_MAX, running = UINT64_MAX, need[12], bound[12], a, b;
         draw_links(&c, round < 400);
@@ -128,7 +129,6 @@ TEST(chain_objectives_equal_brute_force)
         objectives(&c, subset, &a, &b);
         assert_int_equal(a, resident);
         assert_int_equal(ebb_links_least_running(&links), running);
-        ebb_arena_fini(&arena);
     }
 }
 
@@ -139,13 +139,12 @@ TEST(a_thousand_equal_outputs_need_63_and_44)
     uint64_t *bound = ebb_alloc((N + 2) * sizeof *bound);
     for (int k = 0; k < N + 2; k++)
         one[k] = k >= 1 && k <= N;
-    ebb_arena arena = {0};
+    OWNED_ARENA arena = {0};
     ebb_links links;
     OK(ebb_links_make(&links, N, one, one, NULL, &arena));
     OK(ebb_links_least_resident(&links, NULL, need, bound, &arena));
     assert_int_equal(need[N + 1], 63);
     assert_int_equal(ebb_links_least_running(&links), 44);
-    ebb_arena_fini(&arena);
     ebb_free(one);
     ebb_free(need);
     ebb_free(bound);

@@ -12,6 +12,7 @@
 #include "passes/budget/planners/chain/chain.h"
 #include "passes/budget/planners/chain/revolve.h"
 #include "passes/passes.h"
+#include "tests/owned.h"
 #include "tests/passes/chain_steps.h"
 #include "tests/share.h"
 
@@ -344,14 +345,13 @@ TEST(out_of_memory_is_an_error_and_no_crash)
         (void)weigh_plan(&s, planners[i], 1100);
         count = ebb_alloc_count() - count;
         for (long n = 1; n <= count; n += 1 + FEWER * count / 40) {
-            ebb_arena arena = {0};
+            OWNED_ARENA arena = {0};
             ebb_remat_schedule schedule;
             ebb_alloc_fail_after(n);
             ebb_status status = ebb_planner_plan(ebb_planner_find(planners[i]), &schedule,
                                                  &s.problem, 1100, work, &arena);
             ebb_alloc_fail_after(0);
             assert_non_null(status);
-            ebb_arena_fini(&arena);
         }
     }
     ebb_arena_fini(&s.arena);

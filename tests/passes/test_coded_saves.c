@@ -10,6 +10,7 @@
 #include "exec/run/program.h"
 #include "onnx/file/file.h"
 #include "passes/pipeline.h"
+#include "tests/owned.h"
 #include "tests/status.h"
 
 enum { N = 2, C = 9, H = 13, W = 11, COUNT = N * C * H * W, STEPS = 3 };
@@ -73,12 +74,11 @@ static const coded cases[] = {
 static int64_t saved_by_last(ebb_model *m, const char *pipeline, const char *what)
 {
     const ebb_rewrite_options options = {.verify_each = true};
-    ebb_arena keep = {0};
+    OWNED_ARENA keep = {0};
     ebb_report *reports;
     size_t count;
     good_for(ebb_pipeline_run(m, pipeline, &options, &keep, &reports, &count), what);
     int64_t saved = reports[count - 1].applied > 0 ? reports[count - 1].saved_bytes : 0;
-    ebb_arena_fini(&keep);
     return saved;
 }
 

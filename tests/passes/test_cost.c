@@ -13,6 +13,7 @@
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
 #include "passes/pipeline.h"
+#include "tests/owned.h"
 #include "tests/status.h"
 
 static char path[] = "/tmp/ebb-cost-XXXXXX", pipeline[64];
@@ -47,14 +48,13 @@ static int write_file(void **state)
     if (fd < 0 || close(fd) != 0)
         return 1;
     (void)snprintf(pipeline, sizeof pipeline, "cost:file=%s", path);
-    ebb_model *m = parse();
+    OWNED_MODEL *m = parse();
     ebb_costs *costs;
     good(ebb_costs_new(&costs, "cpu", 2));
     good(ebb_costs_add(costs, m->graph, ebb_first(m->graph), 5120));
     good(ebb_costs_fit(costs));
     good(ebb_costs_write(costs, path));
     ebb_costs_free(costs);
-    ebb_model_free(m);
     return 0;
 }
 
@@ -72,7 +72,7 @@ static ebb_node node_of(const ebb_graph *g, const char *output)
 
 TEST(nodes_take_the_measured_time_else_the_rate_else_the_estimate)
 {
-    ebb_model *m = parse();
+    OWNED_MODEL *m = parse();
     const ebb_graph *g = m->graph;
     double estimated = ebb_node_ns(g, node_of(g, "y"));
     good(run(m, pipeline, false));
@@ -85,12 +85,11 @@ TEST(nodes_take_the_measured_time_else_the_rate_else_the_estimate)
     assert_int_equal(reports[0].skip_count, 1);
     assert_int_equal(reports[0].skips[0].count, 2);
     assert_non_null(strstr(reports[0].notes[0], "1 as measured, 1 by the rates"));
-    ebb_model_free(m);
 }
 
 TEST(a_second_run_changes_nothing_and_a_wrong_time_is_overwritten)
 {
-    ebb_model *m = parse();
+    OWNED_MODEL *m = parse();
     const ebb_graph *g = m->graph;
     good(run(m, pipeline, false));
     good(run(m, pipeline, true)); // also where asked for strictly
@@ -101,12 +100,11 @@ TEST(a_second_run_changes_nothing_and_a_wrong_time_is_overwritten)
     assert_int_equal(reports[0].applied, 1);
     assert_true(ebb_node_ns(g, node_of(g, "a")) == 5120.0);
     assert_true(ebb_node_ns(g, node_of(g, "y")) == 77.0); // the file knows nothing better
-    ebb_model_free(m);
 }
 
 TEST(marks_of_shared_memory_stay)
 {
-    ebb_model *m = parse();
+    OWNED_MODEL *m = parse();
     char *before = NULL, *after = NULL;
     good(run(m, "alias", false));
     good(ebb_text_print(&before, m->graph));
@@ -115,7 +113,6 @@ TEST(marks_of_shared_memory_stay)
     assert_string_equal(before, after);
     ebb_free(before);
     ebb_free(after);
-    ebb_model_free(m);
 }
 
 /* ---- estimates ---- */
@@ -129,11 +126,10 @@ static double estimate_of(const char *dtype, const char *node)
         "<ir_version: 10, opset_import: [\"\" : 20]> g (%s[1024,1024] x, %s[1024,1024] w) => "
         "(%s[1024,1024] y) { y = %s (x, w) }",
         dtype, dtype, dtype, node);
-    ebb_model *m;
+    OWNED_MODEL *m = NULL;
     good(ebb_text_parse_model(&m, line));
     good(ebb_infer_graph(m->graph));
     const double ns = ebb_node_ns(m->graph, ebb_first(m->graph));
-    ebb_model_free(m);
     return ns;
 }
 
@@ -153,13 +149,12 @@ TEST(products_of_16_bits_are_estimated_by_their_own_rate)
 
 static void says(const char *passes, ebb_code code, const char *words)
 {
-    ebb_model *m = parse();
+    OWNED_MODEL *m = parse();
     ebb_status status = run(m, passes, false);
     assert_non_null(status);
     assert_int_equal(ebb_status_code(status), code);
     if (strstr(ebb_status_text(status), words) == NULL)
         fail_msg("'%s' does not say '%s'", ebb_status_text(status), words);
-    ebb_model_free(m);
 }
 
 static void near(double ns, double expected)
@@ -173,7 +168,7 @@ TEST(times_are_those_of_the_machine_that_the_model_is_planned_for)
 {
     static const ebb_rates bound = {1000, 100, 10, 1e9, 7, {0, 0, 0}, {0, 0, 0}},
                            moving = {1e9, 1e9, 1e9, 2, 5, {0, 0, 0}, {0, 0, 0}};
-    ebb_model *m, *copy = NULL;
+    OWNED_MODEL *m = NULL, *copy = NULL;
     good(ebb_text_parse_model(
         &m, "<ir_version: 10, opset_import: [\"\" : 20]> g (float[64,64] x, bfloat16[64,64] n) => "
             "(float[64,64] y, bfloat16[64,64] z, float[64,64] w) { y = MatMul (x, x) "
@@ -192,16 +187,14 @@ TEST(times_are_those_of_the_machine_that_the_model_is_planned_for)
     near(ebb_node_ns(g, node_of(g, "z")), 3 * 4096 * 2 / 2.0 + 5);
     good(ebb_estimate_for(copy, "plain"));
     near(ebb_node_ns(g, node_of(g, "y")), host);
-    ebb_model_free(copy);
-    ebb_model_free(m);
 }
 
 TEST(what_moves_take_is_of_the_model)
 {
-    ebb_model *m, *calibrated = parse();
+    OWNED_MODEL *m = NULL, *calibrated = parse();
     ebb_costs *costs;
     ebb_waits waits;
-    ebb_arena scratch = {0};
+    OWNED_ARENA scratch = {0};
     good(ebb_costs_new(&costs, "cpu", 2));
     good(ebb_costs_add(costs, calibrated->graph, ebb_first(calibrated->graph), 5120));
     costs->moves = true;
@@ -227,17 +220,14 @@ TEST(what_moves_take_is_of_the_model)
     const double store = 4000 - 1000 - 7,
                  fetch = 16000 - ebb_node_ns_by(&rates, g, node_of(g, "b")) - 7;
     near(waits.stood, store / 2 - store * 0.25 + fetch / 2);
-    ebb_arena_fini(&scratch);
-    ebb_model_free(m);
-    ebb_model_free(calibrated);
 }
 
 /* Of two processes: an exchange that is begun goes on beside the step, but for its sum; one that is made at once is behind
  * it. */
 TEST(exchanges_take_the_time_of_their_link)
 {
-    ebb_model *m;
-    ebb_arena scratch = {0};
+    OWNED_MODEL *m = NULL;
+    OWNED_ARENA scratch = {0};
     ebb_waits waits;
     const ebb_rates rates = {1e9, 1e9, 1e9, 1e9, 7, {9, 9, 9}, {9, 9, 9}};
     good(ebb_text_parse_model(
@@ -260,8 +250,6 @@ TEST(exchanges_take_the_time_of_their_link)
     near(waits.stood, once - beside);
     near(waits.exposed, 2 * once - beside);
     assert_int_equal(ebb_status_code(ebb_link_set_text(m->graph, "2,0")), EBB_USAGE);
-    ebb_arena_fini(&scratch);
-    ebb_model_free(m);
 }
 
 /* Where so many of this machine were measured, each computes as long as it does beside the others: of another number, or
@@ -283,7 +271,7 @@ TEST(beside_others_of_this_machine_nodes_take_longer)
     for (int told = 0; told < 2; told++)
         for (int ranks = 2; ranks <= 3; ranks++) {
             char step[256];
-            ebb_model *m;
+            OWNED_MODEL *m = NULL;
             (void)snprintf(
                 step, sizeof step,
                 "<ir_version: 10, opset_import: [\"\" : 20, \"ai.ebb\" : 1]> g (float[64] x) => "
@@ -306,7 +294,6 @@ TEST(beside_others_of_this_machine_nodes_take_longer)
                 near(link.crowd, told != 0 ? 0 : slows);
             }
             assert_int_equal(reports[0].applied, 0);
-            ebb_model_free(m);
         }
     (void)unlink(file);
 }

@@ -10,6 +10,7 @@
 #include "exec/run/program.h"
 #include "onnx/file/file.h"
 #include "passes/pipeline.h"
+#include "tests/owned.h"
 #include "tests/status.h"
 
 enum { ROWS = 4, COLUMNS = 12, COUNT = ROWS * COLUMNS };
@@ -64,7 +65,7 @@ static const derived cases[] = {
 static void rewrite(ebb_model *m, const char *pipeline, const char *what, const derived *c)
 {
     const ebb_rewrite_options options = {.verify_each = true};
-    ebb_arena keep = {0};
+    OWNED_ARENA keep = {0};
     ebb_report *reports;
     size_t count;
     good_for(ebb_pipeline_run(m, pipeline, &options, &keep, &reports, &count), what);
@@ -79,7 +80,6 @@ static void rewrite(ebb_model *m, const char *pipeline, const char *what, const 
                           : last->skip_count != 1 || strcmp(last->skips[0].reason, c->reason) != 0))
         fail_msg("%s: skipped because %s", what,
                  last->skip_count > 0 ? last->skips[0].reason : "of nothing");
-    ebb_arena_fini(&keep);
 }
 
 static double weight(int i)

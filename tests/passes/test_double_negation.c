@@ -2,19 +2,19 @@
 #include "samples/pass/double_negation.c"
 
 #include "passes/pipeline.h"
+#include "tests/owned.h"
 #include "tests/text.h"
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20]> g (float[4] x) => "
 
 static ebb_report once(ebb_model *m)
 {
-    ebb_arena keep = {0};
+    OWNED_ARENA keep = {0};
     ebb_report report;
     good(ebb_pipeline_one(m->graph, &ebb_pass_double_negation, NULL, NULL, NULL, &keep, &report));
     good(ebb_verify(m->graph));
     if (report.skip_count > 0)
         assert_string_equal(report.skips[0].reason, "the first negation is read elsewhere too");
-    ebb_arena_fini(&keep);
     return report;
 }
 
@@ -31,9 +31,9 @@ static size_t left(ebb_model *m)
 TEST(two_negations_go_and_the_bits_stay)
 {
     static const uint32_t bits[] = {0x7fc12345, 0x80000000, 0x00000001, 0xc0490fdb};
-    ebb_model *m = model_of(HEAD "(float[4] z) { a = Neg(x) y = Neg(a) z = Sign(y) w = Neg(z) }");
-    ebb_model *id = model_of(HEAD "(float[4] y) { a = Neg(x) y = Neg(a) }");
-    ebb_program *p;
+    OWNED_MODEL *m = model_of(HEAD "(float[4] z) { a = Neg(x) y = Neg(a) z = Sign(y) w = Neg(z) }");
+    OWNED_MODEL *id = model_of(HEAD "(float[4] y) { a = Neg(x) y = Neg(a) }");
+    OWNED_PROGRAM *p = NULL;
     ebb_named y;
     const int64_t dims[] = {4};
     const ebb_named x = {"x", EBB_F32, 1, dims, bits};
@@ -45,25 +45,21 @@ TEST(two_negations_go_and_the_bits_stay)
     good(ebb_program_step(p, &(ebb_batch){&x, 1}));
     good(ebb_program_get(p, "y", &y));
     assert_memory_equal(y.data, bits, sizeof bits); // what makes it exact
-    ebb_program_free(p);
-    ebb_close(id);
-    ebb_close(m);
 }
 
 TEST(an_output_keeps_its_name)
 {
-    ebb_model *m = model_of(HEAD "(float[4] y) { s = Sign(x) a = Neg(s) y = Neg(a) }");
+    OWNED_MODEL *m = model_of(HEAD "(float[4] y) { s = Sign(x) a = Neg(s) y = Neg(a) }");
     assert_int_equal(once(m).applied, 1);
     assert_true(ebb_value_find(m->graph, "y").i != 0);
     assert_int_equal(left(m), 1);
-    ebb_close(m);
 }
 
 TEST(a_first_one_that_is_read_elsewhere_stays)
 {
-    ebb_model *m = model_of(HEAD "(float[4] y, float[4] b) { a = Neg(x) y = Neg(a) b = Sign(a) }");
+    OWNED_MODEL *m =
+        model_of(HEAD "(float[4] y, float[4] b) { a = Neg(x) y = Neg(a) b = Sign(a) }");
     const ebb_report report = once(m);
     assert_true(report.found == 1 && report.applied == 0 && report.skip_count == 1);
     assert_int_equal(left(m), 3);
-    ebb_close(m);
 }

@@ -8,16 +8,16 @@
 #include "onnx/file/file.h"
 #include "passes/memory/lossy/few_bit_table.h"
 #include "passes/pipeline.h"
+#include "tests/owned.h"
 #include "tests/test.h"
 
 static ebb_few_bit_table best(const char *function, double alpha, unsigned bits, bool normal)
 {
-    ebb_arena arena = {0};
+    OWNED_ARENA arena = {0};
     ebb_few_bit_table t;
     ebb_status status = ebb_few_bit_best(&t, function, alpha, bits, normal, &arena);
     if (status != NULL)
         fail_msg("%s", ebb_status_text(status));
-    ebb_arena_fini(&arena);
     return t;
 }
 
@@ -135,19 +135,18 @@ TEST(nothing_beside_a_table_is_better)
 
 TEST(the_published_relu_tables_are_worse_than_one_bit)
 {
-    ebb_arena arena = {0};
+    OWNED_ARENA arena = {0};
     ebb_few_bit_table t;
     assert_true(ebb_few_bit_published(&t, "gelu", 1, &arena));
     assert_true(fabs(t.squared - 0.157) < 1e-3 && fabs(t.rms - 0.241) < 1e-3);
     assert_true(ebb_few_bit_published(&t, "silu", 1, &arena));
     assert_true(fabs(t.squared - 0.238) < 1e-3);
     assert_false(ebb_few_bit_published(&t, "softplus", 1, &arena));
-    ebb_arena_fini(&arena);
 }
 
 TEST(what_no_table_is_made_for_is_said)
 {
-    ebb_arena arena = {0};
+    OWNED_ARENA arena = {0};
     ebb_few_bit_table t;
     ebb_status s = ebb_few_bit_best(&t, "relu", 1, 2, false, &arena);
     assert_non_null(s);
@@ -156,7 +155,6 @@ TEST(what_no_table_is_made_for_is_said)
     assert_non_null(ebb_few_bit_best(&t, "gelu", 1, 5, false, &arena));
     assert_non_null(ebb_few_bit_best(&t, "silu", -1, 2, false, &arena));
     assert_non_null(ebb_few_bit_best(&t, "silu", (double)NAN, 2, false, &arena));
-    ebb_arena_fini(&arena);
 }
 
 /* ---- the pass ---- */
@@ -167,7 +165,7 @@ static ebb_status step(const char *pass, char **text)
     ebb_arena keep = {0};
     ebb_report *reports;
     size_t count;
-    ebb_model *model = NULL;
+    OWNED_MODEL *model = NULL;
     char passes[512];
     (void)snprintf(passes, sizeof passes, "loss:mse,gradient,%s", pass);
     ebb_status status = ebb_text_parse_model(
@@ -178,7 +176,6 @@ static ebb_status step(const char *pass, char **text)
     ebb_arena_fini(&keep);
     if (status == NULL)
         status = ebb_text_print(text, model->graph);
-    ebb_model_free(model);
     return status;
 }
 

@@ -8,6 +8,7 @@
 #include "exec/data/sample.h"
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
+#include "tests/owned.h"
 #include "tests/test.h"
 
 enum { N = 32, WEIGHTS = 4 };
@@ -53,7 +54,7 @@ static made step(const char *passes)
 {
     made m = {.model = parsed()};
     char pipeline[256];
-    ebb_arena arena = {0};
+    OWNED_ARENA arena = {0};
     ebb_batch batch;
     const ebb_rewrite_options options = {.verify_each = true};
     (void)snprintf(pipeline, sizeof pipeline, "loss:mse,gradient,optimizer:none%s", passes);
@@ -68,7 +69,6 @@ static made step(const char *passes)
         status = ebb_program_step(m.program, &batch);
     if (status != NULL)
         fail_msg("%s: %s", pipeline, ebb_status_text(status));
-    ebb_arena_fini(&arena);
     return m;
 }
 

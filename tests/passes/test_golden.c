@@ -15,15 +15,15 @@
 
 #include "onnx/file/file.h"
 #include "passes/pipeline.h"
+#include "tests/owned.h"
 
 static ebb_status run(ebb_model *model, const char *passes, char **text)
 {
     const ebb_rewrite_options options = {.verify_each = true};
-    ebb_arena keep = {0};
+    OWNED_ARENA keep = {0};
     ebb_report *reports;
     size_t count;
     ebb_status status = ebb_pipeline_run(model, passes, &options, &keep, &reports, &count);
-    ebb_arena_fini(&keep);
     return status != NULL ? status : ebb_text_print(text, model->graph);
 }
 
@@ -43,7 +43,7 @@ static const char *last_pass(const char *passes)
 static void comes_out_as_written(void **state)
 {
     golden *g = *state;
-    ebb_model *model = NULL;
+    OWNED_MODEL *model = NULL;
     char *text = NULL, *again = NULL, passes[512], exporter[512];
     golden_load(g);
     if (!golden_word(g, "passes", passes))
@@ -63,7 +63,6 @@ static void comes_out_as_written(void **state)
     assert_string_equal(again, text);
     ebb_free(text);
     ebb_free(again);
-    ebb_model_free(model);
     golden_free(g);
 }
 

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "passes/budget/planners/search.h"
+#include "tests/owned.h"
 #include "tests/walk_simulate.h"
 #include "tests/passes/chain_steps.h"
 #include "tests/share.h"
@@ -343,14 +344,13 @@ TEST(out_of_memory_is_an_error_and_no_crash)
     (void)weigh_plan(&t.s, "join", 1200);
     count = ebb_alloc_count() - count;
     for (long n = 1; n <= count; n += 1 + FEWER * count / 100) {
-        ebb_arena arena = {0};
+        OWNED_ARENA arena = {0};
         ebb_remat_schedule schedule;
         ebb_alloc_fail_after(n);
         ebb_status status =
             ebb_planner_plan(ebb_planner_find("join"), &schedule, &t.s.problem, 1200, work, &arena);
         ebb_alloc_fail_after(0);
         assert_non_null(status);
-        ebb_arena_fini(&arena);
     }
     ebb_arena_fini(&t.s.arena);
 }

@@ -12,6 +12,7 @@
 #include "passes/mended/merged.h"
 #include "passes/parameters/trainable.h"
 #include "passes/pipeline.h"
+#include "tests/owned.h"
 #include "tests/status.h"
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20]>\n"
@@ -86,9 +87,8 @@ static ebb_model *model_of(const char *text, numbers of, const char *name)
 
 static ebb_status part(ebb_model *m)
 {
-    ebb_arena scratch = {0};
+    OWNED_ARENA scratch = {0};
     ebb_status status = ebb_merged_part(m->graph, &scratch);
-    ebb_arena_fini(&scratch);
     return status;
 }
 
@@ -132,31 +132,29 @@ static void check_table(const ebb_model *m, int axis, const int64_t *dims, int r
 
 TEST(what_was_looked_up_for_two_places_is_a_table_of_distances_again)
 {
-    ebb_model *m = model_of(straight, of_table, NAME);
+    OWNED_MODEL *m = model_of(straight, of_table, NAME);
     good(part(m));
     good(ebb_verify(m->graph));
     check_table(m, 2, (const int64_t[]){1, HEADS, ROWS}, 3);
     good(part(m)); // a second time finds nothing
     check_table(m, 2, (const int64_t[]){1, HEADS, ROWS}, 3);
-    ebb_model_free(m);
 }
 
 TEST(rows_that_come_again_and_are_moved_before_they_are_added_are_a_table)
 {
-    ebb_model *m = model_of(around, of_table, NAME);
+    OWNED_MODEL *m = model_of(around, of_table, NAME);
     good(part(m));
     good(ebb_verify(m->graph));
     check_table(m, 0, (const int64_t[]){ROWS, HEADS}, 2);
-    ebb_model_free(m);
 }
 
 TEST(places_that_were_padded_with_zeros_stay_zero)
 {
     const char *const texts[] = {straight, around};
     for (size_t i = 0; i < 2; i++) {
-        ebb_model *m = model_of(texts[i], padded, NAME);
+        OWNED_MODEL *m = model_of(texts[i], padded, NAME);
         const ebb_rewrite_options options = {.verify_each = true};
-        ebb_arena keep = {0};
+        OWNED_ARENA keep = {0};
         ebb_report *reports;
         size_t count;
         good(
@@ -164,8 +162,6 @@ TEST(places_that_were_padded_with_zeros_stay_zero)
         assert_int_not_equal(gather_of(m).i, 0);
         ebb_value grad = ebb_value_find(m->graph, NAME "_grad");
         assert_int_equal(ebb_producer_op(m->graph, grad), EBB_OP_MUL);
-        ebb_arena_fini(&keep);
-        ebb_model_free(m);
     }
 }
 
@@ -180,11 +176,10 @@ TEST(what_is_no_table_is_left_alone)
         {straight, of_table, "bias"}, {multiplied, of_table, NAME},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        ebb_model *m = model_of(cases[i].text, cases[i].of, cases[i].name);
+        OWNED_MODEL *m = model_of(cases[i].text, cases[i].of, cases[i].name);
         good(part(m));
         if (gather_of(m).i != 0)
             fail_msg("case %zu was made a table", i);
-        ebb_model_free(m);
     }
     ebb_model *m = model_of(straight, of_table, NAME); // of another exporter
     m->torchscript = false;
@@ -197,12 +192,11 @@ TEST(running_out_of_memory_anywhere_is_an_error_and_no_crash)
 {
     bool done = false;
     for (long n = 1; !done && n < 400; n++) {
-        ebb_model *m = model_of(straight, of_table, NAME);
+        OWNED_MODEL *m = model_of(straight, of_table, NAME);
         ebb_alloc_fail_after(n);
         ebb_status status = part(m);
         ebb_alloc_fail_after(0);
         done = status == NULL;
-        ebb_model_free(m);
     }
     assert_true(done);
 }

@@ -1,4 +1,5 @@
 /* test_loops_within.c: long loops within long loops: kept, drawn anew in each step of both, or refused; and what bodies take. */
+#include "tests/owned.h"
 #include "tests/passes/loops.h"
 
 #include "exec/weigh/estimate.h"
@@ -122,17 +123,15 @@ TEST(a_slice_as_long_as_the_steps_number_is_named)
              "   }> (trips, \"\", s)\n"
              "}\n";
     const ebb_rewrite_options options = {.verify_each = true};
-    ebb_arena keep = {0};
+    OWNED_ARENA keep = {0};
     ebb_report *reports;
-    ebb_model *model;
+    OWNED_MODEL *model = NULL;
     size_t count;
     good(ebb_text_parse_model(&model, text));
     good(ebb_pipeline_run(model, "unroll", &options, &keep, &reports, &count));
     assert_int_equal(reports[0].skip_count, 1);
     assert_non_null(strstr(reports[0].skips[0].reason, "Slice 'part'"));
     assert_non_null(strstr(reports[0].skips[0].reason, "a mask over the whole"));
-    ebb_model_free(model);
-    ebb_arena_fini(&keep);
 }
 
 /* Copies of one body are planned once in an estimate; another takes what itself needs, and no body more than that,

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "onnx/text/text.h"
+#include "tests/owned.h"
 #include "tests/text.h"
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20]> "
@@ -63,8 +64,8 @@ static void read(ebb_program *p, const char *name, double *to, size_t count)
 static void step(results *r, const char *const *losses, const char *pass)
 {
     ebb_named in[3];
-    ebb_program *p;
-    ebb_model *model = model_of(two_heads);
+    OWNED_PROGRAM *p = NULL;
+    OWNED_MODEL *model = model_of(two_heads);
     ebb_batch batch = batch_of_two(in);
     batch.count = losses[1] == NULL ? 2 : 3;
     if (strstr(losses[0], "label") == NULL)
@@ -83,8 +84,6 @@ static void step(results *r, const char *const *losses, const char *pass)
         read(p, "v_grad", r->v, 6);
     if (losses[1] != NULL || strstr(losses[0], "output=b") != NULL)
         read(p, "w_grad", r->w, 4);
-    ebb_program_free(p);
-    ebb_close(model);
 }
 
 static void is_near(double x, double expected)
@@ -121,7 +120,7 @@ TEST(several_losses_are_added_up_with_their_weights)
 TEST(three_losses_have_one_sum)
 {
     ebb_model_facts *f;
-    ebb_model *model = model_of(two_heads);
+    OWNED_MODEL *model = model_of(two_heads);
     good(make(
         model,
         LIST("mse:output=a,target=one", "l1:output=a,target=one", "cosine:output=b,target=two"), "",
@@ -130,7 +129,6 @@ TEST(three_losses_have_one_sum)
     assert_string_equal(f->loss, "loss");
     assert_int_equal(f->input_count, 3); // x, one, two: the first two losses share a target
     ebb_release(f);
-    ebb_close(model);
 }
 
 /* A loss that the model has counts among several where its name is given, and is not forgotten. */
@@ -164,11 +162,11 @@ TEST(a_loss_that_is_there_is_taken_along_by_its_name)
 TEST(an_evaluation_has_the_loss_of_each)
 {
     ebb_named in[3];
-    ebb_program *p;
+    OWNED_PROGRAM *p = NULL;
     ebb_metrics *m;
     char *pipeline;
     results both;
-    ebb_model *model = model_of(two_heads);
+    OWNED_MODEL *model = model_of(two_heads);
     ebb_batch batch = batch_of_two(in);
     const ebb_step_options options = {.losses = BOTH};
     step(&both, BOTH, "");
@@ -187,21 +185,18 @@ TEST(an_evaluation_has_the_loss_of_each)
     is_near(ebb_metrics_at(m, 1).value, both.label);
     is_near(ebb_metrics_at(m, 2).value, both.number);
     ebb_metrics_free(m);
-    ebb_program_free(p);
-    ebb_close(model);
 }
 
 TEST(a_target_may_be_what_the_model_reads)
 {
     ebb_model_facts *f;
-    ebb_model *model =
+    OWNED_MODEL *model =
         model_of(HEAD "g (float[4,2] x) => (float[4,2] y) <float[2,2] w = {1,2,3,4}> "
                       "{ y = MatMul (x, w) }");
     good(make(model, LIST("mse:target=x"), "", false));
     good(ebb_facts_of(&f, model));
     assert_int_equal(f->input_count, 1);
     ebb_release(f);
-    ebb_close(model);
 }
 
 TEST(what_is_said_wrongly_is_refused)
@@ -230,10 +225,9 @@ TEST(what_is_said_wrongly_is_refused)
         {"hubert", NULL, "kind=hubert should be cross-entropy|mse|"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        ebb_model *model = model_of(two_heads);
+        OWNED_MODEL *model = model_of(two_heads);
         refused(make(model, LIST(wrong[i].first, wrong[i].second), "", false),
                 strstr(wrong[i].says, "nowhere") != NULL ? EBB_IO : EBB_USAGE, wrong[i].says);
-        ebb_close(model);
     }
 }
 
@@ -254,23 +248,21 @@ TEST(what_ctc_needs_is_said)
     static const char model_of_sounds[] =
         HEAD "g (float[n,7,5] x) => (float[n,7,5] y) <float[5] b = {1,2,3,4,5}> { y = Mul (x, b) }";
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        ebb_model *model = model_of(model_of_sounds);
+        OWNED_MODEL *model = model_of(model_of_sounds);
         refused(make(model, LIST(wrong[i].loss), "", false), EBB_USAGE, wrong[i].says);
-        ebb_close(model);
     }
-    ebb_model *flat = model_of(two_heads);
+    OWNED_MODEL *flat = model_of(two_heads);
     refused(make(flat, LIST("ctc:output=a,time-axis=1,labels=2"), "", false), EBB_USAGE,
             "output 'a' has rank 2");
-    ebb_close(flat);
 }
 
 /* 1,000 steps of time, in parts of the batch, beside PyTorch's numbers in float64; its own in float32 are
  * off by 3e-4. */
 TEST(a_long_sequence_is_trained)
 {
-    ebb_model *model = model_of(HEAD "g (float[2,1000,3] x) => (float[2,1000,3] y) "
-                                     "<float[3] b = {1,2,3}> { y = Mul (x, b) }");
-    ebb_program *p;
+    OWNED_MODEL *model = model_of(HEAD "g (float[2,1000,3] x) => (float[2,1000,3] y) "
+                                       "<float[3] b = {1,2,3}> { y = Mul (x, b) }");
+    OWNED_PROGRAM *p = NULL;
     ebb_named got;
     static const int64_t dims[3] = {2, 1000, 3}, lists[2] = {2, 20};
     static float x[6000];
@@ -291,8 +283,6 @@ TEST(a_long_sequence_is_trained)
     for (size_t i = 0; i < 3; i++)
         if (!(fabs(ebb_element(&got, i) - gradient[i]) <= 1e-3 * fabs(gradient[i])))
             fail_msg("%.9g is not %.9g", ebb_element(&got, i), gradient[i]);
-    ebb_program_free(p);
-    ebb_close(model);
 }
 
 TEST(class_weights_come_from_a_list_or_a_file)
@@ -328,7 +318,7 @@ TEST(constants_of_a_loss_are_not_trained)
         "dice:output=a,target=label,axis=1,over=batch", "huber:output=a,target=t,delta=0.5"};
     for (size_t i = 0; i < sizeof losses / sizeof *losses; i++) {
         ebb_model_facts *f;
-        ebb_model *model = model_of(two_heads);
+        OWNED_MODEL *model = model_of(two_heads);
         good(make(model, LIST(losses[i]), "", false));
         good(ebb_facts_of(&f, model));
         size_t gradients = 0;
@@ -336,23 +326,21 @@ TEST(constants_of_a_loss_are_not_trained)
             gradients += strstr(f->outputs[k].name, "_grad") != NULL;
         assert_int_equal(gradients, 1); // v's
         ebb_release(f);
-        ebb_close(model);
     }
 }
 
 /* The sums of a fraction are of the whole batch: no part has its share of it. */
 TEST(dice_over_the_batch_is_not_split)
 {
-    ebb_model *model = model_of(two_heads);
+    OWNED_MODEL *model = model_of(two_heads);
     refused(make(model, LIST("dice:output=a,target=t,over=batch"), "micro-batch:parts=2", true),
             EBB_UNSUPPORTED, "it needs a result of the whole batch");
-    ebb_close(model);
 }
 
 static char *report_of(const char *loss, const char *pass)
 {
     char *pipeline, *json;
-    ebb_model *model = model_of(
+    OWNED_MODEL *model = model_of(
         HEAD "g (float[256,2] x) => (float[256,3] y) <float[2,3] v = {1,-1,0.5,2,0.25,-2}> "
              "{ y = MatMul (x, v) }");
     const ebb_step_options options = {
@@ -360,7 +348,6 @@ static char *report_of(const char *loss, const char *pass)
     good(ebb_step_pipeline(&pipeline, &options));
     good(ebb_rewrite(model, pipeline, NULL, &json));
     ebb_release(pipeline);
-    ebb_close(model);
     return json;
 }
 
@@ -390,8 +377,8 @@ static void by_rows(double loss_and_gradient[7], const char *loss, const char *p
     static float x[512];
     static int64_t target[256];
     static const int64_t dims[2] = {256, 2};
-    ebb_program *p;
-    ebb_model *model = model_of(
+    OWNED_PROGRAM *p = NULL;
+    OWNED_MODEL *model = model_of(
         HEAD "g (float[256,2] x) => (float[256,3] y) <float[2,3] v = {1,-1,0.5,2,0.25,-2}> "
              "{ y = MatMul (x, v) }");
     for (int i = 0; i < 512; i++)
@@ -405,8 +392,6 @@ static void by_rows(double loss_and_gradient[7], const char *loss, const char *p
     good(ebb_program_step(p, &batch));
     read(p, "loss", loss_and_gradient, 1);
     read(p, "v_grad", loss_and_gradient + 1, 6);
-    ebb_program_free(p);
-    ebb_close(model);
 }
 
 TEST(labels_that_are_no_class_are_errors)
@@ -428,17 +413,15 @@ TEST(labels_that_are_no_class_are_errors)
         const int64_t said[2] = {1, wrong[i].label};
         const ebb_named in[2] = {{"x", 1, 3, dims, x}, {"target", 7, 2, lists, said}};
         const ebb_batch batch = {in, 2};
-        ebb_program *p;
-        ebb_model *model = model_of(HEAD "g (float[1,2,3] x) => (float[1,2,3] y) "
-                                         "<float[3] b = {1,2,3}> { y = Mul (x, b) }");
+        OWNED_PROGRAM *p = NULL;
+        OWNED_MODEL *model = model_of(HEAD "g (float[1,2,3] x) => (float[1,2,3] y) "
+                                           "<float[3] b = {1,2,3}> { y = Mul (x, b) }");
         good(make(model, LIST(wrong[i].loss), "", false));
         good(ebb_program_compile(&p, model, NULL));
         ebb_status status = ebb_program_step(p, &batch);
         if (status == NULL)
             fail_msg("%s: a label of %lld is no error", wrong[i].loss, (long long)wrong[i].label);
         assert_non_null(strstr(ebb_status_text(status), "is outside"));
-        ebb_program_free(p);
-        ebb_close(model);
     }
 }
 
@@ -464,7 +447,7 @@ TEST(a_loss_is_computed_in_float32)
         "huber:output=b,target=number"};
     for (size_t i = 0; i < sizeof losses / sizeof *losses; i++) {
         char *pipeline, *text;
-        ebb_model *model = model_of(two_heads);
+        OWNED_MODEL *model = model_of(two_heads);
         const ebb_step_options options = {
             .loss = losses[i], .optimizer = "none", .precision = "bf16"};
         good(ebb_step_pipeline(&pipeline, &options));
@@ -474,6 +457,5 @@ TEST(a_loss_is_computed_in_float32)
         assert_null(strstr(text, "number_bf16"));
         ebb_release(text);
         ebb_release(pipeline);
-        ebb_close(model);
     }
 }

@@ -10,6 +10,7 @@
 #include "passes/mended/merged.h"
 #include "passes/parameters/trainable.h"
 #include "passes/parameters/weights.h"
+#include "tests/owned.h"
 #include "tests/text.h"
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20]>\n"
@@ -18,10 +19,9 @@
 
 static void part(ebb_model *m)
 {
-    ebb_arena scratch = {0};
+    OWNED_ARENA scratch = {0};
     good(ebb_merged_part(m->graph, &scratch));
     good(ebb_verify(m->graph));
-    ebb_arena_fini(&scratch);
 }
 
 /* What the node of this name reads in a slot. */
@@ -75,7 +75,7 @@ static const char named[] =
 
 TEST(an_identity_with_the_name_of_a_parameter_is_one)
 {
-    ebb_model *m = model_of(named);
+    OWNED_MODEL *m = model_of(named);
     m->torchscript = true;
     part(m);
     assert_string_equal(read_by(m, "two", 1), "n2.weight");
@@ -92,16 +92,14 @@ TEST(an_identity_with_the_name_of_a_parameter_is_one)
     // What has no name is no parameter.
     assert_int_equal(ebb_producer_op(m->graph, ebb_value_find(m->graph, "/Identity_output_0")),
                      EBB_OP_IDENTITY);
-    ebb_model_free(m);
 }
 
 TEST(an_identity_of_another_exporter_says_nothing)
 {
-    ebb_model *m = model_of(named);
+    OWNED_MODEL *m = model_of(named);
     part(m);
     assert_int_equal(ebb_producer_op(m->graph, ebb_value_find(m->graph, "n2.weight")),
                      EBB_OP_IDENTITY);
-    ebb_model_free(m);
 }
 
 /* Folding made a tensor for each of two layers, equal ones, with these biases. */
@@ -145,12 +143,11 @@ TEST(what_was_folded_is_parted_where_all_else_of_the_layers_is_equal)
         {zeros, "", "/l.1", "l.1.bias", false, true},  // nothing tells
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        ebb_model *m = folded(rows[i].biases, rows[i].identity, rows[i].second, rows[i].bias);
+        OWNED_MODEL *m = folded(rows[i].biases, rows[i].identity, rows[i].second, rows[i].bias);
         ebb_value v = ebb_value_find(m->graph, "onnx::MatMul_10");
         assert_int_equal((ebb_value_of(m->graph, v)->flags & EBB_IS_INITIALIZER) != 0,
                          rows[i].apart);
         assert_int_equal(is_marked(m, "onnx::MatMul_9", EBB_MAYBE_TIED), rows[i].maybe);
-        ebb_model_free(m);
     }
 }
 
@@ -184,7 +181,7 @@ static ebb_model *noted(void)
 
 TEST(parameters_that_were_merged_get_their_names_back)
 {
-    ebb_model *m = noted();
+    OWNED_MODEL *m = noted();
     part(m);
     static const char *const n1[] = {"n1.weight", "n1.bias", "n1.running_mean", "n1.running_var"};
     static const char *const n2[] = {"Deep.n2.weight", "Deep.n2.bias", "Deep.n2.running_mean",
@@ -200,17 +197,15 @@ TEST(parameters_that_were_merged_get_their_names_back)
     size_t count = m->graph->initializer_count;
     part(m); // there is nothing left
     assert_int_equal(m->graph->initializer_count, count);
-    ebb_model_free(m);
 }
 
 TEST(one_parameter_of_two_calls_stays_one)
 {
-    ebb_model *m = noted();
+    OWNED_MODEL *m = noted();
     note(m, "p2", "%prelu_1 : call_function[target=prelu](args = (%a, %p_p1_weight), kwargs = {})",
          "['', 'p1', 'prelu_1']");
     part(m);
     assert_string_equal(read_by(m, "p2", 1), "val_3");
-    ebb_model_free(m);
 }
 
 /* Two layers with equal numbers of their own, folded or not; `second`: what the second one's call reads. */
@@ -254,7 +249,7 @@ static ebb_model *copied(const char *weight, const char *second)
 /* F.batch_norm of a weight, as networks without norms have it: it is the batch, and turned for its mean. */
 TEST(a_weight_that_is_standardised_as_a_batch_is_one)
 {
-    ebb_model *m = model_of(
+    OWNED_MODEL *m = model_of(
         HEAD "g (float[2,6,4,4] x) => (float[2,3,4,4] y) "
              "<float[1,3,6] \"onnx::Sub_8\" = {1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18}, "
              "float[1,6,3] \"onnx::Mean_9\" = {1,7,13,2,8,14,3,9,15,4,10,16,5,11,17,6,12,18}, "
@@ -271,7 +266,6 @@ TEST(a_weight_that_is_standardised_as_a_batch_is_one)
     const ebb_type *type = ebb_value_of(m->graph, turned)->type;
     assert_int_equal(type->rank, 3);
     assert_int_equal(type->dims[1], 6);
-    ebb_close(m);
 }
 
 TEST(layers_that_were_copied_are_apart_and_tied_ones_are_not)
@@ -286,7 +280,7 @@ TEST(layers_that_were_copied_are_apart_and_tied_ones_are_not)
     };
     for (size_t w = 0; w < 2; w++)
         for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-            ebb_model *m = copied(weights[w], rows[i].second);
+            OWNED_MODEL *m = copied(weights[w], rows[i].second);
             assert_string_equal(read_by(m, "l0", 1), weights[w]);
             assert_string_equal(read_by(m, "b0", 1), "l.0.bias");
             assert_string_equal(read_by(m, "l1", 1),
@@ -295,15 +289,14 @@ TEST(layers_that_were_copied_are_apart_and_tied_ones_are_not)
             size_t count = m->graph->initializer_count;
             part(m); // there is nothing left
             assert_int_equal(m->graph->initializer_count, count);
-            ebb_model_free(m);
         }
 }
 
 /* A fresh scale and a fresh shift of zeros that one call takes, once they have the same shape. */
 TEST(what_is_added_and_a_factor_of_one_call_are_apart)
 {
-    ebb_model *m = model_of(HEAD "g (float[2,2] x) => (float[2,2] y) <float[1,2] view = {0,0}>"
-                                 "{ [m] t = Mul (view, x) [s] y = Add (view, t) }");
+    OWNED_MODEL *m = model_of(HEAD "g (float[2,2] x) => (float[2,2] y) <float[1,2] view = {0,0}>"
+                                   "{ [m] t = Mul (view, x) [s] y = Add (view, t) }");
     good(ebb_props_set(m->graph, &ebb_value_of(m->graph, ebb_value_find(m->graph, "view"))->props,
                        "pkg.onnxscript.optimizer.folded_from", "['norm.bias']"));
     for (int i = 0; i < 2; i++)
@@ -317,7 +310,6 @@ TEST(what_is_added_and_a_factor_of_one_call_are_apart)
     size_t count = m->graph->initializer_count;
     part(m); // there is nothing left
     assert_int_equal(m->graph->initializer_count, count);
-    ebb_model_free(m);
 }
 
 /* A fresh scale a of ones, and what was computed of ones before the run: of which two, is not told. */
@@ -339,9 +331,9 @@ TEST(what_was_computed_before_the_run_is_apart_from_the_parameter_that_it_equals
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (int alone = 0; alone < 2; alone++) {
             char text[200];
-            ebb_model *m = model_of(HEAD "g (float[2,2] x) => (float[2,2] y) <float[2] a " ONE
-                                         ", float[2] c = {3,4}> { [m] h = Mul (x, a) "
-                                         "[d] y = Div (h, a) }");
+            OWNED_MODEL *m = model_of(HEAD "g (float[2,2] x) => (float[2,2] y) <float[2] a " ONE
+                                           ", float[2] c = {3,4}> { [m] h = Mul (x, a) "
+                                           "[d] y = Div (h, a) }");
             mark(m, "a", "PARAMETER", "p_a");
             EBB_EACH_NODE(m->graph, n)
                 if (alone && ebb_node_of(m->graph, n)->op == EBB_OP_MUL)
@@ -360,14 +352,13 @@ TEST(what_was_computed_before_the_run_is_apart_from_the_parameter_that_it_equals
             assert_int_equal(is_marked(m, read, EBB_COMPUTED), rows[i].computed);
             assert_int_equal(strcmp(read, "a") != 0,
                              !alone && (rows[i].computed || rows[i].constant));
-            ebb_model_free(m);
         }
 }
 
 /* A shift that kept its name stands for that of another layer, too. */
 TEST(shifts_of_two_layers_are_apart)
 {
-    ebb_model *m = model_of(
+    OWNED_MODEL *m = model_of(
         HEAD "g (float[2,2] x) => (float[2,2] y) <float[1,2] \"a.beta\" = {0,0}, float[1,2] "
              "tmp = {1,1}> { [m1] t = Mul (tmp, x) [s1] u = Add (\"a.beta\", t) "
              "[m2] v = Mul (tmp, u) [s2] y = Add (\"a.beta\", v) }");
@@ -384,7 +375,6 @@ TEST(shifts_of_two_layers_are_apart)
     assert_string_equal(read_by(m, "s1", 0), "a.beta");
     assert_string_equal(read_by(m, "s2", 0), "b.beta");
     assert_string_equal(kind_of(m, "b.beta"), "PARAMETER");
-    ebb_model_free(m);
 }
 
 /* Two networks of one input, one a copy of the other, whose layers became one: the reader's note tells. */
@@ -393,7 +383,7 @@ TEST(a_layer_that_stands_for_a_copy_too_is_doubtful)
     static const char *const reads[] = {"%linear_1", "%linear"};
     for (int i = 0; i < 2; i++) {
         char call[120];
-        ebb_model *m =
+        OWNED_MODEL *m =
             model_of(HEAD "g (float[2,2] x) => (float[2,2] z) <float[2,2] \"a.weight\" = "
                           "{1,2,3,4}> { [l] y = MatMul (x, \"a.weight\") [s] z = Add "
                           "(y, y) }");
@@ -411,7 +401,6 @@ TEST(a_layer_that_stands_for_a_copy_too_is_doubtful)
         note(m, "s", call, "['', 'add']");
         part(m);
         assert_int_equal(is_marked(m, "a.weight", EBB_MAYBE_TIED), i == 0);
-        ebb_model_free(m);
     }
 }
 
@@ -426,7 +415,7 @@ TEST(what_folding_made_is_no_other_call)
                             "{1,2,3,4,5,6}, float[2,2] \"%s\" = {7,8,9,1}> { [l] y = Gather "
                             "(\"a.weight\", i) [s] z = Add (y, \"%s\") }",
                        folded ? "embedding_1" : "val_2", folded ? "embedding_1" : "val_2");
-        ebb_model *m = model_of(text);
+        OWNED_MODEL *m = model_of(text);
         good(ebb_props_set(m->graph, &m->graph->props,
                            "pkg.torch.export.ExportedProgram.graph_signature",
                            "# inputs\np_a_weight: PARAMETER target='a.weight'\n"
@@ -439,7 +428,6 @@ TEST(what_folding_made_is_no_other_call)
              "['', 'add']");
         part(m);
         assert_int_equal(is_marked(m, "a.weight", EBB_MAYBE_TIED), !folded);
-        ebb_model_free(m);
     }
 }
 
@@ -457,7 +445,7 @@ TEST(a_fresh_norm_that_stands_for_one_of_another_module_is_doubtful)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char text[400];
-        ebb_model *m =
+        OWNED_MODEL *m =
             model_of(HEAD "g (float[2,2] x) => (float[2,2] z) <float[2] \"m.one.norm.weight\" " ONE
                           ", float[2] \"m.one.norm.bias\" " ZERO ", float[2] mean " ZERO
                           ", float[2] var " ONE
@@ -487,14 +475,13 @@ TEST(a_fresh_norm_that_stands_for_one_of_another_module_is_doubtful)
         part(m);
         assert_int_equal(is_marked(m, "m.one.norm.weight", EBB_MAYBE_TIED), rows[i].doubtful);
         assert_int_equal(is_marked(m, "m.one.norm.bias", EBB_MAYBE_TIED), rows[i].doubtful);
-        ebb_model_free(m);
     }
 }
 
 /* What is normalised is a parameter itself: the note names two that are called weights. */
 TEST(the_scale_of_a_normed_parameter_is_told_from_it)
 {
-    ebb_model *m = model_of(
+    OWNED_MODEL *m = model_of(
         HEAD "g (float[2,2] x) => (float[2,2] z) <float[2] \"one.weight\" " ONE
              ", float[2] \"one.bias\" " ZERO ", float[2,2] \"table.weight\" = {1,2,3,4}>"
              "{ [n1] y = LayerNormalization (x, \"one.weight\", \"one.bias\") "
@@ -516,12 +503,11 @@ TEST(the_scale_of_a_normed_parameter_is_told_from_it)
     assert_string_equal(read_by(m, "n2", 0), "table.weight");
     assert_string_equal(read_by(m, "n2", 1), "two.weight");
     assert_string_equal(read_by(m, "n2", 2), "two.bias");
-    ebb_model_free(m);
 }
 
 TEST(the_unit_scales_of_group_norms_are_no_parameters)
 {
-    ebb_model *m =
+    OWNED_MODEL *m =
         model_of(HEAD "g (float[2,2,4] x) => (float[2,2,4] z) <float[2] val_1 " ONE
                       ", float[2] val_2 " ZERO "> { [n1] y = InstanceNormalization (x, "
                       "val_1, val_2) [n2] z = InstanceNormalization (y, val_1, val_2) }");
@@ -539,14 +525,13 @@ TEST(the_unit_scales_of_group_norms_are_no_parameters)
     assert_string_equal(read_by(m, "n2", 2), "val_2");
     ebb_value one = ebb_value_find(m->graph, "val_1");
     assert_int_equal(ebb_value_of(m->graph, one)->role, EBB_ROLE_CONSTANT);
-    ebb_model_free(m);
 }
 
 /* GroupNorm1NoBias of timm: one parameter stands in the note of both nodes. */
 TEST(zeros_where_a_norm_has_no_bias_are_no_copy_of_its_weight)
 {
     static const char *const nodes[] = {"m1", "a1", "m2", "a2"};
-    ebb_model *m = model_of(
+    OWNED_MODEL *m = model_of(
         HEAD "g (float[2,2] x) => (float[2,2] z) <float[2] w1 = {1,2}, float[2] w2 = {3,4}, "
              "float[2] val_0 " ZERO "> { [m1] a = Mul (x, w1) [a1] b = Add (a, val_0) "
              "[m2] c = Mul (b, w2) [a2] z = Add (c, val_0) }");
@@ -561,7 +546,6 @@ TEST(zeros_where_a_norm_has_no_bias_are_no_copy_of_its_weight)
     part(m);
     assert_string_equal(read_by(m, "a1", 1), "val_0");
     assert_string_equal(read_by(m, "a2", 1), "val_0");
-    ebb_model_free(m);
 }
 
 /* ---- what becomes of them ---- */
@@ -575,7 +559,7 @@ static const char unnoted[] =
 static ebb_model *trained(const char *path, const char *mode)
 {
     ebb_model *m = NULL, *into = NULL;
-    ebb_program *p = NULL;
+    OWNED_PROGRAM *p = NULL;
     good(ebb_open(&m, path));
     good(ebb_rewrite(m, mode, NULL, NULL));
     const ebb_compile_options how = {.backend = "cpu"};
@@ -591,7 +575,6 @@ static ebb_model *trained(const char *path, const char *mode)
     good(ebb_program_step(p, &batch));
     good(ebb_open(&into, path));
     good(ebb_program_store(p, into));
-    ebb_program_free(p);
     ebb_close(m);
     return into;
 }
@@ -630,14 +613,12 @@ TEST(running_out_of_memory_anywhere_is_an_error_and_no_crash)
 {
     bool done = false;
     for (long n = 1; !done && n < 4000; n++) {
-        ebb_model *m = noted();
-        ebb_arena scratch = {0};
+        OWNED_MODEL *m = noted();
+        OWNED_ARENA scratch = {0};
         ebb_alloc_fail_after(n);
         ebb_status status = ebb_merged_part(m->graph, &scratch);
         ebb_alloc_fail_after(0);
         done = status == NULL;
-        ebb_arena_fini(&scratch);
-        ebb_model_free(m);
     }
     assert_true(done);
 }

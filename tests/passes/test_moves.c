@@ -2,6 +2,7 @@
  * which of them are mistakes. */
 #include <string.h>
 
+#include "tests/owned.h"
 #include "tests/passes/chain_steps.h"
 #include "tests/share.h"
 
@@ -29,7 +30,7 @@ static const ebb_remat_problem problem = {ops, 4, values, 5, 1000, 1, false, 0};
 
 TEST(a_value_on_disk_takes_no_memory_and_moves_beside_the_step)
 {
-    ebb_arena arena = {0};
+    OWNED_ARENA arena = {0};
     ebb_remat_weight w;
     uint64_t live[16];
     const uint32_t list[] = {
@@ -46,12 +47,11 @@ TEST(a_value_on_disk_takes_no_memory_and_moves_beside_the_step)
     assert_true(w.cost_ns == 350);
     assert_int_equal(w.moved_bytes, 200);
     assert_int_equal(w.repeats, 0);
-    ebb_arena_fini(&arena);
 }
 
 TEST(a_value_may_be_fetched_more_than_once)
 {
-    ebb_arena arena = {0};
+    OWNED_ARENA arena = {0};
     ebb_remat_weight w;
     uint64_t live[16];
     const uint32_t list[] = {
@@ -73,12 +73,11 @@ TEST(a_value_may_be_fetched_more_than_once)
     for (size_t i = 0; i < s.count; i++)
         assert_int_equal(live[i], 1000 + bytes[i]);
     assert_int_equal(w.moved_bytes, 300);
-    ebb_arena_fini(&arena);
 }
 
 TEST(moves_that_nobody_needs_are_pruned)
 {
-    ebb_arena arena = {0};
+    OWNED_ARENA arena = {0};
     ebb_remat_schedule pruned;
     const uint32_t list[] = {
         0,
@@ -102,7 +101,6 @@ TEST(moves_that_nobody_needs_are_pruned)
     OK(ebb_remat_prune(&pruned, &problem, &s, &arena));
     assert_int_equal(pruned.count, sizeof left / sizeof *left);
     assert_memory_equal(pruned.ops, left, sizeof left);
-    ebb_arena_fini(&arena);
 }
 
 TEST(moves_of_what_is_not_there_are_mistakes)
@@ -116,13 +114,12 @@ TEST(moves_of_what_is_not_there_are_mistakes)
         {0, 1, 2, 3, 3, MOVE(STORE, X + 1)},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        ebb_arena arena = {0};
+        OWNED_ARENA arena = {0};
         ebb_remat_weight w;
         const ebb_remat_schedule s = {wrong[i], 6};
         const ebb_status status = ebb_remat_weigh(&w, NULL, &problem, &s, &arena);
         assert_non_null(status);
         assert_int_equal(ebb_status_code(status), EBB_VERIFY);
-        ebb_arena_fini(&arena);
     }
 }
 

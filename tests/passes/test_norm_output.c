@@ -12,6 +12,7 @@
 #include "exec/run/program.h"
 #include "onnx/file/file.h"
 #include "passes/pipeline.h"
+#include "tests/owned.h"
 #include "tests/status.h"
 
 enum { N = 4, C = 6, H = 5, W = 7, COUNT = N * C * H * W, MOST_WEIGHTS = 128, TEXT = 32 * 1024 };
@@ -148,7 +149,7 @@ static double run(const norm_case *c, ebb_model *m, const char *backend, weights
     static float narrow[2][COUNT];
     const int64_t dims[4] = {N, C, H, W};
     const ebb_compile_options options = {.backend = backend, .seed = 7};
-    ebb_program *p = NULL;
+    OWNED_PROGRAM *p = NULL;
     ebb_named loss, got;
     uint64_t seed = 11;
     for (int i = 0; i < 2 * COUNT; i++) {
@@ -175,7 +176,6 @@ static double run(const norm_case *c, ebb_model *m, const char *backend, weights
         for (int i = 0; i < grads->count[w]; i++) // a bias that is not there has none
             grads->of[w][i] = status == NULL ? value_at(&got, i) : 0;
     }
-    ebb_program_free(p);
     return result;
 }
 
@@ -201,9 +201,8 @@ static double loss_along(const norm_case *c, const weights *k, const weights *di
     for (int w = 0; w < KINDS; w++)
         for (int i = 0; i < k->count[w]; i++)
             moved.of[w][i] += h * direction->of[w][i];
-    ebb_model *m = step_of(c, "double", &moved, NULL, NULL);
+    OWNED_MODEL *m = step_of(c, "double", &moved, NULL, NULL);
     double loss = run(c, m, "plain", NULL);
-    ebb_close(m);
     return loss;
 }
 
@@ -258,9 +257,9 @@ static void says(const norm_case *c, const char *passes, size_t applied, const c
                  const char *note)
 {
     weights k = draw_weights(c);
-    ebb_model *m = step_of(c, "float", &k, NULL, NULL);
+    OWNED_MODEL *m = step_of(c, "float", &k, NULL, NULL);
     const ebb_rewrite_options options = {.verify_each = true};
-    ebb_arena keep = {0};
+    OWNED_ARENA keep = {0};
     ebb_report *reports;
     size_t count;
     good_for(ebb_pipeline_run(m, passes, &options, &keep, &reports, &count), c->what);
@@ -271,8 +270,6 @@ static void says(const norm_case *c, const char *passes, size_t applied, const c
     }
     assert_true(reports[0].note_count > 0);
     assert_non_null(strstr(reports[0].notes[0], note));
-    ebb_arena_fini(&keep);
-    ebb_close(m);
 }
 
 static const norm_case *case_of(const char *what)

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "passes/budget/planners/planner.h"
+#include "tests/owned.h"
 #include "tests/test.h"
 
 static const uint64_t steps = 100000;
@@ -151,7 +152,7 @@ static void try_all(all *a, uint32_t depth)
 TEST(up_to_eight_operators_the_order_is_the_best_of_all)
 {
     for (int i = 0; i < 300; i++) {
-        ebb_arena arena = {0};
+        OWNED_ARENA arena = {0};
         seed = 1000u + (uint32_t)i;
         shape s = {.ops = 1 + draw(8), .reach = 1 + draw(8)};
         s.overs = draw(2) == 0;
@@ -167,7 +168,6 @@ TEST(up_to_eight_operators_the_order_is_the_best_of_all)
         if (weigh(&p, &order).peak_bytes != a.best)
             fail_msg("case %d: %llu bytes, but %llu can be reached", i,
                      (unsigned long long)weigh(&p, &order).peak_bytes, (unsigned long long)a.best);
-        ebb_arena_fini(&arena);
     }
 }
 
@@ -205,7 +205,7 @@ static ebb_remat_problem renumbered(const ebb_remat_problem *p, const ebb_remat_
 TEST(it_is_never_above_list_order_and_settled)
 {
     for (int i = 0; i < 30; i++) {
-        ebb_arena arena = {0};
+        OWNED_ARENA arena = {0};
         seed = 5000u + (uint32_t)i;
         shape s = {.ops = 20 + draw(130),
                    .reach = 2 + draw(40),
@@ -225,6 +225,5 @@ TEST(it_is_never_above_list_order_and_settled)
         if (after < before && weigh(&q, &again).peak_bytes != after)
             fail_msg("case %d: %llu, %llu, again %llu bytes", i, (unsigned long long)before,
                      (unsigned long long)after, (unsigned long long)weigh(&q, &again).peak_bytes);
-        ebb_arena_fini(&arena);
     }
 }

@@ -12,6 +12,7 @@
 #include "ebb.h"
 #include "onnx/file/file.h"
 #include "passes/pipeline.h"
+#include "tests/owned.h"
 #include "tests/test.h"
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20]>\n"
@@ -283,13 +284,11 @@ static void check(const part_case *c)
     static const char *const backends[] = {"plain", "cpu"};
     for (size_t k = 0; k < 2; k++) {
         ebb_model *models[2];
-        ebb_program *whole = run_once(&models[0], c, NULL, backends[k]);
-        ebb_program *parts = run_once(&models[1], c, c->pass, backends[k]);
+        OWNED_PROGRAM *whole = run_once(&models[0], c, NULL, backends[k]);
+        OWNED_PROGRAM *parts = run_once(&models[1], c, c->pass, backends[k]);
         holds_in_place(c, models[0]);
         holds_in_place(c, models[1]);
         compare(c, whole, parts);
-        ebb_program_free(whole);
-        ebb_program_free(parts);
         ebb_close(models[0]);
         ebb_close(models[1]);
     }
@@ -358,8 +357,8 @@ TEST(what_does_not_fit_is_left_with_a_reason)
 {
     for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
         const refusal *r = &refusals[i];
-        ebb_model *model;
-        ebb_arena keep = {0};
+        OWNED_MODEL *model = NULL;
+        OWNED_ARENA keep = {0};
         ebb_report *reports;
         size_t count;
         char text[2048], pipeline[256];
@@ -375,7 +374,5 @@ TEST(what_does_not_fit_is_left_with_a_reason)
             strcmp(last->skips[0].reason, r->reason) != 0)
             fail_msg("case %zu: applied %zu, '%s' instead of '%s'", i, last->applied,
                      last->skip_count > 0 ? last->skips[0].reason : "nothing skipped", r->reason);
-        ebb_arena_fini(&keep);
-        ebb_model_free(model);
     }
 }

@@ -9,6 +9,7 @@
 #include "passes/pipeline.h"
 #include "passes/parameters/noted.h"
 #include "passes/parameters/trainable.h"
+#include "tests/owned.h"
 #include "tests/text.h"
 
 #define HEADER "<ir_version: 10, opset_import: [\"\" : 20]> "
@@ -50,13 +51,12 @@ static size_t count_ops(const ebb_graph *g, ebb_op op)
 
 static void says(const char *pipeline, ebb_code code, const char *what)
 {
-    ebb_model *model = parsed(linear);
+    OWNED_MODEL *model = parsed(linear);
     ebb_status status = run(model, pipeline, false);
     assert_non_null(status);
     assert_int_equal(ebb_status_code(status), code);
     if (strstr(ebb_status_text(status), what) == NULL)
         fail_msg("'%s' does not say '%s'", ebb_status_text(status), what);
-    ebb_model_free(model);
 }
 
 TEST(a_mistyped_pipeline_says_what_is_meant)
@@ -119,23 +119,21 @@ TEST(a_value_in_quotes_holds_commas_and_equals_signs)
     says("loss:mse,gradient:train=\"a\\\"b\\\\\"", EBB_USAGE, "train=a\"b\\");
     says("gradient:train=\"w", EBB_USAGE, "do not enclose");
     says("gradient:train=\"w\"x", EBB_USAGE, "do not enclose");
-    ebb_model *model = step(linear, "loss:mse,gradient:train=\"w,no*\",optimizer:sgd");
+    OWNED_MODEL *model = step(linear, "loss:mse,gradient:train=\"w,no*\",optimizer:sgd");
     const char *passes = ebb_props_get(model->graph, &model->props, "ebb.passes");
     assert_non_null(strstr(passes, "train=\\\"w,no*\\\"")); // in JSON: what runs it again
-    ebb_model_free(model);
 }
 
 TEST(a_wrong_pass_late_in_the_list_runs_nothing)
 {
-    ebb_model *model = parsed(linear);
+    OWNED_MODEL *model = parsed(linear);
     assert_non_null(run(model, "loss:mse,no-such-pass", false));
     assert_int_equal(model->graph->loss.i, 0);
-    ebb_model_free(model);
 }
 
 TEST(presets_stand_for_lists)
 {
-    ebb_model *model = step(linear, "normalise,default");
+    OWNED_MODEL *model = step(linear, "normalise,default");
     assert_int_equal(report_count, 10);
     assert_string_equal(reports[0].pass, "differentiate");
     assert_string_equal(reports[1].pass, "decoder");
@@ -143,12 +141,11 @@ TEST(presets_stand_for_lists)
     assert_string_equal(reports[5].pass, "unroll");
     assert_string_equal(reports[8].pass, "stream");
     assert_string_equal(reports[9].pass, "alias");
-    ebb_model_free(model);
 }
 
 TEST(a_model_remembers_its_passes)
 {
-    ebb_model *model = step(linear, "loss:mse");
+    OWNED_MODEL *model = step(linear, "loss:mse");
     assert_null(run(model, "gradient", false));
     const char *text = ebb_props_get(model->graph, &model->props, "ebb.passes");
     assert_non_null(text);
@@ -157,35 +154,32 @@ TEST(a_model_remembers_its_passes)
         text);
     assert_non_null(strstr(text, "},{\"name\":\"gradient\""));
     assert_int_equal(text[strlen(text) - 1], ']');
-    ebb_model_free(model);
 }
 
 TEST(what_a_file_remembers_wrongly_is_begun_anew)
 {
-    ebb_model *model = step(linear, "loss:mse");
+    OWNED_MODEL *model = step(linear, "loss:mse");
     assert_null(ebb_props_set(model->graph, &model->props, "ebb.passes", "[{\"name\": nonsense]"));
     assert_null(run(model, "train-mode:batch-norm=frozen,seed=7", false));
     const char *text = ebb_props_get(model->graph, &model->props, "ebb.passes");
     assert_ptr_equal(strstr(text, "[{\"name\":\"train-mode\",\"options\":"
                                   "\"batch-norm=frozen,seed=7\""),
                      text);
-    ebb_model_free(model);
 }
 
 TEST(strict_refuses_a_technique_that_applies_nowhere)
 {
-    ebb_model *model = parsed(linear);
+    OWNED_MODEL *model = parsed(linear);
     assert_null(run(model, "inline,fold,fuse,loss:mse,gradient,drop-saves", true));
     ebb_status status = run(model, "sign-mask", true);
     assert_int_equal(ebb_status_code(status), EBB_UNSUPPORTED);
     assert_non_null(strstr(ebb_status_text(status), "found nothing"));
-    ebb_model_free(model);
 }
 
 /* Some of the ways in which passes change a graph, a call and assignments. */
 TEST(a_fingerprint_tells_what_has_changed)
 {
-    ebb_model *model = step(linear, "fold");
+    OWNED_MODEL *model = step(linear, "fold");
     ebb_graph *g = model->graph;
     const ebb_node product = ebb_first(g);
     const ebb_value w = ebb_in(g, product, 1), y = ebb_out(g, product, 0);
@@ -206,12 +200,11 @@ TEST(a_fingerprint_tells_what_has_changed)
     known[5] = ebb_fingerprint(g);
     for (size_t i = 1; i < 6; i++)
         assert_true(known[i] != known[i - 1]);
-    ebb_model_free(model);
 }
 
 TEST(an_edit_takes_marks_off_and_they_come_back)
 {
-    ebb_model *model = step(linear, "loss:mse,gradient,optimizer:sgd,alias");
+    OWNED_MODEL *model = step(linear, "loss:mse,gradient,optimizer:sgd,alias");
     uint64_t peak = reports[3].peak_after_bytes;
     assert_null(run(model, "drop-saves", false));
     size_t marks = 0;
@@ -219,7 +212,6 @@ TEST(an_edit_takes_marks_off_and_they_come_back)
         marks += ebb_value_of(model->graph, v)->over != 0;
     assert_true(marks > 0);
     assert_true(reports[0].peak_after_bytes > 0 && reports[0].peak_after_bytes <= peak);
-    ebb_model_free(model);
 }
 
 /* ---- loss ---- */
@@ -227,7 +219,7 @@ TEST(an_edit_takes_marks_off_and_they_come_back)
 /* The step of a model of an older opset, printed and read again; note: what is said on the way. */
 static void step_of_opset(const char *text, int64_t opset, size_t speaker, const char *note)
 {
-    ebb_model *again = NULL, *model = step(text, "opset,loss:cross-entropy,gradient");
+    OWNED_MODEL *again = NULL, *model = step(text, "opset,loss:cross-entropy,gradient");
     char *printed = NULL;
     assert_int_equal(ebb_model_opset(model, ""), opset);
     assert_true(reports[speaker].note_count > 0);
@@ -236,8 +228,6 @@ static void step_of_opset(const char *text, int64_t opset, size_t speaker, const
     assert_null(ebb_text_parse_model(&again, printed));
     assert_int_equal(count_ops(again->graph, EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS), opset >= 12);
     ebb_free(printed);
-    ebb_model_free(again);
-    ebb_model_free(model);
 }
 
 TEST(a_step_of_an_older_model_is_of_an_opset_that_has_its_loss)
@@ -254,11 +244,10 @@ TEST(a_step_of_an_older_model_is_of_an_opset_that_has_its_loss)
 
 TEST(a_cross_entropy_of_rank_3_asks_for_the_axis)
 {
-    ebb_model *model = parsed(HEADER "g (float[2,3,4] x) => (float[2,3,4] y) { y = Neg (x) }");
+    OWNED_MODEL *model = parsed(HEADER "g (float[2,3,4] x) => (float[2,3,4] y) { y = Neg (x) }");
     ebb_status status = run(model, "loss:cross-entropy", false);
     assert_int_equal(ebb_status_code(status), EBB_USAGE);
     assert_non_null(strstr(ebb_status_text(status), "axis=-1"));
-    ebb_model_free(model);
 }
 
 TEST(an_unknown_output_is_named)
@@ -271,8 +260,8 @@ TEST(an_unknown_output_is_named)
 
 TEST(classes_in_the_middle_are_moved_last)
 {
-    ebb_model *model = step(HEADER "g (float[2,3,4,5] x) => (float[2,3,4,5] y) { y = Neg (x) }",
-                            "loss:cross-entropy,axis=2");
+    OWNED_MODEL *model = step(HEADER "g (float[2,3,4,5] x) => (float[2,3,4,5] y) { y = Neg (x) }",
+                              "loss:cross-entropy,axis=2");
     ebb_graph *g = model->graph;
     ebb_value target = ebb_value_find(g, "target");
     const ebb_type *type = ebb_value_of(g, target)->type;
@@ -280,14 +269,13 @@ TEST(classes_in_the_middle_are_moved_last)
     assert_int_equal(type->dims[2], 5);
     assert_int_equal(type->dtype, EBB_I64);
     assert_int_equal(count_ops(g, EBB_OP_TRANSPOSE), 1);
-    ebb_model_free(model);
 }
 
 /* ---- gradient ---- */
 
 TEST(all_nodes_without_a_rule_are_named_at_once)
 {
-    ebb_model *model =
+    OWNED_MODEL *model =
         parsed(HEADER "g (float[4,4] x) => (float[4,4] y) <" WEIGHT ">"
                       "{ h = MatMul (x, w) [one] r = my.Strange (h) [two] q = my.Odd (h) "
                       "s = Add (r, q) y = Add (s, h) }");
@@ -301,7 +289,6 @@ TEST(all_nodes_without_a_rule_are_named_at_once)
     assert_int_equal(ebb_status_code(status), EBB_UNSUPPORTED);
     assert_non_null(strstr(ebb_status_text(status), "Strange 'one'"));
     assert_non_null(strstr(ebb_status_text(status), "Odd 'two'"));
-    ebb_model_free(model);
 }
 
 TEST(patterns_choose_what_is_trained)
@@ -322,12 +309,12 @@ TEST(patterns_choose_what_is_trained)
 
 TEST(a_gradient_passed_on_unchanged_still_has_the_weights_name)
 {
-    ebb_model *model = step(HEADER "g (float[4,4] x) => (float[4,4] y) <" WEIGHT ", float[4,4] v = "
-                                   "{0,0,0,0, 0,0,0,0, 0,0,0,0, 0,0,0,0}> { y = Add (w, v) }",
-                            "loss:mse,gradient");
+    OWNED_MODEL *model =
+        step(HEADER "g (float[4,4] x) => (float[4,4] y) <" WEIGHT ", float[4,4] v = "
+                    "{0,0,0,0, 0,0,0,0, 0,0,0,0, 0,0,0,0}> { y = Add (w, v) }",
+             "loss:mse,gradient");
     assert_int_not_equal(ebb_value_find(model->graph, "w_grad").i, 0);
     assert_int_not_equal(ebb_value_find(model->graph, "v_grad").i, 0);
-    ebb_model_free(model);
 }
 
 TEST(an_embeddings_row_of_zeros_is_a_padding_row)
@@ -351,8 +338,8 @@ TEST(an_embeddings_padding_row_is_the_one_that_the_exporter_notes)
     static const char *const args[] = {"(%p_e, %x, 1)", "(%p_e, %x)", "(%p_e, %x, 9)"};
     for (int i = 0; i < 3; i++) {
         char call[96];
-        ebb_model *model = parsed(HEADER "g (int64[4] x) => (float[4,2] y) <float[3,2] e = {5,6, "
-                                         "1,2, 3,4}>{ y = Gather (e, x) }");
+        OWNED_MODEL *model = parsed(HEADER "g (int64[4] x) => (float[4,2] y) <float[3,2] e = {5,6, "
+                                           "1,2, 3,4}>{ y = Gather (e, x) }");
         (void)snprintf(call, sizeof call,
                        "target=torch.ops.aten.embedding.default](args = %s, kwargs = {})", args[i]);
         good(ebb_props_set(model->graph, &ebb_node_of(model->graph, ebb_first(model->graph))->props,
@@ -360,23 +347,21 @@ TEST(an_embeddings_padding_row_is_the_one_that_the_exporter_notes)
         good(run(model, "loss:mse,gradient", false));
         assert_int_equal(ebb_producer_op(model->graph, ebb_value_find(model->graph, "e_grad")),
                          i == 0 ? EBB_OP_MUL : EBB_OP_GATHER_GRAD);
-        ebb_model_free(model);
     }
 }
 
 TEST(an_unbound_batch_is_named)
 {
-    ebb_model *model = parsed(HEADER "g (float[batch,4] x) => (float[batch,4] y) <" WEIGHT
-                                     "> { y = MatMul (x, w) }");
+    OWNED_MODEL *model = parsed(HEADER "g (float[batch,4] x) => (float[batch,4] y) <" WEIGHT
+                                       "> { y = MatMul (x, w) }");
     ebb_status status = run(model, "loss:mse,gradient", false);
     assert_non_null(status);
     assert_non_null(strstr(ebb_status_text(status), "batch"));
-    ebb_model_free(model);
 }
 
 TEST(statistics_and_lone_numbers_are_not_parameters)
 {
-    ebb_model *model = parsed(
+    OWNED_MODEL *model = parsed(
         HEADER "g (float[2,4,2,2] x) => (float[2,4,2,2] y) <float[4] s" VECTOR ", float[4] b" VECTOR
                ", float[4] m" VECTOR ", float[4] v = {1,1,1,1}, float half = {0.5}>"
                "{ n = BatchNormalization (x, s, b, m, v) y = Mul (n, half) }");
@@ -389,12 +374,11 @@ TEST(statistics_and_lone_numbers_are_not_parameters)
     assert_true(trains[ebb_value_find(g, "s").i] && trains[ebb_value_find(g, "b").i]);
     assert_false(trains[ebb_value_find(g, "m").i] || trains[ebb_value_find(g, "v").i]);
     assert_false(trains[ebb_value_find(g, "half").i]);
-    ebb_model_free(model);
 }
 
 TEST(a_lone_number_from_pytorch_is_a_parameter)
 {
-    ebb_model *model =
+    OWNED_MODEL *model =
         parsed(HEADER "g (float[2,4] x) => (float[2,4] y) <float[4,4] \"fc.weight\"" NUMBERS
                       ", float logit_scale = {0.5}, float \"onnx::Mul_7\" = {2}>"
                       "{ p = MatMul (x, \"fc.weight\") e = Exp (logit_scale) q = Mul (p, e) "
@@ -409,7 +393,6 @@ TEST(a_lone_number_from_pytorch_is_a_parameter)
         assert_int_equal(trains[ebb_value_find(g, "logit_scale").i], exported);
         assert_false(trains[ebb_value_find(g, "onnx::Mul_7").i]);
     }
-    ebb_model_free(model);
 }
 
 TEST(made_up_names_are_known)
@@ -430,7 +413,7 @@ static uint8_t mark_of(const ebb_graph *g, const char *value)
 
 TEST(a_view_keeps_its_source_from_being_overwritten)
 {
-    ebb_model *model =
+    OWNED_MODEL *model =
         step(HEADER "g (float[4,4] x) => (float[4,4] z) <int64[1] all = {-1}>"
                     "{ a = Neg (x) flat = Reshape (a, all) b = Relu (a) e = Exp (flat) "
                     "s = Shape (b) back = Reshape (e, s) z = Add (b, back) }",
@@ -439,45 +422,42 @@ TEST(a_view_keeps_its_source_from_being_overwritten)
     assert_int_not_equal(mark_of(g, "flat"), 0);
     assert_int_equal(mark_of(g, "b"), 0);     // flat is read later
     assert_int_not_equal(mark_of(g, "e"), 0); // a and flat have been read
-    ebb_model_free(model);
 }
 
 TEST(constants_and_weights_are_never_overwritten)
 {
-    ebb_model *model = step(HEADER "g () => (float[4,4] y) <" WEIGHT "> { y = Relu (w) }", "alias");
+    OWNED_MODEL *model =
+        step(HEADER "g () => (float[4,4] y) <" WEIGHT "> { y = Relu (w) }", "alias");
     assert_int_equal(mark_of(model->graph, "y"), 0);
-    ebb_model_free(model);
 }
 
 TEST(a_weight_is_overwritten_by_its_own_update_alone)
 {
-    ebb_model *model = step(linear, "loss:mse,gradient,optimizer:momentum,alias");
+    OWNED_MODEL *model = step(linear, "loss:mse,gradient,optimizer:momentum,alias");
     const ebb_graph *g = model->graph;
     assert_int_equal(mark_of(g, "w_next"), 3);          // its input 2 is w
     assert_int_equal(mark_of(g, "w.momentum_next"), 5); // its input 4 is w.momentum
-    ebb_model_free(model);
 }
 
 TEST(an_operand_read_twice_is_not_overwritten)
 {
-    ebb_model *model =
+    OWNED_MODEL *model =
         step(HEADER "g (float[4,4] x) => (float[4,4] y) { a = Neg (x) y = Mul (a, a) }", "alias");
     assert_int_equal(mark_of(model->graph, "y"), 0);
-    ebb_model_free(model);
 }
 
 /* ---- what exporters lose ---- */
 
 TEST(folded_merged_and_nameless_parameters_are_noticed)
 {
-    ebb_model *model = parsed(
+    OWNED_MODEL *model = parsed(
         HEADER
         "g (float[1,4,2,2] x) => (float[1,4] y) <float[4,4,1,1] k = {1,0,0,0, 0,1,0,0, 0,0,1,0, "
         "0,0,0,1}, float[4] b" VECTOR ", float[4,4,1,1] k2 = {2,0,0,0, 0,1,0,0, 0,0,1,0, 0,0,0,1}, "
         "float[4,4] val_3 = {1,0,0,0, 0,1,0,0, 0,0,1,0, 0,0,0,1}>"
         "{ c = Conv (x, k, b) r = Relu (c) c2 = Conv (r, k2, b) p = GlobalAveragePool (c2) "
         "f = Flatten (p) y = MatMul (f, val_3) }");
-    ebb_arena scratch = {0};
+    OWNED_ARENA scratch = {0};
     ebb_lost *list;
     size_t count;
     bool seen[EBB_LOST_KIND_COUNT] = {false};
@@ -486,8 +466,6 @@ TEST(folded_merged_and_nameless_parameters_are_noticed)
     for (size_t i = 0; i < count; i++)
         seen[list[i].kind] = true;
     assert_true(seen[EBB_LOST_BATCH_NORM] && seen[EBB_LOST_SHARING] && seen[EBB_LOST_NAME]);
-    ebb_arena_fini(&scratch);
-    ebb_model_free(model);
 }
 
 /* Module: with torch.no_grad(): self.mean.add_(a), and a - self.mean behind it, or before. */
@@ -497,9 +475,10 @@ TEST(a_buffer_that_each_forward_updates_is_told)
         "'mean' stays as exported; gradients pass what is put there, 'add', where no_grad() may",
         "1 buffer, which the file does not: 'mean' stays as exported"};
     for (int i = 0; i < 2; i++) {
-        ebb_model *model = parsed(HEADER "g (float[4,4] x) => (float[4,4] y, float[4,4] z) <" WEIGHT
-                                         ", float[4] mean" VECTOR "> { a = MatMul (x, w) "
-                                         "add = Add (a, mean) y = Sub (a, mean) z = Neg (a) }");
+        OWNED_MODEL *model =
+            parsed(HEADER "g (float[4,4] x) => (float[4,4] y, float[4,4] z) <" WEIGHT
+                          ", float[4] mean" VECTOR "> { a = MatMul (x, w) "
+                          "add = Add (a, mean) y = Sub (a, mean) z = Neg (a) }");
         ebb_graph *g = model->graph;
         const ebb_value mean = ebb_value_find(g, "mean");
         assert_null(ebb_props_set(g, &ebb_value_of(g, mean)->props, EBB_NOTED_KIND, "BUFFER"));
@@ -508,7 +487,7 @@ TEST(a_buffer_that_each_forward_updates_is_told)
         if (i == 0)
             assert_null(ebb_node_set_input(g, ebb_value_of(g, ebb_value_find(g, "z"))->producer, 0,
                                            ebb_value_find(g, "add")));
-        ebb_arena scratch = {0};
+        OWNED_ARENA scratch = {0};
         ebb_lost *list;
         size_t count;
         assert_null(ebb_lost_list(&list, &count, g, &scratch));
@@ -516,18 +495,16 @@ TEST(a_buffer_that_each_forward_updates_is_told)
         assert_int_equal(list[0].kind, EBB_LOST_UPDATE);
         assert_non_null(strstr(list[0].sentence, told[i]));
         assert_true((strstr(list[0].sentence, "gradients") != NULL) == (i == 0));
-        ebb_arena_fini(&scratch);
-        ebb_model_free(model);
     }
 }
 
 TEST(weights_of_which_nothing_is_left_are_found)
 {
-    ebb_model *model = parsed(
+    OWNED_MODEL *model = parsed(
         HEADER "g (float[1,2,4,4] x) => (float[1,2,4,4] y) <float[2,2,1,1] \"onnx::Conv_1\" = "
                "{0,0,0,0}, float[2] \"onnx::Conv_2\" = {0.5,0.25}>"
                "{ y = Conv (x, \"onnx::Conv_1\", \"onnx::Conv_2\") }");
-    ebb_arena scratch = {0};
+    OWNED_ARENA scratch = {0};
     ebb_lost *list;
     size_t count, found = 0;
     model->torchscript = true;
@@ -541,17 +518,15 @@ TEST(weights_of_which_nothing_is_left_are_found)
         assert_non_null(strstr(ebb_lost_help(list[i].kind), "do_constant_folding=False"));
     }
     assert_int_equal(found, 1);
-    ebb_arena_fini(&scratch);
-    ebb_model_free(model);
 }
 
 TEST(streams_of_dropout_are_positive_and_differ)
 {
     assert_true(ebb_hash31("drop1") > 0 && ebb_hash31("drop1") <= INT32_MAX);
     assert_int_not_equal(ebb_hash31("drop1"), ebb_hash31("drop2"));
-    ebb_model *model = step(HEADER "g (float[4,4] x) => (float[4,4] y) <float p = {0.5}>"
-                                   "{ [d] a = Dropout (x, p) [d] y = Dropout (a, p) }",
-                            "train-mode");
+    OWNED_MODEL *model = step(HEADER "g (float[4,4] x) => (float[4,4] y) <float p = {0.5}>"
+                                     "{ [d] a = Dropout (x, p) [d] y = Dropout (a, p) }",
+                              "train-mode");
     int64_t stream[2] = {0};
     size_t count = 0;
     EBB_EACH_NODE(model->graph, n) {
@@ -562,7 +537,6 @@ TEST(streams_of_dropout_are_positive_and_differ)
     }
     assert_int_equal(count, 2);
     assert_true(stream[0] != stream[1]);
-    ebb_model_free(model);
 }
 
 /* ---- out of memory ---- */
@@ -571,8 +545,8 @@ TEST(running_out_of_memory_anywhere_is_an_error_and_no_crash)
 {
     bool done = false;
     for (long n = 1; !done && n < 4000; n++) {
-        ebb_model *model = parsed(linear);
-        ebb_arena own = {0};
+        OWNED_MODEL *model = parsed(linear);
+        OWNED_ARENA own = {0};
         const ebb_rewrite_options options = {0};
         ebb_alloc_fail_after(n);
         ebb_status status = ebb_pipeline_run(
@@ -580,8 +554,6 @@ TEST(running_out_of_memory_anywhere_is_an_error_and_no_crash)
             &options, &own, &reports, &report_count);
         ebb_alloc_fail_after(0);
         done = status == NULL;
-        ebb_arena_fini(&own);
-        ebb_model_free(model);
     }
     assert_true(done);
 }

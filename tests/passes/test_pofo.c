@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "passes/budget/planners/walk/pofo.h"
+#include "tests/owned.h"
 #include "tests/share.h"
 #include "tests/test.h"
 
@@ -155,7 +156,7 @@ TEST(no_plan_is_faster)
     for (int round = 0; round < 400 / FEWER; round++) {
         ebb_pofo_stage stage[MOST];
         ebb_pofo_unit units[MOST];
-        ebb_arena arena = {0};
+        OWNED_ARENA arena = {0};
         ebb_pofo_plan plan;
         ebb_pofo c = {stage, 1 + draw(4), 2 + draw(5), round % 8 == 0 ? 0 : 1};
         draw_chain(&c, stage);
@@ -176,7 +177,6 @@ TEST(no_plan_is_faster)
         assert_true(plan.count == 0 || play(&c, plan.units, plan.count) == plan.time);
         for (uint32_t u = 0; u < plan.count; u++)
             offloaded += plan.units[u].away;
-        ebb_arena_fini(&arena);
     }
     print_message("%u plans, %u units offloaded\n", plans, offloaded);
     assert_true(plans > 100 / FEWER && offloaded > 20 / FEWER);
@@ -196,7 +196,7 @@ TEST(more_memory_and_a_faster_link_take_no_more_time)
         static const double rates[] = {0, 0.25, 0.5, 2};
         double last = HUGE_VAL;
         for (uint32_t slots = 4; slots <= SLOTS; slots += 2) {
-            ebb_arena arena = {0};
+            OWNED_ARENA arena = {0};
             ebb_pofo_plan plan;
             ebb_pofo c = {stage, STAGES, slots, rates[link]};
             double *rotor = ebb_pofo_rotor(&c, &arena);
@@ -205,7 +205,6 @@ TEST(more_memory_and_a_faster_link_take_no_more_time)
             last = before[slots] = plan.time;
             print_message("rate %.2f, %2u of 48 slots: %.3f times\n", rates[link], slots,
                           plan.time / (STAGES * 6.0));
-            ebb_arena_fini(&arena);
         }
     }
 }

@@ -8,6 +8,7 @@
 #include "ebb.h"
 #include "onnx/file/file.h"
 #include "passes/pipeline.h"
+#include "tests/owned.h"
 #include "tests/test.h"
 
 static const char layer[] =
@@ -184,7 +185,7 @@ TEST(the_scale_doubles_after_2000_good_steps)
 /* A backward that is there already cannot be given another dtype. */
 TEST(a_step_is_refused)
 {
-    ebb_model *model;
+    OWNED_MODEL *model = NULL;
     ebb_report *reports;
     size_t count;
     const ebb_rewrite_options options = {.verify_each = true};
@@ -193,7 +194,6 @@ TEST(a_step_is_refused)
         ebb_pipeline_run(model, "precision:bf16", &options, &keep, &reports, &count);
     assert_int_equal(ebb_status_code(status), EBB_USAGE);
     assert_non_null(strstr(ebb_status_text(status), "the graph has a backward already"));
-    ebb_model_free(model);
 }
 
 /* ---- what passes keep between steps ---- */
@@ -295,12 +295,11 @@ TEST(a_checkpoint_goes_on_with_its_scale)
 
 static void says(const char *passes, ebb_code code, const char *what)
 {
-    ebb_model *model;
+    OWNED_MODEL *model = NULL;
     ebb_status status = rewrite(&model, passes);
     assert_int_equal(ebb_status_code(status), code);
     if (strstr(ebb_status_text(status), what) == NULL)
         fail_msg("'%s' does not say '%s'", ebb_status_text(status), what);
-    ebb_model_free(model);
 }
 
 TEST(wrong_uses_get_a_sentence)

@@ -11,6 +11,7 @@
 #include "exec/weigh/memory.h"
 #include "passes/memory/lossy/bits.h"
 #include "passes/pipeline.h"
+#include "tests/owned.h"
 #include "tests/text.h"
 
 #define STEP "loss:mse,gradient,drop-saves,"
@@ -31,14 +32,13 @@ static ebb_status run(ebb_model *model, const char *passes)
 
 static void says(const char *passes, ebb_code code, const char *what)
 {
-    ebb_model *model = parsed(two_products);
+    OWNED_MODEL *model = parsed(two_products);
     ebb_status status = run(model, passes);
     if (status == NULL)
         fail_msg("'%s' is taken", passes);
     assert_int_equal(ebb_status_code(status), code);
     if (strstr(ebb_status_text(status), what) == NULL)
         fail_msg("'%s' does not say '%s'", ebb_status_text(status), what);
-    ebb_model_free(model);
 }
 
 TEST(wrong_options_get_a_sentence_with_the_legal_values)
@@ -205,11 +205,10 @@ TEST(what_is_no_file_of_sensitivities_is_rejected)
 /* 4 x 5 numbers: their codes and ranges take more, of however few bits. */
 TEST(what_is_too_small_for_codes_gets_no_share_of_the_bits)
 {
-    ebb_model *model =
+    OWNED_MODEL *model =
         parsed("<ir_version: 10, opset_import: [\"\" : 20]> g (float[4,5] x) => (float[4,5] y) "
                "<float[5,5] w> { a = MatMul (x, w) y = Sigmoid (a) }");
     assert_null(run(model, STEP "quantise:bits=mixed"));
-    ebb_model_free(model);
 }
 
 /* ---- bytes ---- */

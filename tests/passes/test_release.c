@@ -4,6 +4,7 @@
 
 #include "onnx/file/file.h"
 #include "passes/pipeline.h"
+#include "tests/owned.h"
 #include "tests/test.h"
 
 #define FORWARD                                                                                  \
@@ -77,7 +78,7 @@ static void becomes(const char *text, const char *expected, size_t applied, cons
     char order[1024];
     size_t count;
     const char *why;
-    ebb_model *model = step(text);
+    OWNED_MODEL *model = step(text);
     release(model, order, sizeof order, &count, &why);
     assert_string_equal(order, expected);
     assert_int_equal(count, applied);
@@ -86,7 +87,6 @@ static void becomes(const char *text, const char *expected, size_t applied, cons
     release(model, order, sizeof order, &count, &why);
     assert_string_equal(order, expected);
     assert_int_equal(count, 0);
-    ebb_model_free(model);
 }
 
 TEST(an_update_waits_until_its_parameter_is_read_through_views)

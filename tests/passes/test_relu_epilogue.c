@@ -6,6 +6,7 @@
 
 #include "exec/run/program.h"
 #include "passes/pipeline.h"
+#include "tests/owned.h"
 
 static void must(ebb_status status, const char *what)
 {
@@ -18,7 +19,7 @@ static ebb_model *step_of(const char *before, const char *behind, int sites[2])
 {
     const ebb_rewrite_options options = {.verify_each = true};
     char pipeline[256];
-    ebb_arena keep = {0};
+    OWNED_ARENA keep = {0};
     ebb_report *reports;
     size_t count;
     ebb_model *m = eval_net();
@@ -30,7 +31,6 @@ static ebb_model *step_of(const char *before, const char *behind, int sites[2])
             sites[0] = (int)reports[i].found;
             sites[1] = (int)reports[i].applied;
         }
-    ebb_arena_fini(&keep);
     return m;
 }
 
@@ -96,17 +96,13 @@ TEST(joined_convolutions_change_no_bit_on_the_cpu_and_take_no_more_memory)
         (void)snprintf(what, sizeof what, "%s%s%s", rows[i].before, rows[i].memory,
                        rows[i].backend);
         (void)snprintf(behind, sizeof behind, "%srelu-epilogue,", rows[i].memory);
-        ebb_model *parts = step_of(rows[i].before, rows[i].memory, sites);
-        ebb_model *joined = step_of(rows[i].before, behind, sites);
+        OWNED_MODEL *parts = step_of(rows[i].before, rows[i].memory, sites);
+        OWNED_MODEL *joined = step_of(rows[i].before, behind, sites);
         if (sites[0] != rows[i].found || sites[1] != rows[i].applied)
             fail_msg("%s: found %d, applied %d", what, sites[0], sites[1]);
-        ebb_program *one = run(parts, rows[i].backend), *other = run(joined, rows[i].backend);
+        OWNED_PROGRAM *one = run(parts, rows[i].backend), *other = run(joined, rows[i].backend);
         same_bits(one, other, what);
         assert_true(ebb_program_measure(other).planned_arena_bytes <=
                     ebb_program_measure(one).planned_arena_bytes);
-        ebb_program_free(one);
-        ebb_program_free(other);
-        ebb_close(parts);
-        ebb_close(joined);
     }
 }

@@ -11,6 +11,7 @@
 #include "passes/budget/planners/problem.h"
 #include "passes/budget/planners/search.h"
 #include "passes/budget/planners/slots.h"
+#include "tests/owned.h"
 #include "tests/share.h"
 #include "tests/test.h"
 
@@ -176,7 +177,7 @@ static uint64_t peak_as_listed(const ebb_remat_problem *p, ebb_arena *arena)
 
 static void agree(const ebb_slots *s, uint32_t problem)
 {
-    ebb_arena arena = {0};
+    OWNED_ARENA arena = {0};
     ebb_remat_schedule schedule;
     assert_false(s->failed);
     assert_null(ebb_slots_schedule(s, &schedule, &arena));
@@ -201,7 +202,6 @@ static void agree(const ebb_slots *s, uint32_t problem)
         most = 0;
         slot++;
     }
-    ebb_arena_fini(&arena);
 }
 
 static bool runs_in(const ebb_slots *s, uint32_t op, uint32_t slot)
@@ -227,7 +227,7 @@ static bool change(ebb_slots *s)
 static void shuffle_slots(ebb_slots *s, uint32_t problem, uint32_t changes)
 {
     for (uint32_t i = 0; i < changes; i++) {
-        ebb_arena arena = {0};
+        OWNED_ARENA arena = {0};
         ebb_remat_schedule before, after;
         size_t mark = s->log_count;
         int64_t peak = ebb_slots_peak(s);
@@ -248,7 +248,6 @@ static void shuffle_slots(ebb_slots *s, uint32_t problem, uint32_t changes)
             assert_int_equal(ebb_slots_peak(s), peak);
             agree(s, problem);
         }
-        ebb_arena_fini(&arena);
     }
 }
 
@@ -256,7 +255,7 @@ TEST(slots_weigh_as_the_referee_does)
 {
     uint32_t missed = 0;
     for (uint32_t i = 0; i < 400 / FEWER; i++) {
-        ebb_arena arena = {0};
+        OWNED_ARENA arena = {0};
         ebb_slots s;
         seed = i;
         ebb_remat_problem p = random_problem(&arena, (traits){.ops = 2 + i % 37,
@@ -275,7 +274,6 @@ TEST(slots_weigh_as_the_referee_does)
             assert_true(!said || ebb_slots_peak(&s) > budget);
             missed += said;
         }
-        ebb_arena_fini(&arena);
     }
     assert_true(missed > 20 / FEWER);
 }
@@ -283,7 +281,7 @@ TEST(slots_weigh_as_the_referee_does)
 TEST(slots_take_over_a_schedule)
 {
     for (uint32_t i = 0; i < 100; i++) {
-        ebb_arena arena = {0};
+        OWNED_ARENA arena = {0};
         ebb_slots s, again;
         ebb_remat_schedule a, b, lean;
         seed = 7000 + i;
@@ -305,7 +303,6 @@ TEST(slots_take_over_a_schedule)
         assert_true(weighed(&p, &b, NULL, &arena).peak_bytes <=
                     weighed(&p, &a, NULL, &arena).peak_bytes);
         assert_int_equal(ebb_slots_prune(&again), 0);
-        ebb_arena_fini(&arena);
     }
 }
 
@@ -335,7 +332,7 @@ TEST(points_of_a_frontier_are_legal_and_as_stated)
 {
     size_t points = 0;
     for (uint32_t i = 0; i < 60; i++) {
-        ebb_arena arena = {0};
+        OWNED_ARENA arena = {0};
         ebb_remat_frontier f, again;
         seed = 300 + i;
         ebb_remat_problem p = random_problem(
@@ -352,20 +349,18 @@ TEST(points_of_a_frontier_are_legal_and_as_stated)
             assert_int_equal(a->count, b->count);
             assert_memory_equal(a->ops, b->ops, a->count * sizeof *a->ops);
         }
-        ebb_arena_fini(&arena);
     }
     assert_true(points > 100);
 }
 
 TEST(a_problem_without_operators_has_a_frontier_without_mistakes)
 {
-    ebb_arena arena = {0};
+    OWNED_ARENA arena = {0};
     ebb_remat_frontier f;
     ebb_remat_problem p = {.base_bytes = 10};
     assert_null(ebb_remat_frontier_find(&f, &p, 1000, &arena));
     for (size_t k = 0; k < f.count; k++)
         assert_int_equal(weighed(&p, &f.points[k].schedule, NULL, &arena).peak_bytes, 10);
-    ebb_arena_fini(&arena);
 }
 
 /* ---- the exact solver ---- */
@@ -445,7 +440,7 @@ TEST(the_exact_solver_finds_the_cheapest_of_all)
 {
     int fits = 0, fits_not = 0, repeats = 0;
     for (uint32_t i = 0; i < 600 / FEWER; i++) {
-        ebb_arena arena = {0};
+        OWNED_ARENA arena = {0};
         seed = 40000 + i;
         ebb_remat_problem p = random_problem(&arena, (traits){.ops = 2 + i % 5,
                                                               .inputs = 0,
@@ -473,7 +468,6 @@ TEST(the_exact_solver_finds_the_cheapest_of_all)
                          (unsigned long long)budget, w.cost_ns, best);
             repeats += s.count > p.op_count;
         }
-        ebb_arena_fini(&arena);
     }
     assert_true(fits > 500 / FEWER && fits_not > 100 / FEWER && repeats > 50 / FEWER);
 }
@@ -481,7 +475,7 @@ TEST(the_exact_solver_finds_the_cheapest_of_all)
 TEST(no_list_that_the_referee_lets_pass_is_cheaper_than_the_exact_one)
 {
     for (uint32_t i = 0; i < 24 / FEWER; i++) {
-        ebb_arena arena = {0};
+        OWNED_ARENA arena = {0};
         seed = 90000 + i;
         ebb_remat_problem p = random_problem(
             &arena, (traits){.ops = 3 + i % 2, .inputs = 0, .plain = true, .lean = true});
@@ -498,7 +492,6 @@ TEST(no_list_that_the_referee_lets_pass_is_cheaper_than_the_exact_one)
             if (s.ops == NULL || s.count <= t.longest)
                 assert_true(found == t.cheapest);
         }
-        ebb_arena_fini(&arena);
     }
 }
 
@@ -506,7 +499,7 @@ TEST(the_exact_frontier_is_what_each_budget_costs_at_least)
 {
     size_t points = 0;
     for (uint32_t i = 0; i < 120 / FEWER; i++) {
-        ebb_arena arena = {0};
+        OWNED_ARENA arena = {0};
         ebb_remat_frontier f;
         bool proven, decided;
         seed = 60000 + i;
@@ -531,7 +524,6 @@ TEST(the_exact_frontier_is_what_each_budget_costs_at_least)
             assert_int_equal(w.peak_bytes, f.points[k].peak_bytes);
             assert_true(fabs(w.cost_ns - f.points[k].cost_ns) < 1e-9);
         }
-        ebb_arena_fini(&arena);
     }
     print_message("%zu points of exact frontiers\n", points);
     assert_true(points > 150 / FEWER);
@@ -565,7 +557,7 @@ static ebb_remat_schedule random_order(const ebb_remat_problem *p, ebb_arena *ar
 TEST(a_permuted_problem_weighs_as_the_order_does)
 {
     for (uint32_t i = 0; i < 200 / FEWER; i++) {
-        ebb_arena arena = {0};
+        OWNED_ARENA arena = {0};
         ebb_remat_problem q;
         ebb_slots s;
         ebb_remat_schedule there, here;
@@ -585,7 +577,6 @@ TEST(a_permuted_problem_weighs_as_the_order_does)
                          b = weighed(&p, &here, NULL, &arena);
         assert_int_equal(a.peak_bytes, b.peak_bytes);
         assert_true(a.cost_ns == b.cost_ns);
-        ebb_arena_fini(&arena);
     }
 }
 
@@ -593,7 +584,7 @@ TEST(the_same_executions_in_another_order_are_never_higher)
 {
     int lower = 0;
     for (uint32_t i = 0; i < 150; i++) {
-        ebb_arena arena = {0};
+        OWNED_ARENA arena = {0};
         ebb_slots s;
         ebb_remat_schedule before, after;
         seed = 50000 + i;
@@ -614,7 +605,6 @@ TEST(the_same_executions_in_another_order_are_never_higher)
         for (uint32_t u = 0; u < p.op_count; u++)
             assert_int_equal(times[u], 0);
         lower += b.peak_bytes < a.peak_bytes;
-        ebb_arena_fini(&arena);
     }
     assert_true(lower > 10);
 }
@@ -626,8 +616,8 @@ static void check_row(const char *graph, uint64_t budget, const char *expected)
     char path[512], text[32] = "infeasible";
     (void)snprintf(path, sizeof path, EBB_SOURCE_DIR "/../shared/bench/graphs/small/%s.onnx",
                    graph);
-    ebb_arena arena = {0};
-    ebb_model *model = NULL;
+    OWNED_ARENA arena = {0};
+    OWNED_MODEL *model = NULL;
     ebb_estimate estimate;
     ebb_remat_source source;
     ebb_remat_schedule s;
@@ -645,8 +635,6 @@ static void check_row(const char *graph, uint64_t budget, const char *expected)
     if (strcmp(text, expected) != 0)
         fail_msg("%s at %llu bytes: %s, published %s", graph, (unsigned long long)budget, text,
                  expected);
-    ebb_model_free(model);
-    ebb_arena_fini(&arena);
 }
 
 TEST(optima_of_small_graphs_are_the_published_ones)

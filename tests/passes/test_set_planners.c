@@ -8,6 +8,7 @@
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
 #include "passes/budget/planners/problem.h"
+#include "tests/owned.h"
 #include "tests/share.h"
 #include "tests/test.h"
 
@@ -210,7 +211,7 @@ TEST(every_schedule_of_a_random_step_is_legal)
     static const char *const names[] = {"dtr", "lower-set"};
     int fitted[2] = {0, 0};
     for (uint32_t i = 0; i < 240 / FEWER; i++) {
-        ebb_arena arena = {0};
+        OWNED_ARENA arena = {0};
         seed = i;
         ebb_remat_problem p = random_step(&arena, 3 + i % 40, i % 3 == 0);
         ebb_remat_weight all = unplanned(&p, &arena);
@@ -223,7 +224,6 @@ TEST(every_schedule_of_a_random_step_is_legal)
                 fitted[k] += percent == 80 && w.peak_bytes <= budget;
             }
         }
-        ebb_arena_fini(&arena);
     }
     assert_true(fitted[0] > 120 / FEWER && fitted[1] > 60 / FEWER);
 }
@@ -233,7 +233,7 @@ TEST(every_schedule_of_a_random_step_is_legal)
  * with a, and must not go when room is made for b. */
 TEST(what_came_with_another_output_stays_over_the_overwriting)
 {
-    ebb_arena arena = {0};
+    OWNED_ARENA arena = {0};
     memset(the_step, 0, sizeof *the_step);
     uint32_t x = new_value(0), u = new_op(1, false);
     reads(u, x);
@@ -257,13 +257,12 @@ TEST(what_came_with_another_output_stays_over_the_overwriting)
     ebb_remat_problem p = finished(&arena);
     for (uint64_t budget = 26; budget <= 45; budget++)
         (void)planned("dtr", &p, budget, &arena);
-    ebb_arena_fini(&arena);
 }
 
 TEST(what_fits_is_not_touched)
 {
     static const char *const names[] = {"dtr", "lower-set"};
-    ebb_arena arena = {0};
+    OWNED_ARENA arena = {0};
     seed = 5;
     ebb_remat_problem p = random_step(&arena, 30, false);
     ebb_remat_weight all = unplanned(&p, &arena);
@@ -271,7 +270,6 @@ TEST(what_fits_is_not_touched)
         ebb_remat_weight w = planned(names[k], &p, all.peak_bytes, &arena);
         assert_int_equal(w.repeats, 0);
     }
-    ebb_arena_fini(&arena);
 }
 
 TEST(a_step_without_operators_has_an_empty_schedule)
@@ -279,16 +277,15 @@ TEST(a_step_without_operators_has_an_empty_schedule)
     static const char *const names[] = {"dtr", "lower-set"};
     ebb_remat_problem p = {.base_bytes = 10};
     for (int k = 0; k < 2; k++) {
-        ebb_arena arena = {0};
+        OWNED_ARENA arena = {0};
         assert_int_equal(planned(names[k], &p, 5, &arena).cost_ns, 0);
-        ebb_arena_fini(&arena);
     }
 }
 
 TEST(the_same_problem_gives_the_same_schedule)
 {
     static const char *const names[] = {"dtr", "lower-set"};
-    ebb_arena arena = {0};
+    OWNED_ARENA arena = {0};
     seed = 11;
     ebb_remat_problem p = random_step(&arena, 50, true);
     uint64_t budget = unplanned(&p, &arena).peak_bytes * 7 / 10;
@@ -299,7 +296,6 @@ TEST(the_same_problem_gives_the_same_schedule)
         assert_int_equal(a.count, b.count);
         assert_memory_equal(a.ops, b.ops, a.count * sizeof *a.ops);
     }
-    ebb_arena_fini(&arena);
 }
 
 /* ---- dtr ---- */
@@ -308,13 +304,12 @@ TEST(the_same_problem_gives_the_same_schedule)
 TEST(a_linear_net_runs_in_the_root_of_its_memory)
 {
     for (uint32_t n = 64; n <= 1024; n *= 2) {
-        ebb_arena arena = {0};
+        OWNED_ARENA arena = {0};
         ebb_remat_problem p = linear_net(&arena, n);
         uint64_t budget = 4 + (uint64_t)(2 * sqrt((double)n));
         ebb_remat_weight w = planned("dtr", &p, budget, &arena);
         assert_true(w.peak_bytes <= budget);
         assert_true(w.cost_ns <= 4.0 * n); // 2n without recomputation
-        ebb_arena_fini(&arena);
     }
 }
 
@@ -374,7 +369,7 @@ TEST(a_chain_is_cut_no_worse_than_by_trying_all_cuts)
 {
     int feasible = 0;
     for (uint32_t i = 0; i < 120 / FEWER; i++) {
-        ebb_arena arena = {0};
+        OWNED_ARENA arena = {0};
         uint32_t n = 2 + i % 7;
         seed = 1000 + i;
         ebb_remat_problem p = random_chain(&arena, n);
@@ -391,7 +386,6 @@ TEST(a_chain_is_cut_no_worse_than_by_trying_all_cuts)
                          i, n, (int)percent, w.cost_ns, (unsigned long long)w.peak_bytes,
                          (unsigned long long)budget, best);
         }
-        ebb_arena_fini(&arena);
     }
     assert_true(feasible > 100 / FEWER);
 }
@@ -431,14 +425,13 @@ TEST(small_steps_get_a_schedule_that_fits_or_none)
 
 TEST(a_step_too_large_for_the_solver_is_refused)
 {
-    ebb_arena arena = {0};
+    OWNED_ARENA arena = {0};
     ebb_remat_problem p = linear_net(&arena, 60);
     ebb_remat_schedule s;
     ebb_status status = ebb_planner_plan(planner_named("ilp"), &s, &p, 30, STEPS, &arena);
     assert_int_equal(ebb_status_code(status), EBB_UNSUPPORTED);
     if (!without_solver(status))
         assert_non_null(strstr(ebb_status_text(status), "at most 100 operators"));
-    ebb_arena_fini(&arena);
 }
 
 /* The optimum of Checkmate's form of one row of optimum.csv; 0 where the solver is missing. */
@@ -447,8 +440,8 @@ static bool row_agrees(const char *graph, uint64_t budget, const char *expected)
     char path[512], text[32] = "infeasible";
     (void)snprintf(path, sizeof path, EBB_SOURCE_DIR "/../shared/bench/graphs/small/%s.onnx",
                    graph);
-    ebb_arena arena = {0};
-    ebb_model *model = NULL;
+    OWNED_ARENA arena = {0};
+    OWNED_MODEL *model = NULL;
     ebb_estimate estimate;
     ebb_remat_source source;
     assert_null(ebb_model_read(&model, path));
@@ -469,8 +462,6 @@ static bool row_agrees(const char *graph, uint64_t budget, const char *expected)
     if (!missing && strcmp(text, expected) != 0)
         fail_msg("%s at %llu bytes: %s, published %s", graph, (unsigned long long)budget, text,
                  expected);
-    ebb_model_free(model);
-    ebb_arena_fini(&arena);
     return !missing;
 }
 

@@ -12,6 +12,7 @@
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
 #include "onnx/text/text.h"
+#include "tests/owned.h"
 #include "tests/test.h"
 
 #define HEAD "<ir_version: 8, opset_import: [\"\" : 17]> "
@@ -71,11 +72,10 @@ static ebb_model *parse(const char *text)
 
 static const char *write_model(const char *name, const char *text, size_t external_above)
 {
-    ebb_model *model = parse(text);
+    OWNED_MODEL *model = parse(text);
     const char *path = path_of(name);
     good(
         ebb_model_write(model, path, &(ebb_write_options){.external_above_bytes = external_above}));
-    ebb_close(model);
     return path;
 }
 
@@ -95,13 +95,12 @@ static double loss_of(ebb_model *model)
 {
     static const int64_t dims[2] = {2, 2};
     const ebb_named x = {"x", 1, 2, dims, x_of_two};
-    ebb_program *p;
+    OWNED_PROGRAM *p = NULL;
     ebb_named loss;
     good(ebb_program_compile(&p, model, NULL));
     good(ebb_program_step(p, &(ebb_batch){&x, 1}));
     good(ebb_program_get(p, "loss", &loss));
     const double value = ebb_element(&loss, 0);
-    ebb_program_free(p);
     return value;
 }
 
@@ -168,14 +167,13 @@ TEST(bytes_in_files_beside_them_are_kept_apart)
 static void is_refused(const char *model_text, const char *teacher_text, const char *loss,
                        ebb_code code, const char *says)
 {
-    ebb_model *model = parse(model_text);
+    OWNED_MODEL *model = parse(model_text);
     const char *file = write_model("no.onnx", teacher_text, 0);
     ebb_status status = make(model, file, loss, "*");
     if (status == NULL || ebb_status_code(status) != code ||
         strstr(ebb_status_text(status), says) == NULL)
         fail_msg("%s\nis %d, and does not say: %s", ebb_status_text(status),
                  (int)ebb_status_code(status), says);
-    ebb_close(model);
 }
 
 TEST(what_cannot_teach_is_refused_by_name)
@@ -218,13 +216,12 @@ TEST(where_memory_ends_nothing_leaks)
     const char *file = write_model("t.onnx", teacher, 0);
     bool done = false;
     for (long n = 1; n < 100000 && !done; n += 1 + n / 40) {
-        ebb_model *model = parse(student);
+        OWNED_MODEL *model = parse(student);
         char pipeline[192];
         (void)snprintf(pipeline, sizeof pipeline, "teacher:file=%s", file);
         ebb_alloc_fail_after(n);
         done = ebb_rewrite(model, pipeline, NULL, NULL) == NULL;
         ebb_alloc_fail_after(0);
-        ebb_close(model);
     }
     assert_true(done);
 }

@@ -1,6 +1,7 @@
 /* test_updates.c: around the optimizers: which parameters are whose, what is in place, resuming,
  * averages given away, and what is refused.
  */
+#include "tests/owned.h"
 #include "tests/passes/optimizers.h"
 
 #include <stdlib.h>
@@ -21,7 +22,7 @@ TEST(tables_and_last_layers_are_no_hidden_matrices)
         "   shown = Transpose <perm = [1, 0]> (table)\n   scores = MatMul (both, shown)\n"
         "   other = MatMul (both, last)\n   a = ReduceSumSquare <keepdims = 0> (scores)\n"
         "   b = ReduceSumSquare <keepdims = 0> (other)\n   loss = Add (a, b)\n}";
-    ebb_model *m = NULL;
+    OWNED_MODEL *m = NULL;
     good(ebb_text_parse_model(&m, tied));
     good(ebb_infer_graph(m->graph));
     good(ebb_rewrite(m, "loss:name=loss,gradient:train=\"table;up;down;last\",optimizer:muon", NULL,
@@ -30,7 +31,6 @@ TEST(tables_and_last_layers_are_no_hidden_matrices)
     assert_true(ebb_value_find(m->graph, "down.momentum").i != 0);
     assert_true(ebb_value_find(m->graph, "table.exp_avg").i != 0);
     assert_true(ebb_value_find(m->graph, "last.exp_avg").i != 0);
-    ebb_close(m);
 }
 
 static char path[] = "/tmp/ebb-optimizers-XXXXXX.safetensors";

@@ -3,6 +3,7 @@
  * Every walk is judged by the simulator, which knows nothing of how walks are made. Whether a faster
  * one exists: test_walks_search.c.
  */
+#include "tests/owned.h"
 #include "tests/walks.h"
 
 #include <stdlib.h>
@@ -186,7 +187,7 @@ TEST(double_checkpointing_runs_each_step_at_most_twice_more)
 
 TEST(a_started_transfer_that_is_waited_for_at_once_takes_its_time)
 {
-    ebb_arena arena = {0};
+    OWNED_ARENA arena = {0};
     ebb_walk w = {.arena = &arena};
     ebb_course c = course_of(1, 1, 2, 7, 5);
     walk_count count;
@@ -199,7 +200,6 @@ TEST(a_started_transfer_that_is_waited_for_at_once_takes_its_time)
     OK(ebb_walk_add(&w, EBB_ACT_REVERSE, 0, 0, 0));
     OK(simulated(&count, &c, &w));
     assert_true(count.time == 7 + 1 + 5 + 1 && count.stalls == 7 + 4);
-    ebb_arena_fini(&arena);
 }
 
 /* ---- the referee ---- */
@@ -225,7 +225,7 @@ TEST(the_referee_sees_what_is_not_legal)
         {{{EBB_ACT_FORWARD, 0, 0, 2}, {EBB_ACT_REVERSE, 0, 2, 0}}, "leaves 2 steps"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        ebb_arena arena = {0};
+        OWNED_ARENA arena = {0};
         ebb_walk w = {.arena = &arena};
         ebb_course c = course_of(2, 1, 1, 1, 1);
         walk_count count;
@@ -238,7 +238,6 @@ TEST(the_referee_sees_what_is_not_legal)
         assert_non_null(status);
         if (strstr(ebb_status_text(status), wrong[i].why) == NULL)
             fail_msg("case %zu: %s", i, ebb_status_text(status));
-        ebb_arena_fini(&arena);
     }
 }
 
@@ -276,7 +275,7 @@ TEST(a_hundred_thousand_steps_are_planned_in_seconds)
                 if (methods[i].plan == ebb_walk_hrevolve)
                     c.level[1].slots = 30;
                 clock_t begin = clock();
-                ebb_arena arena = {0};
+                OWNED_ARENA arena = {0};
                 ebb_walk w = {.arena = &arena};
                 double cost;
                 walk_count count;
@@ -288,7 +287,6 @@ TEST(a_hundred_thousand_steps_are_planned_in_seconds)
                 assert_true(count.time <= cost * (1 + 1e-9));
                 if (!SANITIZED && getenv("EBB_EMULATED") == NULL)
                     assert_true(seconds < 10);
-                ebb_arena_fini(&arena);
             }
         }
     }

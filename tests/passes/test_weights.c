@@ -1,6 +1,7 @@
 /* test_weights.c: which initializers of a file are trained where folding took their marks and names:
  * weights are, constants are not, and what was made of weights is named.
  */
+#include "tests/owned.h"
 #include "tests/passes/weights_given.h"
 
 /* ---- slots ---- */
@@ -39,7 +40,7 @@ TEST(a_bias_and_a_scale_in_arithmetic_are_weights)
 /* A token before the sequence is repeated for each row of the batch, and joined to it. */
 TEST(a_token_that_is_repeated_and_joined_is_a_weight)
 {
-    ebb_model *m = NULL;
+    OWNED_MODEL *m = NULL;
     good(ebb_text_parse_model(&m,
                               HEAD "g (float[2,3,4] x) => (float[2,4,4] y) <int64[3] dims = "
                                    "{2,1,4}, float[1,1,4] val_1 = {0.5,0.25,3,4}>"
@@ -48,7 +49,6 @@ TEST(a_token_that_is_repeated_and_joined_is_a_weight)
     bool trains[64] = {false};
     good(ebb_trainable_find(trains, &source, m->graph));
     assert_true(trains[ebb_value_find(m->graph, "val_1").i]);
-    ebb_model_free(m);
 }
 
 TEST(states_of_a_cell_are_no_weights)
@@ -64,7 +64,7 @@ TEST(states_of_a_cell_are_no_weights)
 /* Of a cell whose steps are nodes. */
 TEST(zeros_that_a_weight_multiplies_are_what_a_cell_begins_with)
 {
-    ebb_model *m = NULL;
+    OWNED_MODEL *m = NULL;
     good(ebb_text_parse_model(
         &m,
         HEAD "g (float[2,4] x) => (float[2,4] y) <float[2,4] h = {0,0,0,0,0,0,0,0}, float[4,4] w = "
@@ -76,7 +76,6 @@ TEST(zeros_that_a_weight_multiplies_are_what_a_cell_begins_with)
     assert_false(trains[ebb_value_find(m->graph, "h").i]);
     assert_true(trains[ebb_value_find(m->graph, "w").i]);
     assert_true(trains[ebb_value_find(m->graph, "u").i]); // a layer that begins with zeros
-    ebb_model_free(m);
 }
 
 /* ---- constants ---- */
@@ -125,24 +124,22 @@ TEST(what_may_be_a_buffer_by_its_values_is_not_trained_unasked)
     };
     for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
         const given *c = &cases[i / 2].given;
-        ebb_model *m = model_with(c, false);
+        OWNED_MODEL *m = model_with(c, false);
         m->torchscript = i % 2 == 1;
         ebb_weight weight = judged_in(m, c->name);
         if (weight.untold != (cases[i / 2].doubtful && m->torchscript) ||
             (weight.kind == EBB_SURE_WEIGHT) == weight.untold)
             fail_msg("case %zu: %d %s", i, weight.kind, weight.why != NULL ? weight.why : "");
-        ebb_model_free(m);
     }
 }
 
 TEST(what_is_taken_for_a_parameter_is_said)
 {
     const given c = {"Add", "8x8", 1, drawn, "model.B", NULL};
-    ebb_model *m = model_with(&c, false);
+    OWNED_MODEL *m = model_with(&c, false);
     assert_null(judged_in(m, c.name).why);
     m->torchscript = true;
     assert_non_null(strstr(judged_in(m, c.name).why, "taken for parameters"));
-    ebb_model_free(m);
 }
 
 /* TorchScript's order: of each module the parameters, its buffers, and then the modules within it. */
@@ -170,26 +167,24 @@ TEST(a_module_s_parameters_stand_before_its_buffers)
         (void)snprintf(text, sizeof text,
                        HEAD "g (float[2,2] x) => (float[2,2] y) <%s> { y = MatMul (x, \"m.B\") }",
                        cases[i].states);
-        ebb_model *m = model_of(text);
+        OWNED_MODEL *m = model_of(text);
         m->torchscript = true;
         ebb_weight weight = judged_in(m, "m.B");
         if (weight.kind != cases[i].kind || weight.untold != cases[i].untold)
             fail_msg("%s: %d", cases[i].states, weight.kind);
-        ebb_model_free(m);
     }
 }
 
 /* A product of what layers read is no layer: queries, tokens. */
 TEST(a_matrix_that_a_layer_reads_is_taken_for_a_parameter)
 {
-    ebb_model *m = model_of(HEAD "g (float[2,2] x) => (float[2,2] y) <float[2,2] \"m.queries\" = "
-                                 "{1,2,3,5}, float[2,2] \"fc.weight\" = {2,7,1,8}> "
-                                 "{ q = MatMul (\"m.queries\", \"fc.weight\") y = Add (x, q) }");
+    OWNED_MODEL *m = model_of(HEAD "g (float[2,2] x) => (float[2,2] y) <float[2,2] \"m.queries\" = "
+                                   "{1,2,3,5}, float[2,2] \"fc.weight\" = {2,7,1,8}> "
+                                   "{ q = MatMul (\"m.queries\", \"fc.weight\") y = Add (x, q) }");
     m->torchscript = true;
     const ebb_weight weight = judged_in(m, "m.queries");
     assert_int_equal(weight.kind, EBB_SURE_WEIGHT);
     assert_non_null(strstr(weight.why, "taken for parameters"));
-    ebb_model_free(m);
 }
 
 /* Its scale, bias and statistics are buffers, whose names are those of a batch norm's. */
@@ -208,14 +203,12 @@ TEST(a_frozen_batch_norm_has_no_weights)
              "\"n.bias\", \"n.running_mean\", \"n.running_var\") }";
     static const char *const names[] = {"n.weight", "n.bias", "n.running_mean", "n.running_var"};
     for (int i = 0; i < 4; i++) {
-        ebb_model *m = model_of(text), *usual = model_of(norm);
+        OWNED_MODEL *m = model_of(text), *usual = model_of(norm);
         m->torchscript = usual->torchscript = true;
         const ebb_weight weight = judged_in(m, names[i]);
         assert_int_equal(weight.kind, i < 2 ? EBB_DOUBTFUL_WEIGHT : EBB_NO_WEIGHT);
         assert_true(i >= 2 || strstr(weight.why, "running statistics that no batch norm") != NULL);
         assert_int_equal(judged_in(usual, names[i]).kind, i < 2 ? EBB_SURE_WEIGHT : EBB_NO_WEIGHT);
-        ebb_model_free(m);
-        ebb_model_free(usual);
     }
 }
 
@@ -247,14 +240,13 @@ TEST(a_scale_and_a_shift_without_names_are_not_trained_unasked)
                             "\"onnx::Mul_7\" = {1,3}, float[1,2,1,1] \"%s\" = {5,2}> "
                             "{ a = Mul (x, \"onnx::Mul_7\") b = Add (a, \"%s\") y = Relu (b) }",
                        cases[i].shift, cases[i].shift);
-        ebb_model *m = model_of(text);
+        OWNED_MODEL *m = model_of(text);
         m->torchscript = true;
         const char *const nodes[] = {cases[i].product, cases[i].sum, cases[i].behind};
         name_nodes(m, nodes, 3);
         if (judged_in(m, "onnx::Mul_7").untold != cases[i].untold ||
             (i == 0) != judged_in(m, cases[i].shift).untold)
             fail_msg("case %zu", i);
-        ebb_model_free(m);
     }
 }
 
@@ -272,12 +264,11 @@ TEST(what_was_scaled_before_the_run_is_said_to_be)
                        HEAD "g (float[2,2] x) => (float[2,2] y) <float[2,2] \"onnx::W_7\" = "
                             "{1,2,3,5}, float[2] \"%s\" = {1,3}> { y = %s }",
                        bias, node);
-        ebb_model *m = model_of(text);
+        OWNED_MODEL *m = model_of(text);
         m->torchscript = true;
         const ebb_weight weight = judged_in(m, "onnx::W_7");
         assert_int_equal(weight.kind, EBB_SURE_WEIGHT);
         assert_true((weight.why != NULL) == (i == 0));
-        ebb_model_free(m);
     }
 }
 
@@ -303,7 +294,7 @@ TEST(what_lost_its_name_may_be_made_of_what_kept_it)
                  "float[2,2] \"s.alpha\" = {2,7,1,9}> { a = %s b = %s (\"s.alpha\", x) "
                  "y = Sub (a, b) }",
             cases[i].of_lost, cases[i].of_kept);
-        ebb_model *m = model_of(text);
+        OWNED_MODEL *m = model_of(text);
         m->torchscript = true;
         const char *const nodes[] = {"/s/Lost", cases[i].module, "/s/Sub"};
         name_nodes(m, nodes, 3);
@@ -311,22 +302,21 @@ TEST(what_lost_its_name_may_be_made_of_what_kept_it)
         if (weight.kind != (cases[i].made ? EBB_DOUBTFUL_WEIGHT : EBB_SURE_WEIGHT) ||
             weight.made != cases[i].made)
             fail_msg("case %zu", i);
-        ebb_model_free(m);
     }
 }
 
 /* Of one table two layers read as many rows as they have places. */
 TEST(the_first_rows_of_a_table_are_no_weight_beside_it)
 {
-    ebb_model *m = model_of(HEAD "g (float[2,3,2] x) => (float[2,2,2] y) <int64[1] at = {0}, "
-                                 "int64[1] end = {2}, int64[1] axis = {1}, float[1,3,2] "
-                                 "\"onnx::Add_7\" = {1,2,3,5,8,9}, float[1,2,2] \"onnx::Add_9\" = "
-                                 "{1,2,3,5}> { a = Add (x, \"onnx::Add_7\") b = Slice (a, at, "
-                                 "end, axis) c = Exp (b) y = Add (c, \"onnx::Add_9\") }");
+    OWNED_MODEL *m =
+        model_of(HEAD "g (float[2,3,2] x) => (float[2,2,2] y) <int64[1] at = {0}, "
+                      "int64[1] end = {2}, int64[1] axis = {1}, float[1,3,2] "
+                      "\"onnx::Add_7\" = {1,2,3,5,8,9}, float[1,2,2] \"onnx::Add_9\" = "
+                      "{1,2,3,5}> { a = Add (x, \"onnx::Add_7\") b = Slice (a, at, "
+                      "end, axis) c = Exp (b) y = Add (c, \"onnx::Add_9\") }");
     m->torchscript = true;
     assert_int_equal(judged_in(m, "onnx::Add_7").kind, EBB_SURE_WEIGHT);
     assert_int_equal(judged_in(m, "onnx::Add_9").kind, EBB_DOUBTFUL_WEIGHT);
-    ebb_model_free(m);
 }
 
 /* A codebook is a buffer as often as a parameter. */
@@ -339,10 +329,9 @@ TEST(what_the_nearest_is_looked_up_in_is_not_trained_unasked)
                        HEAD "g (float[2,3] x) => (float[2,2] y) <float[3,2] \"%s\" = {1,2,3,5,8,9}>"
                             "{ k = %s (x) y = Gather (\"%s\", k) }",
                        names[i % 2], "ArgMin <axis = 1, keepdims = 0>", names[i % 2]);
-        ebb_model *m = model_of(text);
+        OWNED_MODEL *m = model_of(text);
         m->torchscript = i < 2;
         assert_true(judged_in(m, names[i % 2]).untold == (i == 0));
-        ebb_model_free(m);
     }
 }
 
@@ -370,7 +359,7 @@ TEST(what_lost_its_name_is_said_where_no_layer_reads_it)
                        "{1,2,3,5}, float[2] \"%s\" = {1,3}>"
                        "{ a = MatMul (x, \"onnx::MatMul_7\") b = Add (a, \"%s\") y = Sin (b) }",
                        cases[i].bias, cases[i].bias);
-        ebb_model *m = model_of(text);
+        OWNED_MODEL *m = model_of(text);
         m->torchscript = true;
         const char *const names[] = {cases[i].product, cases[i].behind, cases[i].after};
         ebb_node n = ebb_first(m->graph);
@@ -379,7 +368,6 @@ TEST(what_lost_its_name_is_said_where_no_layer_reads_it)
         ebb_weight weight = judged_in(m, "onnx::MatMul_7");
         if (weight.kind != EBB_SURE_WEIGHT || (weight.why != NULL) != cases[i].said)
             fail_msg("%s, %s: %d", cases[i].product, cases[i].after, weight.kind);
-        ebb_model_free(m);
     }
 }
 
@@ -403,7 +391,7 @@ TEST(what_a_function_is_computed_of_in_the_run_is_a_weight)
 
 TEST(fresh_scales_and_biases_behind_a_norm_are_weights)
 {
-    ebb_model *m = model_of(
+    OWNED_MODEL *m = model_of(
         HEAD
         "g (float[2,4,3,3] x) => (float[2,4,3,3] y) <float[2] unit = {1,1}, float[2] nil = {0,0},"
         " int64[3] s = {2,2,18}, int64[4] back = {2,4,3,3}, float[4,1,1] val_1 = {1,1,1,1},"
@@ -416,7 +404,6 @@ TEST(fresh_scales_and_biases_behind_a_norm_are_weights)
     assert_true(trains[ebb_value_find(m->graph, "val_1").i]);
     assert_true(trains[ebb_value_find(m->graph, "val_2").i]);
     assert_false(trains[ebb_value_find(m->graph, "val_3").i]);
-    ebb_model_free(m);
 }
 
 TEST(slopes_of_heads_are_no_weights)
@@ -430,8 +417,8 @@ TEST(slopes_of_heads_are_no_weights)
 
 static bool says_sines(const given *c, bool marked, const char *kind)
 {
-    ebb_model *m = model_with(c, marked);
-    ebb_arena scratch = {0};
+    OWNED_MODEL *m = model_with(c, marked);
+    OWNED_ARENA scratch = {0};
     ebb_trainable_source source;
     ebb_value v = ebb_value_find(m->graph, c->name);
     if (kind != NULL)
@@ -444,8 +431,6 @@ static bool says_sines(const given *c, bool marked, const char *kind)
     assert_true(doubtful || list[v.i].kind == EBB_SURE_WEIGHT);
     if (doubtful)
         assert_non_null(strstr(list[v.i].why, "sines of the place"));
-    ebb_arena_fini(&scratch);
-    ebb_model_free(m);
     return doubtful;
 }
 
@@ -463,14 +448,13 @@ TEST(a_parameter_times_one_is_the_parameter)
                        "%%addcmul : [num_users=1] = call_function[target=torch.ops.aten.addcmul."
                        "default](args = (%%view, %%view_1, %%x), kwargs = %s)",
                        kwargs[i]);
-        ebb_model *m = model_with(&c, true);
+        OWNED_MODEL *m = model_with(&c, true);
         ebb_graph *g = m->graph;
         good(ebb_props_set(g, &ebb_value_of(g, ebb_value_find(g, "tmp"))->props,
                            "pkg.onnxscript.optimizer.folded_from", "['m.weight', 'view_1']"));
         good(ebb_props_set(g, &g->props, "pkg.torch.export.ExportedProgram.graph_signature",
                            signature));
         assert_int_equal(judged_in(m, "tmp").kind, i == 0 ? EBB_SURE_WEIGHT : EBB_DOUBTFUL_WEIGHT);
-        ebb_model_free(m);
     }
 }
 
@@ -510,7 +494,7 @@ TEST(a_buffer_is_no_parameter_whatever_reads_it)
     static const char *const kinds[] = {"BUFFER", "InputKind.CONSTANT_TENSOR"};
     const given c = {"MatMul", "8x8", 1, drawn, NULL, NULL};
     for (size_t i = 0; i < 2; i++) {
-        ebb_model *m = model_with(&c, true);
+        OWNED_MODEL *m = model_with(&c, true);
         ebb_trainable_source source;
         bool trains[64] = {false};
         ebb_value v = ebb_value_find(m->graph, "val_7");
@@ -518,7 +502,6 @@ TEST(a_buffer_is_no_parameter_whatever_reads_it)
                            "pkg.torch.export.graph_signature.InputSpec.kind", kinds[i]));
         good(ebb_trainable_find(trains, &source, m->graph));
         assert_false(trains[v.i]);
-        ebb_model_free(m);
     }
     ARE(EBB_NO_WEIGHT, true, {"Add", "8", 1, drawn, NULL, "args = (%x, %b_offsets)"});
 }

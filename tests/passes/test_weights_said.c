@@ -2,6 +2,7 @@
  */
 #include "passes/mended/gone.h"
 #include "passes/primal/lost.h"
+#include "tests/owned.h"
 #include "tests/passes/weights_given.h"
 
 /* ---- pass gradient ---- */
@@ -54,7 +55,7 @@ static bool has_gradient(const ebb_model *m, const char *name)
 
 TEST(what_is_trained_and_what_not_is_said)
 {
-    ebb_model *m = folded_model();
+    OWNED_MODEL *m = folded_model();
     json_t *t = training_of(m, "loss:mse,gradient");
     assert_true(has_gradient(m, "val_3") && has_gradient(m, "fc.bias"));
     assert_false(has_gradient(m, "unsqueeze") || has_gradient(m, "val_5"));
@@ -67,12 +68,11 @@ TEST(what_is_trained_and_what_not_is_said)
     assert_non_null(strstr(said, "training 2 of 3 weights, 69.0 % of the elements; not: "
                                  "'unsqueeze' (its values come again"));
     json_decref(t);
-    ebb_model_free(m);
 }
 
 TEST(what_stands_in_for_a_weight_is_said_to)
 {
-    ebb_model *m = NULL;
+    OWNED_MODEL *m = NULL;
     good(ebb_text_parse_model(
         &m,
         HEAD "g (float[1,2,4,4] x) => (float[1,2,4,4] y) <float[2,2,1,1] mul = {0.1,0.7,0.2,-3}, "
@@ -87,7 +87,6 @@ TEST(what_stands_in_for_a_weight_is_said_to)
                            "training 2 of 2 weights, 100 % of the elements; 'mul': it was computed "
                            "from weights, as weight norm"));
     json_decref(t);
-    ebb_model_free(m);
 }
 
 TEST(lost_stands_for_the_lost_weights_and_only_these)
@@ -119,7 +118,7 @@ TEST(less_than_half_is_refused_unless_it_is_asked_for)
                                                          "loss:mse,gradient:train=fc*",
                                                          "loss:mse,gradient:freeze=nothing"};
     for (int torchscript = 0; torchscript < 3; torchscript++) {
-        ebb_model *m = folded_model();
+        OWNED_MODEL *m = folded_model();
         ebb_value w = ebb_value_find(m->graph, "val_3"), bias = ebb_value_find(m->graph, "fc.bias");
         good(ebb_props_set(m->graph, &ebb_value_of(m->graph, w)->props,
                            "pkg.torch.export.graph_signature.InputSpec.kind", "BUFFER"));
@@ -139,10 +138,9 @@ TEST(less_than_half_is_refused_unless_it_is_asked_for)
                                      : torchscript == 1 ? "training=TrainingMode.TRAINING, "
                                                           "do_constant_folding=False"
                                                         : "without constant folding"));
-        ebb_model_free(m);
     }
     for (size_t i = 0; i < 3; i++) {
-        ebb_model *m = folded_model();
+        OWNED_MODEL *m = folded_model();
         good(ebb_props_set(m->graph,
                            &ebb_value_of(m->graph, ebb_value_find(m->graph, "val_3"))->props,
                            "pkg.torch.export.graph_signature.InputSpec.kind", "BUFFER"));
@@ -152,7 +150,6 @@ TEST(less_than_half_is_refused_unless_it_is_asked_for)
             assert_int_equal(ebb_status_code(status), EBB_USAGE);
         else
             good(status);
-        ebb_model_free(m);
     }
 }
 
@@ -234,7 +231,7 @@ TEST(what_was_computed_of_other_parameters_stands_in_for_none)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const given c = {cases[i].op, "8x8", 1, drawn, cases[i].name, "args = (%a, %b)"};
-        ebb_model *m = model_with(&c, true);
+        OWNED_MODEL *m = model_with(&c, true);
         ebb_graph *g = m->graph;
         ebb_node n = ebb_value_of(g, ebb_value_find(g, "y"))->producer;
         good(ebb_props_set(g, &ebb_node_of(g, n)->props, "pkg.torch.onnx.name_scopes",
@@ -243,7 +240,6 @@ TEST(what_was_computed_of_other_parameters_stands_in_for_none)
                            cases[i].list));
         if (judged_in(m, c.name).made != cases[i].made)
             fail_msg("case %zu", i);
-        ebb_model_free(m);
     }
 }
 
@@ -260,7 +256,7 @@ TEST(the_exponential_of_a_temperature_is_missed)
                        HEAD "g (float[2,2] x) => (float[2,2] y) <float[2,2] w = {1,2,3,5},"
                             " float %s = {14.3}> { a = MatMul (x, w) y = Mul (a, %s) }",
                        names[i], names[i]);
-        ebb_model *m = model_of(text);
+        OWNED_MODEL *m = model_of(text);
         ebb_graph *g = m->graph;
         if (i == 2)
             good(ebb_props_set(g, &ebb_value_of(g, ebb_value_find(g, "clamp"))->props,
@@ -278,22 +274,20 @@ TEST(the_exponential_of_a_temperature_is_missed)
         assert_int_equal(ebb_status_code(status), i != 1 ? EBB_REJECTED : EBB_OK);
         if (i != 1)
             assert_non_null(strstr(ebb_status_text(status), "(it was computed from weights"));
-        ebb_model_free(m);
     }
 }
 
 /* A list of parameters alone says nothing: which of them calls read is not told. */
 TEST(what_a_file_without_notes_has_lost_is_not_known)
 {
-    ebb_model *m = listed("permute_1", "1x8x8", drawn,
-                          "# inputs\np_m_fc_weight: PARAMETER target='m.fc.weight'\n"
-                          "p_m_fc_bias: PARAMETER target='m.fc.bias'\n");
+    OWNED_MODEL *m = listed("permute_1", "1x8x8", drawn,
+                            "# inputs\np_m_fc_weight: PARAMETER target='m.fc.weight'\n"
+                            "p_m_fc_bias: PARAMETER target='m.fc.bias'\n");
     ebb_node n = ebb_value_of(m->graph, ebb_value_find(m->graph, "y"))->producer;
     ebb_node_of(m->graph, n)->props.all = NULL;
     good(ebb_props_set(m->graph, &ebb_node_of(m->graph, n)->props, "pkg.torch.onnx.name_scopes",
                        "['', 'm', 'add']"));
     good(ebb_rewrite(m, "loss:mse,gradient", NULL, NULL));
-    ebb_model_free(m);
 }
 
 /* x + (q - x) of a TorchScript file had a detach() around the difference: nothing behind q learns, and what
@@ -309,12 +303,11 @@ TEST(what_is_looked_up_straight_through_gets_no_gradient)
                             "{ z = MatMul (x, \"a.weight\") q = MatMul (x, \"b.weight\") "
                             "d = Sub (q, z) y = %s }",
                        sums[i % 2]);
-        ebb_model *m = model_of(text);
+        OWNED_MODEL *m = model_of(text);
         m->torchscript = i < 2;
         json_decref(training_of(m, "loss:mse,gradient:partial=allow"));
         assert_true(has_gradient(m, "a.weight"));
         assert_true(has_gradient(m, "b.weight") == !m->torchscript);
-        ebb_model_free(m);
     }
 }
 
@@ -337,12 +330,11 @@ TEST(what_does_nothing_was_folded_of_a_fresh_weight)
         {{"Mul", "1", 1, drawn, "onnx::Mul_44", NULL}, false, false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        ebb_model *m = model_with(&cases[i].given, false);
+        OWNED_MODEL *m = model_with(&cases[i].given, false);
         m->torchscript = cases[i].torchscript;
         ebb_weight weight = judged_in(m, cases[i].given.name);
         if (weight.made != cases[i].refused)
             fail_msg("case %zu: %s", i, weight.why != NULL ? weight.why : "no weight");
-        ebb_model_free(m);
     }
 }
 
@@ -364,7 +356,7 @@ TEST(a_bias_with_something_beside_it_is_refused)
     static const char *const pipelines[] = {"loss:mse,gradient", "fuse,loss:mse,gradient"};
     for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
         const char *bias = cases[i / 2].bias;
-        ebb_model *m = NULL;
+        OWNED_MODEL *m = NULL;
         good(ebb_text_parse_model(&m, HEAD "g (float[2,8] x) => (float[2,24] y) "
                                            "{ a = MatMul (x, x) y = Add (a, a) }"));
         ebb_graph *g = m->graph;
@@ -378,7 +370,6 @@ TEST(a_bias_with_something_beside_it_is_refused)
             fail_msg("case %zu: %s", i, status != NULL ? ebb_status_text(status) : "trained");
         if (cases[i / 2].refused)
             assert_non_null(strstr(ebb_status_text(status), "do_constant_folding=False"));
-        ebb_model_free(m);
     }
 }
 
@@ -387,10 +378,9 @@ TEST(a_fresh_scale_of_zeros_is_trained_where_folding_made_it)
 {
     const given c = {"BatchNormalization", "8", 1, zero, "onnx::BatchNormalization_9", NULL};
     for (int torchscript = 0; torchscript < 2; torchscript++) {
-        ebb_model *m = model_with(&c, false);
+        OWNED_MODEL *m = model_with(&c, false);
         m->torchscript = torchscript != 0;
         assert_int_equal(judged_in(m, c.name).kind, torchscript ? EBB_SURE_WEIGHT : EBB_NO_WEIGHT);
-        ebb_model_free(m);
     }
 }
 
@@ -409,9 +399,10 @@ TEST(what_went_with_its_node_is_refused)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[300];
-        ebb_arena scratch = {0};
-        ebb_model *m = model_of(HEAD "g (float[2,2] x) => (float[2,2] y) <float[2,2] w = {1,2,3,4}>"
-                                     "{ a = MatMul (x, w) y = Add (a, x) }");
+        OWNED_ARENA scratch = {0};
+        OWNED_MODEL *m =
+            model_of(HEAD "g (float[2,2] x) => (float[2,2] y) <float[2,2] w = {1,2,3,4}>"
+                          "{ a = MatMul (x, w) y = Add (a, x) }");
         ebb_graph *g = m->graph;
         const ebb_node first = ebb_first(g), sum = ebb_next(g, first);
         good(ebb_props_set(g, &ebb_value_of(g, ebb_value_find(g, "w"))->props,
@@ -432,8 +423,6 @@ TEST(what_went_with_its_node_is_refused)
             fail_msg("case %zu: %s", i, status != NULL ? ebb_status_text(status) : "trained");
         if (cases[i].refused)
             assert_non_null(strstr(ebb_status_text(status), "'log_sigma' (the file does not"));
-        ebb_arena_fini(&scratch);
-        ebb_model_free(m);
     }
 }
 
@@ -452,8 +441,8 @@ TEST(a_tied_parameter_is_not_missed)
     for (int tied = 0; tied < 2; tied++) {
         ebb_lost *lost;
         size_t count;
-        ebb_arena scratch = {0};
-        ebb_model *m =
+        OWNED_ARENA scratch = {0};
+        OWNED_MODEL *m =
             model_of(HEAD "g (int64[3] x) => (float[3,4] y) <float[4,4] \"out.weight\" " SIXTEEN ">"
                           "{ a = Gather (\"out.weight\", x) y = MatMul (a, \"out.weight\") }");
         ebb_graph *g = m->graph;
@@ -471,8 +460,6 @@ TEST(a_tied_parameter_is_not_missed)
         good(ebb_infer_graph(g));
         good(ebb_lost_list(&lost, &count, g, &scratch));
         assert_int_equal(count, tied ? 0 : 1);
-        ebb_arena_fini(&scratch);
-        ebb_model_free(m);
     }
 }
 
@@ -490,13 +477,12 @@ TEST(what_was_folded_above_zero_is_trained_or_refused)
          EBB_DOUBTFUL_WEIGHT},
     };
     for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
-        ebb_model *m = model_with(&cases[i / 2].given, false);
+        OWNED_MODEL *m = model_with(&cases[i / 2].given, false);
         m->torchscript = i % 2 == 0;
         ebb_weight weight = judged_in(m, cases[i / 2].given.name);
         assert_int_equal(weight.kind,
                          m->torchscript ? cases[i / 2].torchscript : cases[i / 2].others);
         assert_int_equal(weight.made, m->torchscript && weight.kind == EBB_DOUBTFUL_WEIGHT);
-        ebb_model_free(m);
     }
 }
 
@@ -524,16 +510,15 @@ TEST(what_may_be_a_buffer_is_said_or_refused)
     char filled[512];
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         (void)snprintf(filled, sizeof filled, text, cases[i].values);
-        ebb_model *m = model_of(filled);
+        OWNED_MODEL *m = model_of(filled);
         m->torchscript = cases[i].torchscript;
         json_decref(training_of(m, cases[i].pipeline));
         assert_true(has_gradient(m, "B") == cases[i].trains);
         assert_true(has_gradient(m, "fc.weight") == cases[i].others);
-        ebb_model_free(m);
     }
     for (int i = 0; i < 2; i++) {
         (void)snprintf(filled, sizeof filled, text, i == 0 ? rule : drawn);
-        ebb_model *m = model_of(filled);
+        OWNED_MODEL *m = model_of(filled);
         m->torchscript = true;
         ebb_arena scratch = {0};
         ebb_lost *lost;
@@ -550,7 +535,6 @@ TEST(what_may_be_a_buffer_is_said_or_refused)
                                             : "not: 'B' (neither its name nor its place tells"));
         assert_non_null(strstr(said, "dynamo=True, optimize=False"));
         assert_non_null(strstr(said, "--train weights --train 'NAME'"));
-        ebb_model_free(m);
     }
 }
 
@@ -578,14 +562,13 @@ TEST(what_no_loss_depends_on_is_named)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const int wide = cases[i].wide;
         (void)snprintf(filled, sizeof filled, text, wide, wide, wide == 2 ? few : many);
-        ebb_model *m = model_of(filled);
+        OWNED_MODEL *m = model_of(filled);
         json_t *training = training_of(m, cases[i].pipeline);
         const char *said = json_string_value(json_object_get(training, "said"));
         if (strstr(said, cases[i].said) == NULL || strstr(said, cases[i].left) == NULL)
             fail_msg("case %zu: %s", i, said);
         assert_null(ebb_props_get(m->graph, &m->graph->props, EBB_UNREACHED));
         json_decref(training);
-        ebb_model_free(m);
     }
 }
 
@@ -601,7 +584,7 @@ TEST(a_convolution_that_was_scaled_by_zero_is_refused)
         char whole[1024];
         (void)snprintf(whole, sizeof whole, text, i == 0 ? "\"onnx::Conv_1\"" : "\"c.weight\"",
                        i == 0 ? "\"onnx::Conv_2\"" : "\"c.bias\"");
-        ebb_model *m = model_of(whole);
+        OWNED_MODEL *m = model_of(whole);
         m->torchscript = true;
         ebb_status status = ebb_rewrite(m, "loss:mse,gradient", NULL, NULL);
         assert_int_equal(ebb_status_code(status), i == 0 ? EBB_REJECTED : EBB_OK);
@@ -609,7 +592,6 @@ TEST(a_convolution_that_was_scaled_by_zero_is_refused)
             assert_non_null(strstr(ebb_status_text(status), "scaled by 0"));
             assert_non_null(strstr(ebb_status_text(status), "do_constant_folding=False"));
         }
-        ebb_model_free(m);
     }
 }
 
@@ -617,13 +599,12 @@ TEST(running_out_of_memory_anywhere_is_an_error_and_no_crash)
 {
     bool done = false;
     for (long n = 1; !done && n < 4000; n++) {
-        ebb_model *m = folded_model();
+        OWNED_MODEL *m = folded_model();
         good(ebb_infer_graph(m->graph));
         ebb_alloc_fail_after(n);
         ebb_status status = ebb_rewrite(m, "loss:mse,gradient", NULL, NULL);
         ebb_alloc_fail_after(0);
         done = status == NULL;
-        ebb_model_free(m);
     }
     assert_true(done);
 }

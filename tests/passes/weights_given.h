@@ -12,6 +12,7 @@
 
 #include "ebb.h"
 #include "passes/parameters/trainable.h"
+#include "tests/owned.h"
 #include "tests/test.h"
 #include "tests/text.h"
 
@@ -179,21 +180,19 @@ static inline ebb_model *model_with(const given *c, bool marked)
 
 static inline ebb_weight judged_in(const ebb_model *m, const char *name)
 {
-    ebb_arena scratch = {0};
+    OWNED_ARENA scratch = {0};
     ebb_trainable_source source;
     ebb_weight *list = EBB_NEW(&scratch, ebb_weight, m->graph->value_count);
     assert_non_null(list);
     good(ebb_weights_judge(list, &source, m->graph, &scratch));
     ebb_weight weight = list[ebb_value_find(m->graph, name).i];
-    ebb_arena_fini(&scratch);
     return weight;
 }
 
 static inline ebb_weight judged(const given *c, bool marked)
 {
-    ebb_model *m = model_with(c, marked);
+    OWNED_MODEL *m = model_with(c, marked);
     ebb_weight weight = judged_in(m, c->name != NULL ? c->name : "val_7");
-    ebb_model_free(m);
     return weight;
 }
 

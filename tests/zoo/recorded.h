@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "ebb.h"
+#include "tests/owned.h"
 #include "tests/test.h"
 
 enum { MOST_INPUTS = 4, MOST_GRADIENTS = 512, MOST_TENSORS = 64 };
@@ -182,8 +183,8 @@ static ebb_status program_of(const char *folder, const sample *s, bool drawn, eb
 static bool agrees(const char *folder, sample *s, bool drawn, double of_loss, double of_gradients,
                    void (*choose)(sample *s, ebb_program *program))
 {
-    ebb_model *model = NULL;
-    ebb_program *program = NULL;
+    OWNED_MODEL *model = NULL;
+    OWNED_PROGRAM *program = NULL;
     const ebb_batch batch = {s->inputs, s->input_count};
     ebb_named loss;
     bool agree = false;
@@ -204,8 +205,6 @@ static bool agrees(const char *folder, sample *s, bool drawn, double of_loss, do
         print_message("%-36s loss %.1e  %3zu gradients %.1e %s%s\n", s->name, off,
                       s->gradient_count, worst, agree ? "" : "FAILED at ", agree ? "" : name);
     }
-    ebb_program_free(program);
-    ebb_close(model);
     return agree;
 }
 

@@ -4,6 +4,7 @@
  * newcomer_sample.py made the files and says what recorded.txt holds; newcomer.py does the same with
  * whole architectures, by hand (docs/newcomer.md). Gradients are held to 1e-5 of their length.
  */
+#include "tests/owned.h"
 #include "tests/zoo/recorded.h"
 
 #include <jansson.h>
@@ -45,8 +46,8 @@ TEST(gradients_agree_with_pytorch_and_detach_stops_them)
 
 static bool trains_what_it_should(sample *s)
 {
-    ebb_model *model = NULL;
-    ebb_program *program = NULL;
+    OWNED_MODEL *model = NULL;
+    OWNED_PROGRAM *program = NULL;
     int failures = 0;
     ebb_status status = program_of(FOLDER, s, false, &model, &program);
     if (status != NULL)
@@ -62,8 +63,6 @@ static bool trains_what_it_should(sample *s)
         print_error("%s: '%s' is %strained\n", s->name, s->tensors[i].name,
                     s->tensors[i].trained ? "not " : "");
     }
-    ebb_program_free(program);
-    ebb_close(model);
     return failures == 0;
 }
 
@@ -77,8 +76,8 @@ static int64_t trained_elements(const char *file, const char *initializer)
 {
     sample s = {.loss_kind = "mse"};
     char output[192];
-    ebb_model *model = NULL;
-    ebb_program *program = NULL;
+    OWNED_MODEL *model = NULL;
+    OWNED_PROGRAM *program = NULL;
     ebb_named got;
     (void)snprintf(s.name, sizeof s.name, "%s", file);
     (void)snprintf(output, sizeof output, "%s_grad", initializer);
@@ -89,8 +88,6 @@ static int64_t trained_elements(const char *file, const char *initializer)
     int64_t count = ebb_program_get(program, output, &got) == NULL;
     for (int k = 0; count > 0 && k < got.rank; k++)
         count *= got.dims[k];
-    ebb_program_free(program);
-    ebb_close(model);
     return count;
 }
 
@@ -134,7 +131,7 @@ static bool finds(const char *name, const char *kind, ebb_code *code)
     size_t i;
     bool found = false;
     json_t *finding;
-    ebb_model *model = NULL;
+    OWNED_MODEL *model = NULL;
     (void)snprintf(path, sizeof path, FOLDER "/%s.onnx", name);
     assert_null(ebb_open(&model, path));
     assert_null(ebb_check(model, code, &text));
@@ -144,7 +141,6 @@ static bool finds(const char *name, const char *kind, ebb_code *code)
             found |= strcmp(json_string_value(json_object_get(finding, "kind")), kind) == 0;
     json_decref(report);
     ebb_release(text);
-    ebb_close(model);
     return found;
 }
 
@@ -195,16 +191,14 @@ TEST(a_gradient_that_was_folded_in_part_is_refused)
 static bool is_refused(const char *file)
 {
     sample s = {.loss_kind = "mse"};
-    ebb_model *model = NULL;
-    ebb_program *program = NULL;
+    OWNED_MODEL *model = NULL;
+    OWNED_PROGRAM *program = NULL;
     (void)snprintf(s.name, sizeof s.name, "%s", file);
     ebb_status status = program_of(FOLDER, &s, false, &model, &program);
     bool refused = ebb_status_code(status) == EBB_REJECTED &&
                    (strstr(ebb_status_text(status), "not all would be trained") != NULL ||
                     strstr(ebb_status_text(status), "the file does not tell what") != NULL) &&
                    strstr(ebb_status_text(status), "torch.onnx.export(") != NULL;
-    ebb_program_free(program);
-    ebb_close(model);
     return refused;
 }
 

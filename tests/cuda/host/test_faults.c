@@ -14,6 +14,7 @@
 #include "kernels/cuda/host/fake_runtime.h"
 #include "onnx/file/file.h"
 #include "tests/cli/cli.h"
+#include "tests/owned.h"
 
 #define PLUGIN EBB_BINARY_DIR "/kernels/cuda/libebb_cuda_fake_plugin.so"
 #define WITHOUT "EBB_CUDNN=/nowhere EBB_CUBLASLT=/nowhere EBB_NVRTC=/nowhere "
@@ -121,7 +122,7 @@ static void each_call_may_fail(const char *behind, size_t count)
         int error;
         bool stays, profile;
     } ways[] = {{2, false, false}, {700, true, false}, {2, false, true}, {700, true, true}};
-    ebb_model *model;
+    OWNED_MODEL *model = NULL;
     training right, cpu;
     char passes[256];
     (void)snprintf(passes, sizeof passes,
@@ -142,7 +143,6 @@ static void each_call_may_fail(const char *behind, size_t count)
     if (status != NULL)
         fail_msg("on the CPU, after all that: %s", ebb_status_text(status));
     ebb_program_free(cpu.program);
-    ebb_close(model);
 }
 
 TEST(each_call_of_the_runtime_may_fail)
@@ -221,7 +221,7 @@ TEST(shared_memory_beyond_48_KiB_is_asked_for)
     static const char *const backends[] = {"cuda", "cpu"};
     static float x[4 * 3200];
     const ebb_named input = {"x", 1, 3, dims, x};
-    ebb_model *model;
+    OWNED_MODEL *model = NULL;
     float w[2] = {0};
     for (size_t i = 0; i < sizeof x / sizeof x[0]; i++)
         x[i] = (float)(i * i % 97);
@@ -234,7 +234,7 @@ TEST(shared_memory_beyond_48_KiB_is_asked_for)
         .name = "cudaFuncSetAttribute", .capability = 90, .free_bytes = 1u << 30};
     for (int k = 0; k < 2; k++) {
         const ebb_compile_options options = {.backend = backends[k]};
-        ebb_program *program;
+        OWNED_PROGRAM *program = NULL;
         ebb_named value;
         assert_null(ebb_program_compile(&program, model, &options));
         status = ebb_program_step(program, &(ebb_batch){&input, 1});
@@ -242,11 +242,9 @@ TEST(shared_memory_beyond_48_KiB_is_asked_for)
             fail_msg("%s: %s", backends[k], ebb_status_text(status));
         assert_null(ebb_program_get(program, "w", &value));
         w[k] = *(const float *)value.data;
-        ebb_program_free(program);
     }
     assert_true(fake->calls > 0);
     assert_true(w[0] != 0.5f && fabsf(w[0] - w[1]) < 1e-6f);
-    ebb_close(model);
 }
 
 /* ---- commands ---- */

@@ -11,6 +11,7 @@
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
 #include "tests/models/models.h"
+#include "tests/owned.h"
 #include "tests/status.h"
 
 /* ---- a disk that fails: the linker puts these before the C library's ---- */
@@ -187,8 +188,8 @@ static void open_large(ebb_model **m, ebb_program **p, const char *text)
 TEST(large_values_pass_in_pieces)
 {
     for (int late = 0; late < 2; late++) {
-        ebb_model *m = NULL;
-        ebb_program *p = NULL;
+        OWNED_MODEL *m = NULL;
+        OWNED_PROGRAM *p = NULL;
         if (late)
             (void)setenv("EBB_CUDA_ORDER", "reverse", 1);
         open_large(&m, &p, LARGE("disk"));
@@ -200,8 +201,6 @@ TEST(large_values_pass_in_pieces)
             assert_int_equal(read_back, 2 * PIECES);
         }
         (void)unsetenv("EBB_CUDA_ORDER");
-        ebb_program_free(p);
-        ebb_model_free(m);
     }
 }
 
@@ -216,8 +215,8 @@ TEST(a_failing_disk_is_said_with_its_node)
                   {&read_at, "fetch a", "Input/output error"},
                   {&lie_at, "fetch a", "are not those written"}};
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
-        ebb_model *m = NULL;
-        ebb_program *p = NULL;
+        OWNED_MODEL *m = NULL;
+        OWNED_PROGRAM *p = NULL;
         open_large(&m, &p, LARGE("disk"));
         for (int k = 0; k < 4; k++) {
             written = read_back = 0;
@@ -229,8 +228,6 @@ TEST(a_failing_disk_is_said_with_its_node)
             good(large_step(p, k + 1));
             check_large(p);
         }
-        ebb_program_free(p);
-        ebb_model_free(m);
     }
 }
 

@@ -5,6 +5,7 @@
  */
 #include "onnx/file/file.h"
 #include "tests/cli/together.h"
+#include "tests/owned.h"
 #include "tests/processes.h"
 #include "tests/share.h"
 
@@ -118,7 +119,7 @@ static int same_as_on_the_host(ebb_group *group, const char *dtype, int number, 
     enum { STEPS = 4 };
     const bool is_real = strstr(dtype, "int") == NULL;
     unsigned char *x = malloc((size_t)n * size);
-    ebb_model *model;
+    OWNED_MODEL *model = NULL;
     ebb_program *programs[2] = {NULL};
     int wrong = x == NULL || make_calls(&model, dtype, n, group->ranks) != NULL;
     for (int i = 0; i < 2 && wrong == 0; i++) {
@@ -149,7 +150,6 @@ static int same_as_on_the_host(ebb_group *group, const char *dtype, int number, 
     }
     for (int i = 0; i < 2; i++)
         ebb_program_free(programs[i]);
-    ebb_close(model);
     free(x);
     return wrong;
 }
@@ -269,8 +269,8 @@ static int exchanges, backend;
 static int order_differs(ebb_group *group)
 {
     char text[1024];
-    ebb_model *model;
-    ebb_program *program = NULL;
+    OWNED_MODEL *model = NULL;
+    OWNED_PROGRAM *program = NULL;
     const float x[8] = {0};
     const int64_t n = 8;
     const ebb_named named = {"x", 1, 1, &n, x};
@@ -292,8 +292,6 @@ static int order_differs(ebb_group *group)
     const bool is = status != NULL && strstr(ebb_status_text(status), by[backend].words) != NULL;
     if (!is)
         (void)fprintf(stderr, "said: %s\n", status != NULL ? ebb_status_text(status) : "nothing");
-    ebb_program_free(program);
-    ebb_close(model);
     return is ? 0 : 2;
 }
 

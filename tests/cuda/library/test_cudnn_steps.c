@@ -14,6 +14,7 @@
 #include "onnx/file/file.h"
 #include "passes/budget/trial.h"
 #include "tests/eval_net.h"
+#include "tests/owned.h"
 
 typedef struct planned {
     ebb_model *model;
@@ -201,11 +202,10 @@ static void a_plan_for_a_described_device_may_move_to_the_host(void **state)
             budget = bytes - 1;
         } else {
             ebb_estimate after;
-            ebb_arena arena = {0};
+            OWNED_ARENA arena = {0};
             must(status);
             must(ebb_trial_measure(&after, &arena, m[k]->graph, *state, 0));
             assert_true(after.arena_bytes <= budget);
-            ebb_arena_fini(&arena);
         }
         ebb_close(m[k]);
     }
