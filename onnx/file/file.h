@@ -29,10 +29,12 @@ ebb_status ebb_model_write(const ebb_model *model, const char *path, const ebb_w
 ebb_status ebb_model_write_memory(const ebb_model *model, void **bytes, size_t *size);
 
 /* ONNX textual syntax (the dialect of onnx.parser and onnx.printer). Whole models, and the node
- * list alone, which is what patterns and bodies are written in (of a body the pieces are put in: op.h). Errors
- * name line and column. */
+ * list alone, which is what patterns and bodies are written in. Errors name line and column. */
 ebb_status ebb_text_parse_model(ebb_model **model, const char *text);
 ebb_status ebb_text_parse_function(ebb_model *model, ebb_function *function, const char *text);
+/* An operator's body (op.h). */
+ebb_status ebb_text_parse_body(ebb_model *model, ebb_function *function, ebb_op op, int64_t opset,
+                               bool narrow);
 /* Into memory from malloc, to be released with ebb_free. Tensors of more than 64 elements are left
  * out and read back without bytes. Reading infers no types: ebb_infer_graph does. */
 ebb_status ebb_text_print(char **text, const ebb_graph *g);

@@ -135,25 +135,11 @@ static bool has_function(const ebb_model *m, const ebb_op_row *row)
     return false;
 }
 
-/* A body as it is for the model: bodies mean the same from the opset that their text says on, and
- * checkers and runtimes want a function's opset to be that of the model. */
-static ebb_status read_body(ebb_writer *w, ebb_model *host, ebb_op op, ebb_function *f)
-{
-    int64_t opset = ebb_model_opset(w->model, EBB_DOMAIN_ONNX);
-    EBB_TRY(
-        ebb_while(ebb_text_parse_function(host, f, ebb_op_body_at(op, opset, w->bodies_narrow[op])),
-                  "making the body of %s.%s", ebb_op_row_of(op)->domain, ebb_op_row_of(op)->name));
-    f->origin = NULL;
-    for (size_t i = 0; i < f->import_count; i++)
-        if (f->imports[i].version < opset && ebb_text(f->body, f->imports[i].domain)[0] == '\0')
-            f->imports[i].version = opset;
-    return NULL;
-}
-
 /* Bodies of the operators in use, and of those that these use. `host` owns what is parsed. */
 static ebb_status add_bodies(ebb_writer *w, ebb_model *host, Onnx__FunctionProto **list,
                              size_t *count)
 {
+    const int64_t opset = ebb_model_opset(w->model, EBB_DOMAIN_ONNX);
     bool done[EBB_OP_COUNT] = {false}, again = true;
     while (again) {
         again = false;
@@ -165,7 +151,10 @@ static ebb_status add_bodies(ebb_writer *w, ebb_model *host, Onnx__FunctionProto
                 continue;
             ebb_function *f = EBB_NEW(&host->arena, ebb_function, 1);
             EBB_GOT(f);
-            EBB_TRY(read_body(w, host, (ebb_op)op, f));
+            const ebb_op_row *row = ebb_op_row_of((ebb_op)op);
+            EBB_TRY(ebb_while(ebb_text_parse_body(host, f, (ebb_op)op, opset, w->bodies_narrow[op]),
+                              "making the body of %s.%s", row->domain, row->name));
+            f->origin = NULL;
             list[*count] = make_function(w, f);
             EBB_GOT(list[(*count)++]);
         }

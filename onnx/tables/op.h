@@ -146,12 +146,10 @@ bool ebb_op_stops_grad(ebb_op op);
 
 /* The function body of an operator in ONNX text, or NULL: what other runtimes run, and what our
  * kernel is tested against. All ai.ebb operators have one, and those of others that a runtime for
- * inference lacks. See bodies.def. _at: for a model with ai.onnx at this opset, whose nodes of the
- * operator are of 16 bits or not; else: at the newest. _whole: with the pieces in it that many bodies have;
- * NULL: no memory. */
+ * inference lacks. See bodies.def. As the table has it, marks of pieces in it; _at: whole, for a model
+ * with ai.onnx at this opset, whose nodes of the operator are of 16 bits or not; arena memory, NULL: none. */
 const char *ebb_op_body(ebb_op op);
-const char *ebb_op_body_at(ebb_op op, int64_t opset, bool narrow);
-const char *ebb_op_body_whole(const char *text, ebb_arena *arena);
+const char *ebb_op_body_at(ebb_op op, int64_t opset, bool narrow, ebb_arena *arena);
 uint32_t ebb_op_body_outputs(ebb_op op); /* how many outputs it declares; 0: no body */
 
 /* The domains that we emit into and the versions that we import. */

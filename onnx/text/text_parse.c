@@ -433,7 +433,7 @@ static ebb_status read_function(ebb_text_reader *r, ebb_function *f)
     return NULL;
 }
 
-static ebb_status parse_function(ebb_model *model, ebb_function *function, const char *text)
+ebb_status ebb_text_parse_function(ebb_model *model, ebb_function *function, const char *text)
 {
     ebb_text_reader r;
     EBB_TRY(ebb_text_start(&r, text, &model->arena));
@@ -442,11 +442,12 @@ static ebb_status parse_function(ebb_model *model, ebb_function *function, const
     return r.token == EBB_TOKEN_END ? NULL : ebb_text_expected(&r, "the end after a function");
 }
 
-ebb_status ebb_text_parse_function(ebb_model *model, ebb_function *function, const char *text)
+ebb_status ebb_text_parse_body(ebb_model *model, ebb_function *function, ebb_op op, int64_t opset,
+                               bool narrow)
 {
     EBB_LOCAL_ARENA(scratch);
-    const char *whole = ebb_op_body_whole(text, scratch);
-    return whole != NULL ? parse_function(model, function, whole) : ebb_error_memory();
+    const char *text = ebb_op_body_at(op, opset, narrow, scratch);
+    return text != NULL ? ebb_text_parse_function(model, function, text) : ebb_error_memory();
 }
 
 /* ---- models ---- */

@@ -21,13 +21,12 @@ enum { STEPS_MOST = 1024 }; /* as pass unroll has it */
 static ebb_status expand(ebb_edit *e, ebb_node n)
 {
     ebb_graph *g = e->g;
-    const char *text =
-        ebb_op_body_at(ebb_node_of(g, n)->op, ebb_model_opset(g->model, EBB_DOMAIN_ONNX),
-                       ebb_body_is_narrow(g, n));
+    const int64_t opset = ebb_model_opset(g->model, EBB_DOMAIN_ONNX);
     ebb_node after = ebb_prev(g, n), end = ebb_next(g, n);
     ebb_function body;
-    EBB_TRY(ebb_while(ebb_text_parse_function(g->model, &body, text), "reading the body of %s",
-                      ebb_node_label(g, n)));
+    EBB_TRY(ebb_while(ebb_text_parse_body(g->model, &body, ebb_node_of(g, n)->op, opset,
+                                          ebb_body_is_narrow(g, n)),
+                      "reading the body of %s", ebb_node_label(g, n)));
     EBB_TRY(ebb_inline_call(e, &body, n));
     return ebb_unroll_between(e, after, end, STEPS_MOST);
 }

@@ -249,7 +249,6 @@ static struct long_file {
     {"onnx/ops/move/move.c", "types of thirty operators, some lines each", false},
     {"exec/weigh/pack/exact.c", "one search and its bounds", false},
     {"onnx/tables/bodies_recurrent.def", "five bodies in ONNX text", false},
-    {"onnx/tables/bodies_bits.def", "fourteen bodies in ONNX text", false},
     {"onnx/text/text.c", "a function for each form of the syntax", false},
     {"onnx/text/text_print.c", "a function for each form of the syntax", false},
     {"passes/memory/rounding/piece.c", "four steps of one search", false},

@@ -111,10 +111,8 @@ static void scan(ebb_graph *g, ebb_node n)
 static void run_body(ebb_model *model, ebb_function *f, ebb_graph *caller, ebb_node call)
 {
     ebb_op op = ebb_node_of(caller, call)->op;
-    ok(ebb_text_parse_function(
-           model, f,
-           ebb_op_body_at(op, ebb_model_opset(model, EBB_DOMAIN_ONNX),
-                          ebb_is_narrow(ebb_value_of(caller, ebb_in(caller, call, 0))->type))),
+    ok(ebb_text_parse_body(model, f, op, ebb_model_opset(model, EBB_DOMAIN_ONNX),
+                           ebb_is_narrow(ebb_value_of(caller, ebb_in(caller, call, 0))->type)),
        "the body's text");
     ebb_attrs attrs = ebb_node_attrs(caller, call);
     ebb_graph *g = f->body;

@@ -213,7 +213,7 @@ TEST(the_body_of_each_operator_of_ours_reads_and_prints)
         OWNED_MODEL *model = NULL;
         ebb_function f;
         assert_null(ebb_model_new(&model, 20));
-        ebb_status status = ebb_text_parse_function(model, &f, body);
+        ebb_status status = ebb_text_parse_body(model, &f, (ebb_op)op, 20, false);
         if (status != NULL)
             fail_msg("%s: %s", row->name, ebb_status_text(status));
         assert_string_equal(ebb_text(f.body, f.name), row->name);

@@ -267,59 +267,26 @@ OPERATORS = {"gelu": "GELU", "gelu_tanh": "FAST_GELU", "silu": "QUICK_GELU", "mi
 
 
 def body(name, k):
-    title = "".join(w.capitalize() for w in OPERATORS[name].split("_")) + "GradFromOutput"
-    alpha = " <alpha: float = 1.702>" if name == "silu" else ""
-
-    def constant(to, value, kind="double"):
-        return [f"{to}_w = Constant <value = {kind} {{{value}}}> ()", f"{to} = CastLike ({to}_w, Y)"]
-
-    def column(to, row):
-        return [f"{to}_w = Constant <value = float[3] {{{', '.join(c_float(x) for x in row)}}}> ()",
-                f"{to}_t = CastLike ({to}_w, Y)", f"{to} = Gather ({to}_t, piece)"]
-    lines = []
-    if alpha:
-        lines += ["alpha_w = Constant <value_float: float = @alpha> ()", "alpha = CastLike (alpha_w, Y)",
-                  "y = Mul (Y, alpha)"]
-    else:
-        lines += ["y = Identity (Y)"]
-    lines += ["b_unit = Constant <value_ints = [1]> ()", "b_count = Size (Y)",
-              "b_end = Reshape (b_count, b_unit)", "@digits",
-              "shape = Shape (Y)", "digit = Reshape (digits, shape)", "right = Cast <to = 9> (digit)"]
-    lines += constant("zero", "0") + constant("one", "1") + constant("high", repr(k["y0"]))
-    lines += ["high_back = Cast <to = 11> (high)", "low_w = Sub (high_w, high_back)",
-              "low = CastLike (low_w, Y)", "t_high = Sub (y, high)", "t_low = Sub (t_high, low)",
-              "t_under = Less (t_low, zero)", "t = Where (t_under, zero, t_low)", "r = Sqrt (t)"]
-    lines += constant("per_y0", repr(1 / k["y0"])) + constant("per_root", repr(1 / math.sqrt(-k["y0"])))
-    lines += ["s_raw = Mul (y, per_y0)", "s_under = Less (s_raw, zero)", "s_pos = Where (s_under, zero, s_raw)",
-              "s_over = Greater (s_pos, one)", "s = Where (s_over, one, s_pos)", "q = Mul (r, per_root)",
-              "w_raw = Sub (one, q)", "w_under = Less (w_raw, zero)", "w = Where (w_under, zero, w_raw)",
-              "w_root = Sqrt (w)", "v = Sqrt (w_root)", "along = Where (right, r, v)"]
-    lines += constant("r1", c_float(k["r1"]), "float") + constant("r2", c_float(k["r2"]), "float")
-    lines += ["is_far = GreaterOrEqual (r, r1)", "number_0 = Constant <value_int = 0> ()",
-              "number_1 = Constant <value_int = 1> ()", "number_2 = Constant <value_int = 2> ()",
-              "side = Where (is_far, number_2, number_1)", "piece = Where (right, side, number_0)"]
-    lines += column("scale", k["scale"]) + column("shift", k["shift"])
-    lines += ["scaled = Mul (along, scale)", "u = Add (scaled, shift)"]
-    last = None
+    scaled = name == "silu"
+    yield (f'EBB_BODY( {OPERATORS[name]}_GRAD_FROM_OUTPUT, '
+           f'"{"<alpha: float = 1.702> " if scaled else ""}(dY, Y, bits) => (dX)",')
+    yield "    SCALED_Y" if scaled else '    "y = Identity (Y)\\n"'
+    yield f'    INVERT_SIDES DOUBLE("high", "{k["y0"]!r}") INVERT_ROOT'
+    yield f'    DOUBLE("per_y0", "{1 / k["y0"]!r}") DOUBLE("per_root", "{1 / math.sqrt(-k["y0"])!r}")'
+    yield f'    INVERT_LEFT FLOAT("r1", "{c_float(k["r1"])}") FLOAT("r2", "{c_float(k["r2"])}") INVERT_PIECE'
+    for row in ("scale", "shift"):
+        yield f'    COLUMN("{row}", "{", ".join(map(c_float, k[row]))}")'
+    yield "    INVERT_ALONG"
+    last = ""
     for i in reversed(range(DEGREE + 1)):
-        lines += column(f"c{i}", [p[0][i] for p in k["pieces"]])
-        if last is None:
-            last = f"c{i}"
-            continue
-        lines += [f"m{i} = Mul ({last}, u)", f"p{i} = Add (m{i}, c{i})"]
-        last = f"p{i}"
-    lines += ["sq = Mul (s, q)", "near = Where (is_far, one, r)", "factor = Where (right, near, sq)",
-              f"inner = Mul ({last}, factor)", "over = GreaterOrEqual (r, r2)", "beyond = And (right, over)",
-              "slope = Where (beyond, one, inner)", "dX = Mul (dY, slope)"]
-    yield f"EBB_BODY( {OPERATORS[name]}_GRAD_FROM_OUTPUT,"
-    yield f'    "{title}{alpha} (dY, Y, bits) => (dX) {{\\n"'
-    for line in lines:
-        yield '    DIGITS_OF("bits", "b_end", "digits")' if line == "@digits" else f'    "   {line}\\n"'
-    yield '    "}\\n" )\n'
+        row = ", ".join(c_float(p[0][i]) for p in k["pieces"])
+        yield f'    TERM("{i}", "{last}", "{row}")' if last else f'    COLUMN("c{i}", "{row}")'
+        last = f"p{i}" if last else f"c{i}"
+    yield "    INVERT_END )\n"
 
 
 def bodies(fits):
-    yield """/* bodies_invert.def: written by kernels/math/generate/invert.py, which says what is computed. Included by
+    yield r"""/* bodies_invert.def: written by kernels/math/generate/invert.py, which says what is computed. Included by
  * bodies_bits.def.
  *
  * GeluGradFromOutput(dY, Y, bits), FastGeluGradFromOutput, QuickGeluGradFromOutput {alpha},
@@ -327,6 +294,73 @@ def bodies(fits):
  * dX = dY f'(x) for Y = f(x), where bit i of bits (as PackSign makes them) says whether x_i lies right of
  * the minimum of f. An approximation: docs/invert.md has its errors. */
 // clang-format off
+
+/* Of Y's type: a number, and of the three of a column the one of x's piece; a further term of the polynomial. */
+#define OF_TYPE(y, value) CONSTANT(y "_w", "value = " value) y " = CastLike (" y "_w, Y)\n"
+#define DOUBLE(y, n) OF_TYPE(y, "double {" n "}")
+#define FLOAT(y, n) OF_TYPE(y, "float {" n "}")
+#define COLUMN(y, row) CONSTANT(y "_w", "value = float[3] {" row "}") \
+    y "_t = CastLike (" y "_w, Y)\n" y " = Gather (" y "_t, piece)\n"
+#define TERM(i, sum, row) COLUMN("c" i, row) "m" i " = Mul (" sum ", u)\np" i " = Add (m" i ", c" i ")\n"
+
+#define SCALED_Y \
+    "alpha_w = Constant <value_float: float = @alpha> ()\n" \
+    "alpha = CastLike (alpha_w, Y)\n" \
+    "y = Mul (Y, alpha)\n"
+
+EBB_PIECE( INVERT_SIDES,
+    INTS("b_unit", "1")
+    "b_count = Size (Y)\n"
+    "b_end = Reshape (b_count, b_unit)\n"
+    DIGITS_OF("bits", "b_end", "digits")
+    "shape = Shape (Y)\n"
+    "digit = Reshape (digits, shape)\n"
+    "right = Cast <to = 9> (digit)\n"
+    DOUBLE("zero", "0") DOUBLE("one", "1") )
+
+EBB_PIECE( INVERT_ROOT,
+    "high_back = Cast <to = 11> (high)\n"
+    "low_w = Sub (high_w, high_back)\n"
+    "low = CastLike (low_w, Y)\n"
+    "t_high = Sub (y, high)\n"
+    "t_low = Sub (t_high, low)\n"
+    "t_under = Less (t_low, zero)\n"
+    "t = Where (t_under, zero, t_low)\n"
+    "r = Sqrt (t)\n" )
+
+EBB_PIECE( INVERT_LEFT,
+    "s_raw = Mul (y, per_y0)\n"
+    "s_under = Less (s_raw, zero)\n"
+    "s_pos = Where (s_under, zero, s_raw)\n"
+    "s_over = Greater (s_pos, one)\n"
+    "s = Where (s_over, one, s_pos)\n"
+    "q = Mul (r, per_root)\n"
+    "w_raw = Sub (one, q)\n"
+    "w_under = Less (w_raw, zero)\n"
+    "w = Where (w_under, zero, w_raw)\n"
+    "w_root = Sqrt (w)\n"
+    "v = Sqrt (w_root)\n"
+    "along = Where (right, r, v)\n" )
+
+EBB_PIECE( INVERT_PIECE,
+    "is_far = GreaterOrEqual (r, r1)\n"
+    INT("number_0", "0") INT("number_1", "1") INT("number_2", "2")
+    "side = Where (is_far, number_2, number_1)\n"
+    "piece = Where (right, side, number_0)\n" )
+
+#define INVERT_ALONG \
+    "scaled = Mul (along, scale)\n" \
+    "u = Add (scaled, shift)\n"
+
+EBB_PIECE( INVERT_END,
+    "sq = Mul (s, q)\n"
+    "near = Where (is_far, one, r)\n"
+    "factor = Where (right, near, sq)\n"
+    "inner = Mul (p0, factor)\n"
+    "over = GreaterOrEqual (r, r2)\n"
+    "beyond = And (right, over)\n"
+    "slope = Where (beyond, one, inner)\n"
+    "dX = Mul (dY, slope)\n" )
 """
     for name, k in fits.items():
         yield from body(name, k)
