@@ -115,7 +115,6 @@ static ebb_status decoded(ebb_infer *c, int64_t *elements)
 ebb_status ebb_infer_dequantize(ebb_infer *c)
 {
     int64_t bits, group, elements;
-    EBB_TRY(ebb_infer_need(c, 2));
     EBB_TRY(read_bits(c, &bits));
     EBB_TRY(read_group(c, bits, &group));
     EBB_TRY(check_input(c, 0, EBB_U8, 2));
@@ -218,7 +217,6 @@ ebb_status ebb_infer_split_frequency_decode(ebb_infer *c)
     static const int ranks[3] = {4, 3, 3};
     int64_t bits, block, elements;
     ebb_type t[3];
-    EBB_TRY(ebb_infer_need(c, 3));
     EBB_TRY(read_bits(c, &bits));
     EBB_TRY(read_block(c, &block));
     EBB_TRY(decoded(c, &elements));

@@ -25,20 +25,17 @@ static ebb_status infer(ebb_infer *c, bool bytes)
 
 ebb_status ebb_infer_matmul_codes(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 5));
     return infer(c, true);
 }
 
 ebb_status ebb_infer_experts_matmul_codes(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, EBB_FROZEN_OF + 1));
     EBB_TRY(ebb_infer_experts(c, EBB_FROZEN_OF));
     return infer(c, true);
 }
 
 ebb_status ebb_infer_matmul_dequantized(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 3));
     return infer(c, false);
 }
 
@@ -76,7 +73,6 @@ void ebb_grad_matmul_frozen(ebb_build *b, ebb_grad *c)
 ebb_status ebb_infer_gather_block_quantized(ebb_infer *c)
 {
     ebb_frozen_table t;
-    EBB_TRY(ebb_infer_need(c, 3));
     const char *why = ebb_frozen_table_read(&t, &c->attrs, c->in, c->input_count);
     if (why != NULL)
         return ebb_infer_error(c, "%s", why);

@@ -46,7 +46,6 @@ static ebb_status check_scale(const ebb_infer *c)
 
 ebb_status ebb_infer_quantize_linear(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 2));
     EBB_TRY(check_scale(c));
     const ebb_type *zero = given(c, 2);
     ebb_dtype asked = asked_dtype(c);
@@ -59,7 +58,6 @@ ebb_status ebb_infer_quantize_linear(ebb_infer *c)
 
 ebb_status ebb_infer_dequantize_linear(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 2));
     EBB_TRY(check_scale(c));
     ebb_dtype asked = asked_dtype(c);
     c->out[0] = *c->in[0];
@@ -70,7 +68,6 @@ ebb_status ebb_infer_dequantize_linear(ebb_infer *c)
 /* (x) -> uint8 codes, scale, zero point. */
 ebb_status ebb_infer_dynamic_quantize_linear(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 1));
     c->out[0] = *c->in[0];
     c->out[0].dtype = EBB_U8;
     if (c->output_count > 1)
@@ -100,25 +97,21 @@ static ebb_status as_pair(ebb_infer *c, ebb_infer_fn rule, uint32_t left, uint32
 /* (A, B, zero of A?, zero of B?) -> int32. */
 ebb_status ebb_infer_matmul_integer(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 2));
     return as_pair(c, ebb_infer_matmul, 0, 1, EBB_I32);
 }
 
 ebb_status ebb_infer_conv_integer(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 2));
     return as_pair(c, ebb_infer_conv, 0, 1, EBB_I32);
 }
 
 /* (a, its scale, its zero, b, its scale, its zero, y's scale, y's zero). */
 ebb_status ebb_infer_qlinear_matmul(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 8));
     return as_pair(c, ebb_infer_matmul, 0, 3, (ebb_dtype)c->in[7]->dtype);
 }
 
 ebb_status ebb_infer_qlinear_conv(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 8));
     return as_pair(c, ebb_infer_conv, 0, 3, (ebb_dtype)c->in[7]->dtype);
 }

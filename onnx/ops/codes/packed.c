@@ -6,7 +6,6 @@
 /* (Y or B) -> uint8[ceil(n / 8)]. */
 ebb_status ebb_infer_pack_bits(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 1));
     c->out[0] = ebb_type_bits(c->in[0]);
     return NULL;
 }
@@ -15,7 +14,6 @@ ebb_status ebb_infer_pack_bits(ebb_infer *c)
 ebb_status ebb_infer_few_bit(ebb_infer *c)
 {
     int64_t elements, bits = ebb_attr_int(&c->attrs, "bits", 1);
-    EBB_TRY(ebb_infer_need(c, 2));
     if (bits < 1 || bits > 4)
         return ebb_infer_error(c, "bits is not 1, 2, 3 or 4");
     EBB_TRY(ebb_infer_vector(c, 1, (INT64_C(1) << bits) - 1, "borders"));
@@ -30,7 +28,6 @@ ebb_status ebb_infer_unpack_bits(ebb_infer *c)
 {
     uint32_t rank;
     int64_t elements;
-    EBB_TRY(ebb_infer_need(c, 1));
     const int64_t *dims = ebb_attr_ints(&c->attrs, "shape", &rank);
     if (ebb_attr_find(&c->attrs, "shape") == NULL || rank > EBB_MAX_RANK)
         return ebb_infer_error(c, "shape is missing, or has a rank above %d", EBB_MAX_RANK);

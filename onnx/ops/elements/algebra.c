@@ -53,7 +53,6 @@ double ebb_cost_det(const ebb_infer *c)
 /* (X [..., n, n]) -> X^-1. */
 ebb_status ebb_infer_inverse(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 1));
     const ebb_type *x = c->in[0];
     c->out[0] = *x;
     if (x->rank < 0)
@@ -76,7 +75,6 @@ ebb_status ebb_infer_det(ebb_infer *c)
 /* (dY [...], X [..., n, n]) -> dX. */
 ebb_status ebb_infer_det_grad(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 2));
     const ebb_type *dy = c->in[0], *x = c->in[1];
     c->out[0] = *x;
     if (x->rank < 0 || dy->rank < 0)
@@ -89,7 +87,6 @@ ebb_status ebb_infer_det_grad(ebb_infer *c)
 /* (X [C] or [N, C]) -> float32, an entry for each n-gram of the pool. */
 ebb_status ebb_infer_tf_idf(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 1));
     const ebb_type *x = c->in[0];
     uint32_t count;
     const int64_t *index = ebb_attr_ints(&c->attrs, "ngram_indexes", &count);

@@ -24,7 +24,6 @@ static ebb_status replaces(ebb_infer *c, uint32_t k, uint32_t i, uint32_t gradie
 /* (lr, W, G) -> W'. */
 ebb_status ebb_infer_sgd(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 3));
     EBB_TRY(check_scalar(c, 0, "learning rate"));
     return replaces(c, 0, 1, 2);
 }
@@ -64,7 +63,6 @@ ebb_status ebb_infer_optim_adam(ebb_infer *c)
 /* (lr, T, W, G, M, V) -> W', M', V'. */
 ebb_status ebb_infer_adamw(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 6));
     EBB_TRY(check_scalar(c, 0, "learning rate"));
     EBB_TRY(check_scalar(c, 1, "step count"));
     EBB_TRY(replaces(c, 0, 2, 3));
@@ -114,7 +112,6 @@ static ebb_status replaces_codes(ebb_infer *c, uint32_t out, uint32_t in)
 static ebb_status infer_low_bit(ebb_infer *c, uint32_t states, bool draws)
 {
     const uint32_t first_map = 4 + 2 * states, key = first_map + states;
-    EBB_TRY(ebb_infer_need(c, key + (draws ? 1 : 0)));
     EBB_TRY(check_scalar(c, 0, "learning rate"));
     EBB_TRY(check_scalar(c, 1, "step count"));
     EBB_TRY(replaces(c, 0, 2, 3));

@@ -3,12 +3,11 @@
 #include "onnx/ops/common.h"
 #include "onnx/graph/shape.h"
 
-/* out[0] = the dtype given, the shape of all inputs from `first` on broadcast together. */
-static ebb_status broadcast_all(ebb_infer *c, uint32_t first, ebb_dtype dtype)
+/* out[0] = the dtype given, the shape of all inputs broadcast together. */
+static ebb_status broadcast_all(ebb_infer *c, ebb_dtype dtype)
 {
-    EBB_TRY(ebb_infer_need(c, first + 1));
     ebb_type out = ebb_type_tensor(EBB_NONE, 0, NULL);
-    for (uint32_t i = first; i < c->input_count; i++) {
+    for (uint32_t i = 0; i < c->input_count; i++) {
         if (c->in[i] == NULL)
             return ebb_infer_error(c, "input %u is required and absent", (unsigned)i);
         const ebb_type *t = ebb_infer_type(c, i);
@@ -23,7 +22,6 @@ static ebb_status broadcast_all(ebb_infer *c, uint32_t first, ebb_dtype dtype)
 /* Element by element over broadcast inputs of one dtype. */
 ebb_status ebb_infer_broadcast(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 1));
     if (c->version < 7 && ebb_attr_int(&c->attrs, "broadcast", 0) != 0 &&
         ebb_attr_find(&c->attrs, "axis") != NULL)
         return ebb_error(EBB_UNSUPPORTED,
@@ -33,21 +31,19 @@ ebb_status ebb_infer_broadcast(ebb_infer *c)
     if (c->op != EBB_OP_POW) // the exponent may be of another dtype
         for (uint32_t i = 1; i < c->input_count; i++)
             EBB_TRY(ebb_infer_same_dtype(c, 0, i));
-    return broadcast_all(c, 0, (ebb_dtype)c->in[0]->dtype);
+    return broadcast_all(c, (ebb_dtype)c->in[0]->dtype);
 }
 
 /* The same with a boolean result. */
 ebb_status ebb_infer_compare(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 2));
     EBB_TRY(ebb_infer_same_dtype(c, 0, 1));
-    return broadcast_all(c, 0, EBB_BOOL);
+    return broadcast_all(c, EBB_BOOL);
 }
 
 /* out[0] has the type of in[0]. */
 ebb_status ebb_infer_same(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 1));
     c->out[0] = *c->in[0];
     return NULL;
 }
@@ -72,7 +68,6 @@ ebb_status ebb_infer_clip(ebb_infer *c)
 /* (dY, X) -> dX: both of one type (a mask may be boolean), and dX of dY's. */
 ebb_status ebb_infer_same_pair(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 2));
     EBB_TRY(ebb_infer_same_dims(c, 0, 1));
     if (c->in[1]->dtype != EBB_BOOL)
         EBB_TRY(ebb_infer_same_dtype(c, 0, 1));
@@ -102,14 +97,13 @@ ebb_status ebb_infer_same_bool(ebb_infer *c)
 /* (condition, a, b): the condition is boolean and broadcasts too. */
 ebb_status ebb_infer_where(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 3));
     const ebb_type *condition = ebb_infer_type(c, 0);
     if (condition != NULL && condition->dtype != EBB_BOOL && condition->dtype != EBB_NONE)
         return ebb_infer_error(c, "the condition is %s, not bool",
                                ebb_dtype_name((ebb_dtype)condition->dtype));
     EBB_TRY(ebb_infer_same_dtype(c, 1, 2));
     ebb_dtype dtype = (ebb_dtype)c->in[1]->dtype;
-    return broadcast_all(c, 0, dtype != EBB_NONE ? dtype : (ebb_dtype)c->in[2]->dtype);
+    return broadcast_all(c, dtype != EBB_NONE ? dtype : (ebb_dtype)c->in[2]->dtype);
 }
 
 ebb_status ebb_infer_cast(ebb_infer *c)
@@ -136,7 +130,6 @@ ebb_status ebb_infer_bit_cast(ebb_infer *c)
 
 ebb_status ebb_infer_cast_like(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 2));
     EBB_TRY(ebb_infer_same(c));
     c->out[0].dtype = c->in[1]->dtype;
     return NULL;

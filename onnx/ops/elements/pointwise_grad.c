@@ -9,18 +9,12 @@
 
 static const double two_over_root_pi = 1.12837916709551257390;
 
-/* y = a + b.  da = dy, db = dy. */
+/* y = a + b + ...  Each gets dy. */
 void ebb_grad_add(ebb_build *b, ebb_grad *c)
 {
     for (uint32_t i = 0; i < c->input_count; i++)
         if (ebb_grad_wants(c, i))
             ebb_grad_give(b, c, i, c->dy[0]);
-}
-
-/* y = a + b + ...  Each gets dy. */
-void ebb_grad_sum(ebb_build *b, ebb_grad *c)
-{
-    ebb_grad_add(b, c);
 }
 
 /* y = (a + b + ...) / n.  Each gets dy / n. */
@@ -119,7 +113,7 @@ void ebb_grad_pow(ebb_build *b, ebb_grad *c)
 }
 
 /* y = max(a, b, ...), or min.  dy goes where y came from; among equals it is split evenly. */
-static void grad_extremum(ebb_build *b, ebb_grad *c)
+void ebb_grad_extremum(ebb_build *b, ebb_grad *c)
 {
     if (c->input_count == 1) {
         c->dx[0] = c->dy[0];
@@ -140,88 +134,6 @@ static void grad_extremum(ebb_build *b, ebb_grad *c)
             ebb_grad_give(b, c, i, ebb_emit(b, EBB_OP_MUL, share, hit[i]));
 }
 
-void ebb_grad_max(ebb_build *b, ebb_grad *c)
-{
-    grad_extremum(b, c);
-}
-
-void ebb_grad_min(ebb_build *b, ebb_grad *c)
-{
-    grad_extremum(b, c);
-}
-
-/* y = -x.  dx = -dy. */
-void ebb_grad_neg(ebb_build *b, ebb_grad *c)
-{
-    c->dx[0] = ebb_emit(b, EBB_OP_NEG, c->dy[0]);
-}
-
-/* y = |x|.  dx = dy sign x. */
-void ebb_grad_abs(ebb_build *b, ebb_grad *c)
-{
-    c->dx[0] = ebb_emit(b, EBB_OP_MUL, c->dy[0], ebb_emit(b, EBB_OP_SIGN, c->x[0]));
-}
-
-/* y = e^x.  dx = dy y. */
-void ebb_grad_exp(ebb_build *b, ebb_grad *c)
-{
-    c->dx[0] = ebb_emit(b, EBB_OP_MUL, c->dy[0], c->y[0]);
-}
-
-/* y = ln x.  dx = dy / x. */
-void ebb_grad_log(ebb_build *b, ebb_grad *c)
-{
-    c->dx[0] = ebb_emit(b, EBB_OP_DIV, c->dy[0], c->x[0]);
-}
-
-/* y = sqrt x.  dx = dy / (2 y). */
-void ebb_grad_sqrt(ebb_build *b, ebb_grad *c)
-{
-    c->dx[0] = ebb_emit(b, EBB_OP_DIV, ebb_emit_scaled(b, c->dy[0], 0.5), c->y[0]);
-}
-
-/* y = 1 / x.  dx = -dy y^2. */
-void ebb_grad_reciprocal(ebb_build *b, ebb_grad *c)
-{
-    ebb_value slope = ebb_emit(b, EBB_OP_MUL, c->y[0], c->y[0]);
-    c->dx[0] = ebb_emit(b, EBB_OP_NEG, ebb_emit(b, EBB_OP_MUL, c->dy[0], slope));
-}
-
-/* y = erf x.  dx = dy (2 / sqrt pi) e^(-x^2). */
-void ebb_grad_erf(ebb_build *b, ebb_grad *c)
-{
-    ebb_value square = ebb_emit(b, EBB_OP_MUL, c->x[0], c->x[0]);
-    ebb_value bell = ebb_emit(b, EBB_OP_EXP, ebb_emit(b, EBB_OP_NEG, square));
-    c->dx[0] = ebb_emit(b, EBB_OP_MUL, c->dy[0], ebb_emit_scaled(b, bell, two_over_root_pi));
-}
-
-/* y = sin x.  dx = dy cos x. */
-void ebb_grad_sin(ebb_build *b, ebb_grad *c)
-{
-    c->dx[0] = ebb_emit(b, EBB_OP_MUL, c->dy[0], ebb_emit(b, EBB_OP_COS, c->x[0]));
-}
-
-/* y = cos x.  dx = -dy sin x. */
-void ebb_grad_cos(ebb_build *b, ebb_grad *c)
-{
-    ebb_value slope = ebb_emit(b, EBB_OP_NEG, ebb_emit(b, EBB_OP_SIN, c->x[0]));
-    c->dx[0] = ebb_emit(b, EBB_OP_MUL, c->dy[0], slope);
-}
-
-/* y = tan x.  dx = dy (1 + y^2). */
-void ebb_grad_tan(ebb_build *b, ebb_grad *c)
-{
-    ebb_value slope = ebb_emit_shifted(b, ebb_emit(b, EBB_OP_MUL, c->y[0], c->y[0]), 1.0);
-    c->dx[0] = ebb_emit(b, EBB_OP_MUL, c->dy[0], slope);
-}
-
-/* y = arctan x.  dx = dy / (1 + x^2). */
-void ebb_grad_atan(ebb_build *b, ebb_grad *c)
-{
-    ebb_value slope = ebb_emit_shifted(b, ebb_emit(b, EBB_OP_MUL, c->x[0], c->x[0]), 1.0);
-    c->dx[0] = ebb_emit(b, EBB_OP_DIV, c->dy[0], slope);
-}
-
 /* x^2 + k. */
 static ebb_value square_plus(ebb_build *b, ebb_value x, double k)
 {
@@ -240,48 +152,32 @@ static ebb_value over_root(ebb_build *b, ebb_value dy, ebb_value s)
     return ebb_emit(b, EBB_OP_DIV, dy, ebb_emit(b, EBB_OP_SQRT, s));
 }
 
-/* y = arcsin x.  dx = dy / sqrt(1 - x^2). */
-void ebb_grad_asin(ebb_build *b, ebb_grad *c)
-{
-    c->dx[0] = over_root(b, c->dy[0], one_less_square(b, c->x[0]));
-}
-
-/* y = arccos x.  dx = -dy / sqrt(1 - x^2). */
-void ebb_grad_acos(ebb_build *b, ebb_grad *c)
-{
-    ebb_value dx = over_root(b, c->dy[0], one_less_square(b, c->x[0]));
-    c->dx[0] = ebb_emit(b, EBB_OP_NEG, dx);
-}
-
-/* y = sinh x.  dx = dy cosh x. */
-void ebb_grad_sinh(ebb_build *b, ebb_grad *c)
-{
-    c->dx[0] = ebb_emit(b, EBB_OP_MUL, c->dy[0], ebb_emit(b, EBB_OP_COSH, c->x[0]));
-}
-
-/* y = cosh x.  dx = dy sinh x. */
-void ebb_grad_cosh(ebb_build *b, ebb_grad *c)
-{
-    c->dx[0] = ebb_emit(b, EBB_OP_MUL, c->dy[0], ebb_emit(b, EBB_OP_SINH, c->x[0]));
-}
-
-/* y = arsinh x.  dx = dy / sqrt(x^2 + 1). */
-void ebb_grad_asinh(ebb_build *b, ebb_grad *c)
-{
-    c->dx[0] = over_root(b, c->dy[0], square_plus(b, c->x[0], 1.0));
-}
-
-/* y = arcosh x.  dx = dy / sqrt(x^2 - 1). */
-void ebb_grad_acosh(ebb_build *b, ebb_grad *c)
-{
-    c->dx[0] = over_root(b, c->dy[0], square_plus(b, c->x[0], -1.0));
-}
-
-/* y = artanh x.  dx = dy / (1 - x^2). */
-void ebb_grad_atanh(ebb_build *b, ebb_grad *c)
-{
-    c->dx[0] = ebb_emit(b, EBB_OP_DIV, c->dy[0], one_less_square(b, c->x[0]));
-}
+// clang-format off
+/* Rules of a line: dx[0], of DY, X and Y. */
+#define DY c->dy[0]
+#define X c->x[0]
+#define Y c->y[0]
+#define DO(op, ...) ebb_emit(b, EBB_OP_##op, __VA_ARGS__)
+#define RULE(name, dx0) void ebb_grad_##name(ebb_build *b, ebb_grad *c) { c->dx[0] = dx0; }
+/* y = -x.       dx = -dy. */                          RULE( neg, DO(NEG, DY) )
+/* y = |x|.      dx = dy sign x. */                    RULE( abs, DO(MUL, DY, DO(SIGN, X)) )
+/* y = e^x.      dx = dy y. */                         RULE( exp, DO(MUL, DY, Y) )
+/* y = ln x.     dx = dy / x. */                       RULE( log, DO(DIV, DY, X) )
+/* y = sqrt x.   dx = dy / (2 y). */                   RULE( sqrt, DO(DIV, ebb_emit_scaled(b, DY, 0.5), Y) )
+/* y = 1 / x.    dx = -dy y^2. */                      RULE( reciprocal, DO(NEG, DO(MUL, DY, DO(MUL, Y, Y))) )
+/* y = erf x.    dx = dy (2 / sqrt pi) e^(-x^2). */    RULE( erf, DO(MUL, DY, ebb_emit_scaled(b, DO(EXP, DO(NEG, DO(MUL, X, X))), two_over_root_pi)) )
+/* y = sin x.    dx = dy cos x. */                     RULE( sin, DO(MUL, DY, DO(COS, X)) )
+/* y = cos x.    dx = -dy sin x. */                    RULE( cos, DO(MUL, DY, DO(NEG, DO(SIN, X))) )
+/* y = tan x.    dx = dy (1 + y^2). */                 RULE( tan, DO(MUL, DY, square_plus(b, Y, 1.0)) )
+/* y = arctan x. dx = dy / (1 + x^2). */               RULE( atan, DO(DIV, DY, square_plus(b, X, 1.0)) )
+/* y = arcsin x. dx = dy / sqrt(1 - x^2). */           RULE( asin, over_root(b, DY, one_less_square(b, X)) )
+/* y = arccos x. dx = -dy / sqrt(1 - x^2). */          RULE( acos, DO(NEG, over_root(b, DY, one_less_square(b, X))) )
+/* y = sinh x.   dx = dy cosh x. */                    RULE( sinh, DO(MUL, DY, DO(COSH, X)) )
+/* y = cosh x.   dx = dy sinh x. */                    RULE( cosh, DO(MUL, DY, DO(SINH, X)) )
+/* y = arsinh x. dx = dy / sqrt(x^2 + 1). */           RULE( asinh, over_root(b, DY, square_plus(b, X, 1.0)) )
+/* y = arcosh x. dx = dy / sqrt(x^2 - 1). */           RULE( acosh, over_root(b, DY, square_plus(b, X, -1.0)) )
+/* y = artanh x. dx = dy / (1 - x^2). */               RULE( atanh, DO(DIV, DY, one_less_square(b, X)) )
+// clang-format on
 
 /* y = condition ? u : v.  du = condition ? dy : 0, dv = condition ? 0 : dy. */
 void ebb_grad_where(ebb_build *b, ebb_grad *c)

@@ -22,7 +22,6 @@ static void with_mask(ebb_infer *c)
 /* (X, ratio?, training_mode?) -> Y, mask?. */
 ebb_status ebb_infer_dropout(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 1));
     for (uint32_t i = 1; i < 3; i++) {
         const ebb_type *t = ebb_infer_type(c, i);
         if (t != NULL && t->rank > 1)
@@ -36,7 +35,6 @@ ebb_status ebb_infer_dropout(ebb_infer *c)
 /* (X, key int64[2 or 4]) {ratio, stream, run} -> Y, mask?; DropoutPacked's mask is uint8[ceil(n / 8)]. */
 ebb_status ebb_infer_ebb_dropout(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 2));
     EBB_TRY(ebb_infer_vector(c, 1, -1, ""));
     const ebb_type *key = ebb_infer_type(c, 1);
     if (key != NULL &&
@@ -91,7 +89,6 @@ ebb_status ebb_infer_random(ebb_infer *c)
 ebb_status ebb_infer_random_like(ebb_infer *c)
 {
     ebb_dtype dtype;
-    EBB_TRY(ebb_infer_need(c, 1));
     EBB_TRY(drawn_dtype(c, c->in[0]->dtype, &dtype));
     c->out[0] = *c->in[0];
     c->out[0].kind = EBB_KIND_TENSOR;
@@ -125,10 +122,4 @@ void ebb_grad_ebb_dropout(ebb_build *b, ebb_grad *c)
     ebb_value ratio = ebb_const_scalar(b, EBB_F32, ebb_attr_float(&c->attrs, "ratio", 0.0));
     ebb_value on = ebb_const_scalar(b, EBB_BOOL, 1.0);
     c->dx[0] = ebb_emit(b, EBB_OP_DROPOUT_GRAD, c->dy[0], mask, ratio, on);
-}
-
-/* Before opset 12 Dropout is for inference: y = x. */
-void ebb_grad_dropout_before_12(ebb_build *b, ebb_grad *c)
-{
-    ebb_grad_identity(b, c);
 }

@@ -7,7 +7,6 @@
 /* Axes as an attribute (opsets before 13 and 18) or as input 1. */
 ebb_status ebb_infer_reduce(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 1));
     const ebb_type *x = c->in[0];
     bool keep = ebb_attr_int(&c->attrs, "keepdims", 1) != 0, known;
     bool reduced[EBB_MAX_RANK];
@@ -36,7 +35,6 @@ ebb_status ebb_infer_reduce(ebb_infer *c)
 
 ebb_status ebb_infer_arg(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 1));
     const ebb_type *x = c->in[0];
     bool keep = ebb_attr_int(&c->attrs, "keepdims", 1) != 0;
     c->out[0] = ebb_type_unranked(EBB_I64);

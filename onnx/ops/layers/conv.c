@@ -49,7 +49,6 @@ static ebb_status check_bias(const ebb_infer *c, int64_t channels)
 
 ebb_status ebb_infer_conv(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 2));
     const ebb_type *x = c->in[0], *weight = c->in[1];
     int64_t group = ebb_attr_int(&c->attrs, "group", 1);
     bool known;
@@ -82,7 +81,6 @@ ebb_status ebb_infer_conv(ebb_infer *c)
 
 ebb_status ebb_infer_conv_transpose(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 2));
     const ebb_type *x = c->in[0], *weight = c->in[1];
     int64_t group = ebb_attr_int(&c->attrs, "group", 1), channels = -1;
     bool known;
@@ -115,7 +113,6 @@ ebb_status ebb_infer_conv_transpose(ebb_infer *c)
 /* ConvWeightGrad(dY [N, M, o...], X [N, C, d...]) -> dW [M, C/group, k...]. */
 ebb_status ebb_infer_conv_weight_grad(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 2));
     const ebb_type *dy = c->in[0], *x = c->in[1];
     uint32_t count;
     const int64_t *kernel = ebb_attr_ints(&c->attrs, "kernel_shape", &count);

@@ -24,7 +24,6 @@ ebb_status ebb_infer_experts(const ebb_infer *c, uint32_t of)
 
 ebb_status ebb_infer_experts_matmul(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 3));
     EBB_TRY(ebb_infer_experts(c, 2));
     const ebb_type *w = c->in[1];
     const int inner = ebb_attr_int(&c->attrs, "transB", 1) != 0 ? 2 : 1;
@@ -43,7 +42,6 @@ ebb_status ebb_infer_experts_matmul(ebb_infer *c)
 
 ebb_status ebb_infer_experts_matmul_grad(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 3));
     EBB_TRY(ebb_infer_experts(c, 2));
     const ebb_type *a = c->in[0], *dy = c->in[1];
     const int64_t experts = ebb_attr_int(&c->attrs, "experts", 0);

@@ -35,7 +35,6 @@ static ebb_type turned(const ebb_type *t, bool transposed)
  * on the right, and its axis is missing in the result. */
 ebb_status ebb_infer_matmul(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 2));
     EBB_TRY(ebb_infer_same_dtype(c, 0, 1));
     bool fused = c->op == EBB_OP_FUSED_MATMUL;
     c->out[0] = ebb_type_unranked((ebb_dtype)c->in[0]->dtype);
@@ -68,7 +67,6 @@ ebb_status ebb_infer_matmul(ebb_infer *c)
 /* alpha op(A) op(B) + beta C, matrices only; C broadcasts to [M, N]. */
 ebb_status ebb_infer_gemm(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 2));
     EBB_TRY(ebb_infer_same_dtype(c, 0, 1));
     EBB_TRY(ebb_infer_same_dtype(c, 0, 2));
     for (unsigned i = 0; i < 2; i++)

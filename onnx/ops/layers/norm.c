@@ -44,7 +44,6 @@ static ebb_type channel_vector(const ebb_infer *c, const ebb_type *x, uint32_t l
 /* One output in inference; in training the running statistics (and before 14 the batch's too). */
 ebb_status ebb_infer_batch_norm(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 5));
     EBB_TRY(check_channels(c, 1, 4, c->in[0]));
     c->out[0] = *c->in[0];
     for (uint32_t k = 1; k < c->output_count && k < 5; k++)
@@ -52,16 +51,9 @@ ebb_status ebb_infer_batch_norm(ebb_infer *c)
     return NULL;
 }
 
-/* Y, running_mean, running_var, saved_mean, saved_inv_std. */
-ebb_status ebb_infer_batch_norm_training(ebb_infer *c)
-{
-    return ebb_infer_batch_norm(c);
-}
-
 /* (dY, X, scale, mean, inv_std) -> dX, dscale, dB. */
 ebb_status ebb_infer_batch_norm_grad(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 5));
     EBB_TRY(ebb_infer_same_dims(c, 0, 1));
     EBB_TRY(check_channels(c, 2, 4, c->in[1]));
     c->out[0] = *c->in[1];
@@ -74,10 +66,8 @@ ebb_status ebb_infer_batch_norm_grad(ebb_infer *c)
 ebb_status ebb_infer_batch_norm_relu(ebb_infer *c)
 {
     EBB_TRY(ebb_infer_batch_norm(c));
-    if (c->op == EBB_OP_BATCH_NORM_ADD_RELU) {
-        EBB_TRY(ebb_infer_need(c, 6));
+    if (c->op == EBB_OP_BATCH_NORM_ADD_RELU)
         EBB_TRY(ebb_infer_same_dims(c, 0, 5));
-    }
     if (c->output_count > 5)
         c->out[5] = ebb_type_bits(c->in[0]);
     return NULL;
@@ -87,7 +77,6 @@ ebb_status ebb_infer_batch_norm_relu(ebb_infer *c)
 ebb_status ebb_infer_batch_norm_relu_grad(ebb_infer *c)
 {
     EBB_TRY(ebb_infer_batch_norm_grad(c));
-    EBB_TRY(ebb_infer_need(c, 6));
     const ebb_type *bits = c->in[5], asked = ebb_type_bits(c->in[1]);
     if (bits->rank >= 0 && (bits->rank != 1 || (bits->dims[0] >= 0 && asked.dims[0] >= 0 &&
                                                 bits->dims[0] != asked.dims[0])))
@@ -123,7 +112,6 @@ ebb_status ebb_infer_batch_norm_grad_from_output(ebb_infer *c)
 /* One element a channel for scale and bias. */
 ebb_status ebb_infer_instance_norm(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 3));
     EBB_TRY(check_channels(c, 1, 2, c->in[0]));
     c->out[0] = *c->in[0];
     return NULL;
@@ -165,7 +153,6 @@ static ebb_status check_groups(const ebb_infer *c, const ebb_type *x, int64_t gr
 /* Y; ours also mean? and inv_std?, [N, groups]. */
 ebb_status ebb_infer_group_norm(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 3));
     int64_t groups = ebb_attr_int(&c->attrs, "num_groups", 0);
     const ebb_type *x = c->in[0];
     EBB_TRY(check_groups(c, x, groups));
@@ -184,7 +171,6 @@ ebb_status ebb_infer_group_norm(ebb_infer *c)
 ebb_status ebb_infer_group_norm_grad(ebb_infer *c)
 {
     bool from_output = c->op == EBB_OP_GROUP_NORM_GRAD_FROM_OUTPUT;
-    EBB_TRY(ebb_infer_need(c, 5));
     EBB_TRY(ebb_infer_same_dims(c, 0, 1));
     EBB_TRY(ebb_infer_same_dims(c, from_output ? 2 : 4, 3));
     const ebb_type *x = c->in[1], *scale = c->in[2], *inv_std = c->in[4];
@@ -262,7 +248,6 @@ static ebb_status check_rows(const ebb_infer *c, const ebb_type *x, uint32_t fir
 /* Y, mean?, inv_std?. */
 ebb_status ebb_infer_layer_norm(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 2));
     EBB_TRY(check_rows(c, c->in[0], 1, 2));
     c->out[0] = *c->in[0];
     for (uint32_t k = 1; k < c->output_count && k < 3; k++)
@@ -273,7 +258,6 @@ ebb_status ebb_infer_layer_norm(ebb_infer *c)
 /* Y, and RmsNorm's inv_std?. */
 ebb_status ebb_infer_rms_norm(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 2));
     EBB_TRY(check_rows(c, c->in[0], 1, 1));
     c->out[0] = *c->in[0];
     if (c->output_count > 1)
@@ -282,24 +266,13 @@ ebb_status ebb_infer_rms_norm(ebb_infer *c)
 }
 
 /* (dY, X, scale, ...) -> dX, dscale, dB. */
-static ebb_status norm_grad(ebb_infer *c, uint32_t inputs)
+ebb_status ebb_infer_norm_rows_grad(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, inputs));
     EBB_TRY(ebb_infer_same_dims(c, 0, 1));
     c->out[0] = *c->in[1];
     for (uint32_t k = 1; k < c->output_count && k < 3; k++)
         c->out[k] = *c->in[2];
     return NULL;
-}
-
-ebb_status ebb_infer_layer_norm_grad(ebb_infer *c)
-{
-    return norm_grad(c, 5);
-}
-
-ebb_status ebb_infer_rms_norm_grad(ebb_infer *c)
-{
-    return norm_grad(c, 4);
 }
 
 /* Mean, variance, division, scale and shift: about eight operations for an element. */

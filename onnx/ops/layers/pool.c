@@ -27,7 +27,6 @@ static ebb_status with_taps(ebb_infer *c)
 
 ebb_status ebb_infer_pool(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 1));
     const ebb_type *x = c->in[0];
     ebb_type out = ebb_type_unranked((ebb_dtype)x->dtype);
     if (x->rank >= 0) {
@@ -54,7 +53,6 @@ ebb_status ebb_infer_pool(ebb_infer *c)
 
 ebb_status ebb_infer_global_pool(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 1));
     if (c->in[0]->rank >= 0 && c->in[0]->rank < 3)
         return ebb_infer_error(c, "the input has rank %d; at least 3 is needed",
                                (int)c->in[0]->rank);
@@ -67,7 +65,6 @@ ebb_status ebb_infer_global_pool(ebb_infer *c)
 /* ai.ebb MaxPoolGrad(dY, X) -> dX. */
 ebb_status ebb_infer_max_pool_grad(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 2));
     c->out[0] = *c->in[1];
     return NULL;
 }
@@ -76,7 +73,6 @@ ebb_status ebb_infer_max_pool_grad(ebb_infer *c)
  */
 ebb_status ebb_infer_pool_grad(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 1));
     uint32_t rank;
     const int64_t *dims = ebb_attr_ints(&c->attrs, "input_shape", &rank);
     if (rank < 3 || rank > EBB_MAX_RANK)

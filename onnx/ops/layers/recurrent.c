@@ -101,7 +101,6 @@ static ebb_status check_columns(const ebb_infer *c, int64_t hidden)
 ebb_status ebb_infer_recurrent(ebb_infer *c)
 {
     int64_t hidden;
-    EBB_TRY(ebb_infer_need(c, 3));
     EBB_TRY(hidden_size(c, &hidden));
     EBB_TRY(check_weights(c, hidden));
     EBB_TRY(check_columns(c, hidden));
@@ -125,7 +124,6 @@ ebb_status ebb_infer_recurrent(ebb_infer *c)
 ebb_status ebb_infer_recurrent_grad(ebb_infer *c)
 {
     int64_t hidden;
-    EBB_TRY(ebb_infer_need(c, 3));
     EBB_TRY(hidden_size(c, &hidden));
     EBB_TRY(check_weights(c, hidden));
     ebb_type flat = ebb_type_ranked((ebb_dtype)c->in[0]->dtype, 2);

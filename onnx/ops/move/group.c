@@ -23,7 +23,6 @@ static ebb_status length_of(const ebb_infer *c, const ebb_type *whole, int64_t *
 ebb_status ebb_infer_shard(ebb_infer *c)
 {
     int64_t length;
-    EBB_TRY(ebb_infer_need(c, 1));
     EBB_TRY(length_of(c, c->in[0], &length));
     c->out[0] = ebb_type_tensor((ebb_dtype)c->in[0]->dtype, 1, &length);
     return NULL;
@@ -43,7 +42,6 @@ static ebb_status put_together(ebb_infer *c, const ebb_type *whole)
 /* (S, X) {ranks} -> Y like X. */
 ebb_status ebb_infer_all_gather(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 2));
     return put_together(c, c->in[1]);
 }
 
@@ -51,7 +49,6 @@ ebb_status ebb_infer_all_gather(ebb_infer *c)
 ebb_status ebb_infer_unshard(ebb_infer *c)
 {
     uint32_t rank;
-    EBB_TRY(ebb_infer_need(c, 1));
     const int64_t *dims = ebb_attr_ints(&c->attrs, "shape", &rank);
     if (dims == NULL || rank > EBB_MAX_RANK)
         return ebb_infer_error(c, "it has no shape of at most %d axes", EBB_MAX_RANK);

@@ -79,7 +79,6 @@ static ebb_status by_scales(ebb_infer *c, const double *scales, uint32_t count)
  */
 ebb_status ebb_infer_resize(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 1));
     const ebb_type *x = c->in[0];
     uint32_t at = c->op == EBB_OP_UPSAMPLE || c->version < 11 ? 1 : 2, count;
     bool some = ebb_attr_find(&c->attrs, "axes") != NULL;
@@ -117,7 +116,6 @@ ebb_status ebb_infer_resize(ebb_infer *c)
 /* (X [N, C, d...], grid [N, o..., axes]) -> [N, C, o...]. */
 ebb_status ebb_infer_grid_sample(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 2));
     const ebb_type *x = c->in[0], *grid = c->in[1];
     c->out[0] = ebb_type_unranked((ebb_dtype)x->dtype);
     if (x->rank < 0 || grid->rank < 0)
@@ -134,7 +132,6 @@ ebb_status ebb_infer_grid_sample(ebb_infer *c)
 /* (theta [N, r, r + 1], size [N, C, d...]) -> [N, d..., r]. */
 ebb_status ebb_infer_affine_grid(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 2));
     const int64_t *size;
     int64_t count;
     const ebb_type *theta = c->in[0];
@@ -158,7 +155,6 @@ ebb_status ebb_infer_affine_grid(ebb_infer *c)
 /* (X [N, C, H, W], rois [R, 4], image of each) -> [R, C, output_height, output_width]. */
 ebb_status ebb_infer_roi_align(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 3));
     const ebb_type *x = c->in[0], *rois = c->in[1];
     if ((x->rank >= 0 && x->rank != 4) || (rois->rank >= 0 && rois->rank != 2))
         return ebb_infer_error(c, "the input has not rank 4, or the regions have not rank 2");
@@ -198,7 +194,6 @@ double ebb_cost_roi_align(const ebb_infer *c)
 /* (X [N, C, H, W], rois [R, 5]) {pooled_shape} -> [R, C, pooled_shape]. */
 ebb_status ebb_infer_max_roi_pool(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 2));
     const ebb_type *x = c->in[0], *rois = c->in[1];
     uint32_t count;
     const int64_t *bins = ebb_attr_ints(&c->attrs, "pooled_shape", &count);
@@ -229,11 +224,4 @@ double ebb_cost_max_roi_pool(const ebb_infer *c)
         elements *= (double)(bins->dims[d] > 0 ? bins->dims[d] : 1) +
                     (double)(d >= 2 && image->dims[d] > 0 ? image->dims[d] : 0);
     return elements;
-}
-
-/* (X, weight, offsets, bias?, mask?). */
-ebb_status ebb_infer_deform_conv(ebb_infer *c)
-{
-    EBB_TRY(ebb_infer_need(c, 3));
-    return ebb_infer_conv(c);
 }

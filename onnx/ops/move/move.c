@@ -23,7 +23,6 @@ static bool join_dim(ebb_type *out, int at, const ebb_type *other, int which)
 
 ebb_status ebb_infer_identity(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 1));
     c->out[0] = *c->in[0];
     return NULL;
 }
@@ -65,7 +64,6 @@ static ebb_status rest_dim(ebb_infer *c, ebb_type *out, int at, const bool *copi
 
 ebb_status ebb_infer_reshape(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 2));
     const ebb_type *x = c->in[0];
     const int64_t *dims;
     int64_t rank;
@@ -133,7 +131,6 @@ static void merge_dims(ebb_type *out, int at, const ebb_type *x, int from, int t
 
 ebb_status ebb_infer_flatten(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 1));
     const ebb_type *x = c->in[0];
     ebb_type out = ebb_type_ranked((ebb_dtype)x->dtype, 2);
     if (x->rank >= 0) {
@@ -152,7 +149,6 @@ ebb_status ebb_infer_flatten(ebb_infer *c)
 
 ebb_status ebb_infer_squeeze(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 1));
     const ebb_type *x = c->in[0];
     const int64_t *axes;
     uint32_t count;
@@ -190,7 +186,6 @@ ebb_status ebb_infer_squeeze(ebb_infer *c)
 
 ebb_status ebb_infer_unsqueeze(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 1));
     const ebb_type *x = c->in[0];
     const int64_t *axes;
     uint32_t count;
@@ -233,7 +228,6 @@ ebb_status ebb_infer_unsqueeze(ebb_infer *c)
 
 ebb_status ebb_infer_transpose(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 1));
     const ebb_type *x = c->in[0];
     uint32_t count;
     const int64_t *perm = ebb_attr_ints(&c->attrs, "perm", &count);
@@ -262,7 +256,6 @@ ebb_status ebb_infer_transpose(ebb_infer *c)
 
 ebb_status ebb_infer_concat(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 1));
     ebb_type out = ebb_type_unranked((ebb_dtype)c->in[0]->dtype);
     for (uint32_t i = 0; i < c->input_count; i++)
         if (c->in[i] != NULL && c->in[i]->rank >= 0 && out.rank < 0)
@@ -305,7 +298,6 @@ ebb_status ebb_infer_concat(ebb_infer *c)
 
 ebb_status ebb_infer_split(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 1));
     const ebb_type *x = c->in[0];
     const int64_t *sizes;
     uint32_t count, parts = c->output_count;
@@ -356,7 +348,6 @@ ebb_status ebb_infer_split(ebb_infer *c)
 
 ebb_status ebb_infer_slice(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 3));
     const ebb_type *x = c->in[0];
     c->out[0] = ebb_type_unranked((ebb_dtype)x->dtype);
     if (x->rank < 0)
@@ -428,7 +419,6 @@ int64_t ebb_slice_bounds(int64_t dim, int64_t start, int64_t end, int64_t step, 
 
 ebb_status ebb_infer_pad(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 2));
     const ebb_type *x = c->in[0];
     c->out[0] = ebb_type_unranked((ebb_dtype)x->dtype);
     if (x->rank < 0)
@@ -470,7 +460,6 @@ ebb_status ebb_infer_pad(ebb_infer *c)
 
 ebb_status ebb_infer_expand(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 2));
     const ebb_type *x = c->in[0];
     EBB_TRY(ebb_infer_shape_input(c, 1, (ebb_dtype)x->dtype));
     ebb_type shape = c->out[0];
@@ -498,7 +487,6 @@ ebb_status ebb_infer_expand(ebb_infer *c)
 
 ebb_status ebb_infer_tile(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 2));
     const ebb_type *x = c->in[0];
     const int64_t *repeats;
     int64_t count;
@@ -529,7 +517,6 @@ ebb_status ebb_infer_tile(ebb_infer *c)
 
 static ebb_status blocks(ebb_infer *c, bool to_space)
 {
-    EBB_TRY(ebb_infer_need(c, 1));
     const ebb_type *x = c->in[0];
     int64_t block = ebb_attr_int(&c->attrs, "blocksize", 0), area;
     if (block <= 0 || __builtin_mul_overflow(block, block, &area))
@@ -575,7 +562,6 @@ ebb_status ebb_infer_space_to_depth(ebb_infer *c)
 /* A sequence's type holds the dims of its elements, -1 along the axis where they differ. */
 ebb_status ebb_infer_split_to_sequence(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 1));
     const ebb_type *x = c->in[0];
     ebb_type out = *x;
     out.kind = EBB_KIND_SEQUENCE;
@@ -618,7 +604,6 @@ ebb_status ebb_infer_split_to_sequence(ebb_infer *c)
 
 ebb_status ebb_infer_sequence_at(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 2));
     c->out[0] = *c->in[0];
     c->out[0].kind = c->in[0]->kind == EBB_KIND_SEQUENCE ? EBB_KIND_TENSOR : EBB_KIND_UNKNOWN;
     return NULL;

@@ -395,7 +395,7 @@ static void scatter_product(ebb_build *b, ebb_grad *c)
 
 /* y = Scatter(x, indices, u).  Without reduction, what was overwritten gets no gradient; with add,
  * all of it does. u's is gathered from where it went. */
-static void scatter(ebb_build *b, ebb_grad *c)
+void ebb_grad_scatter_at(ebb_build *b, ebb_grad *c)
 {
     const char *reduction = ebb_attr_string(&c->attrs, "reduction", "none");
     bool adds = strcmp(reduction, "add") == 0;
@@ -417,16 +417,6 @@ static void scatter(ebb_build *b, ebb_grad *c)
     }
     if (wants(c, 2))
         c->dx[2] = gathered(b, c, c->dy[0]);
-}
-
-void ebb_grad_scatter_elements(ebb_build *b, ebb_grad *c)
-{
-    scatter(b, c);
-}
-
-void ebb_grad_scatter_nd(ebb_build *b, ebb_grad *c)
-{
-    scatter(b, c);
 }
 
 void ebb_grad_top_k(ebb_build *b, ebb_grad *c)

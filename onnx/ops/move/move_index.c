@@ -8,7 +8,6 @@
 
 ebb_status ebb_infer_gather(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 2));
     const ebb_type *x = c->in[0], *index = c->in[1];
     c->out[0] = ebb_type_unranked((ebb_dtype)x->dtype);
     if (x->rank < 0 || index->rank < 0)
@@ -32,7 +31,6 @@ ebb_status ebb_infer_gather(ebb_infer *c)
 /* com.microsoft GatherGrad(shape, indices, dY) and GatherElementsGrad(dY, shape, indices). */
 ebb_status ebb_infer_gather_grad(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 3));
     uint32_t shape = c->op == EBB_OP_GATHER_GRAD ? 0 : 1, dy = c->op == EBB_OP_GATHER_GRAD ? 2 : 0;
     return ebb_infer_shape_input(c, shape, (ebb_dtype)c->in[dy]->dtype);
 }
@@ -40,13 +38,11 @@ ebb_status ebb_infer_gather_grad(ebb_infer *c)
 /* com.microsoft SliceGrad(dY, shape, starts, ends, axes?, steps?). */
 ebb_status ebb_infer_slice_grad(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 4));
     return ebb_infer_shape_input(c, 1, (ebb_dtype)c->in[0]->dtype);
 }
 
 ebb_status ebb_infer_gather_elements(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 2));
     if (c->in[0]->rank >= 0 && c->in[1]->rank >= 0 && c->in[0]->rank != c->in[1]->rank)
         return ebb_infer_error(c, "the data has rank %d and the indices have %d",
                                (int)c->in[0]->rank, (int)c->in[1]->rank);
@@ -57,7 +53,6 @@ ebb_status ebb_infer_gather_elements(ebb_infer *c)
 
 ebb_status ebb_infer_gather_nd(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 2));
     const ebb_type *x = c->in[0], *index = c->in[1];
     c->out[0] = ebb_type_unranked((ebb_dtype)x->dtype);
     if (x->rank < 0 || index->rank < 1 || index->dims[index->rank - 1] < 0)
@@ -83,7 +78,6 @@ ebb_status ebb_infer_gather_nd(ebb_infer *c)
 
 ebb_status ebb_infer_shape(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 1));
     int64_t rank = c->in[0]->rank, count = -1;
     if (rank >= 0) {
         int64_t start = ebb_attr_int(&c->attrs, "start", 0);
@@ -100,7 +94,6 @@ ebb_status ebb_infer_shape(ebb_infer *c)
 
 ebb_status ebb_infer_size(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 1));
     c->out[0] = ebb_type_tensor(EBB_I64, 0, NULL);
     return NULL;
 }
@@ -139,7 +132,6 @@ ebb_status ebb_infer_constant(ebb_infer *c)
 
 ebb_status ebb_infer_constant_of_shape(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 1));
     const ebb_attr *value = ebb_attr_find(&c->attrs, "value");
     bool given = value != NULL && value->tensor != NULL;
     return ebb_infer_shape_input(c, 0, given ? (ebb_dtype)value->tensor->type.dtype : EBB_F32);
@@ -147,7 +139,6 @@ ebb_status ebb_infer_constant_of_shape(ebb_infer *c)
 
 ebb_status ebb_infer_range(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 3));
     int64_t count = -1;
     const ebb_tensor *at[3];
     bool known = true;
@@ -181,7 +172,6 @@ ebb_status ebb_infer_range(ebb_infer *c)
 
 ebb_status ebb_infer_one_hot(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 3));
     const ebb_type *index = c->in[0];
     ebb_dtype dtype = (ebb_dtype)c->in[2]->dtype;
     c->out[0] = ebb_type_unranked(dtype);
@@ -211,7 +201,6 @@ ebb_status ebb_infer_one_hot(ebb_infer *c)
 
 ebb_status ebb_infer_non_zero(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 1));
     int64_t dims[2] = {c->in[0]->rank >= 0 ? c->in[0]->rank : -1, -1};
     const int64_t *list;
     int64_t count;
@@ -226,7 +215,6 @@ ebb_status ebb_infer_non_zero(ebb_infer *c)
 
 ebb_status ebb_infer_top_k(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 2));
     ebb_type out = *c->in[0];
     if (out.rank >= 0) {
         int axis;
@@ -255,7 +243,6 @@ ebb_status ebb_infer_top_k(ebb_infer *c)
 /* (data, indices, updates): an update for each index. */
 ebb_status ebb_infer_scatter(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 3));
     EBB_TRY(ebb_infer_same_dims(c, 1, 2));
     c->out[0] = *c->in[0];
     return NULL;
@@ -264,7 +251,6 @@ ebb_status ebb_infer_scatter(ebb_infer *c)
 /* (data, indices [i..., k], updates [i..., rest of data behind k axes]) */
 ebb_status ebb_infer_scatter_nd(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 3));
     const ebb_type *data = ebb_infer_type(c, 0), *index = ebb_infer_type(c, 1);
     const ebb_type *update = ebb_infer_type(c, 2);
     c->out[0] = *c->in[0];

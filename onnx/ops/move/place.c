@@ -5,7 +5,6 @@
 /* (X) {dtype, k} -> a matrix of X's shape, ones on diagonal k. */
 ebb_status ebb_infer_eye_like(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 1));
     if (c->in[0]->rank >= 0 && c->in[0]->rank != 2)
         return ebb_infer_error(c, "the input has rank %d; a matrix is expected",
                                (int)c->in[0]->rank);
@@ -20,7 +19,6 @@ ebb_status ebb_infer_eye_like(ebb_infer *c)
 /* (X, shape) {axes}: X with these axes cut or padded to these sizes, about their middle. */
 ebb_status ebb_infer_center_crop_pad(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 2));
     const ebb_type *x = c->in[0];
     c->out[0] = *x;
     if (x->rank < 0)
@@ -47,7 +45,6 @@ ebb_status ebb_infer_center_crop_pad(ebb_infer *c)
 /* (X [N, C prod(block), L], image shape, block shape) -> [N, C, image...]. */
 ebb_status ebb_infer_col2im(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 3));
     const ebb_type *x = c->in[0];
     const int64_t *image, *block;
     int64_t rank, count, size = 1;
@@ -87,7 +84,6 @@ static bool is_small(int64_t x)
 /* (X, indices, output shape?) {kernel_shape, strides, pads}. */
 ebb_status ebb_infer_max_unpool(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 2));
     const ebb_type *x = c->in[0];
     if (c->input_count > 2 && c->in[2] != NULL)
         return ebb_infer_shape_input(c, 2, (ebb_dtype)x->dtype);

@@ -31,7 +31,6 @@ static ebb_status need_matrix(const ebb_infer *c, int64_t *n)
 ebb_status ebb_infer_sample_rows(ebb_infer *c)
 {
     int64_t k = ebb_attr_int(&c->attrs, "k", 1), n;
-    EBB_TRY(ebb_infer_need(c, 3));
     EBB_TRY(need_matrix(c, &n));
     EBB_TRY(ebb_infer_vector(c, 1, n, "norms"));
     EBB_TRY(need_key(c, 2));
@@ -48,7 +47,6 @@ ebb_status ebb_infer_sample_rows(ebb_infer *c)
 ebb_status ebb_infer_random_sketch(ebb_infer *c)
 {
     int64_t rows = ebb_attr_int(&c->attrs, "rows", 1), n;
-    EBB_TRY(ebb_infer_need(c, 2));
     EBB_TRY(need_matrix(c, &n));
     EBB_TRY(need_key(c, 1));
     if (rows < 1)

@@ -12,7 +12,6 @@
 /* (X, condition) {axis?}: the slices of X, or without an axis its elements, that are chosen. */
 ebb_status ebb_infer_compress(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 2));
     const ebb_type *x = c->in[0];
     const int64_t *chosen;
     int64_t count, rows = -1;
@@ -38,7 +37,6 @@ ebb_status ebb_infer_compress(ebb_infer *c)
 /* (X) {axis?, sorted} -> Y, first places?, place in Y of each?, counts?. */
 ebb_status ebb_infer_unique(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 1));
     const ebb_type *x = c->in[0];
     int64_t n;
     ebb_type list = ebb_type_ranked(EBB_I64, 1), all = list;
@@ -78,7 +76,6 @@ double ebb_cost_non_max(const ebb_infer *c)
 
 ebb_status ebb_infer_non_max_suppression(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 2));
     for (uint32_t i = 0; i < 2; i++)
         if (c->in[i]->rank >= 0 && c->in[i]->rank != 3)
             return ebb_infer_error(c, "input %u has rank %d, not 3", i, (int)c->in[i]->rank);

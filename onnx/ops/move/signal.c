@@ -22,7 +22,6 @@ static bool is_given(const ebb_infer *c, uint32_t input)
  */
 ebb_status ebb_infer_dft(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 1));
     const ebb_type *x = c->in[0];
     bool inverse = ebb_attr_int(&c->attrs, "inverse", 0) != 0, old = c->version < 20;
     bool onesided = ebb_attr_int(&c->attrs, "onesided", 0) != 0;
@@ -58,7 +57,6 @@ ebb_status ebb_infer_dft(ebb_infer *c)
 /* (signal [batch, length, 1 or 2], step, window?, frame length?) -> [batch, frames, bins, 2]. */
 ebb_status ebb_infer_stft(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 2));
     const ebb_type *x = c->in[0];
     int64_t step = 0, frame = -1;
     if (x->rank >= 0 && x->rank != 3 &&
@@ -115,7 +113,6 @@ double ebb_cost_transform(const ebb_infer *c)
 /* (size) {output_datatype, periodic} -> a window of that many numbers. */
 ebb_status ebb_infer_window(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 1));
     int64_t n = -1, dtype = ebb_attr_int(&c->attrs, "output_datatype", EBB_F32);
     if (dtype <= EBB_NONE || dtype >= EBB_DTYPE_COUNT)
         return ebb_infer_error(c, "output_datatype is %lld", (long long)dtype);
@@ -128,7 +125,6 @@ ebb_status ebb_infer_window(ebb_infer *c)
 /* (bins, DFT length, rate, lowest, highest) -> [length / 2 + 1, bins]. */
 ebb_status ebb_infer_mel(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 5));
     int64_t dims[2] = {-1, -1}, dtype = ebb_attr_int(&c->attrs, "output_datatype", EBB_F32);
     if (dtype <= EBB_NONE || dtype >= EBB_DTYPE_COUNT)
         return ebb_infer_error(c, "output_datatype is %lld", (long long)dtype);

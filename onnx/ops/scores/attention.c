@@ -122,7 +122,6 @@ static ebb_status check_operands(const ebb_infer *c, uint32_t q, ebb_type *score
 ebb_status ebb_infer_attention(ebb_infer *c)
 {
     ebb_type scores;
-    EBB_TRY(ebb_infer_need(c, draws(c->op) ? 6 : 5));
     EBB_TRY(check_operands(c, 0, &scores));
     c->out[0] = ebb_type_unranked((ebb_dtype)c->in[Q]->dtype);
     for (uint32_t o = 1; o < c->output_count && o < 3; o++)
@@ -175,7 +174,6 @@ static ebb_status check_output(const ebb_infer *c, const ebb_type *scores)
 ebb_status ebb_infer_attention_grad(ebb_infer *c)
 {
     ebb_type scores;
-    EBB_TRY(ebb_infer_need(c, draws(c->op) ? 9 : 8));
     EBB_TRY(check_operands(c, 1, &scores));
     EBB_TRY(ebb_infer_same_dtype(c, 0, 1));
     EBB_TRY(check_output(c, &scores));

@@ -60,7 +60,6 @@ static ebb_status put_y(ebb_infer *c, const heads *q, int64_t size)
 /* (Q, K, V, mask?, past K?, past V?, lengths?) -> Y, present K?, present V?, scores?. */
 ebb_status ebb_infer_onnx_attention(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 3));
     int64_t q_heads = ebb_attr_int(&c->attrs, "q_num_heads", 0);
     int64_t kv_heads = ebb_attr_int(&c->attrs, "kv_num_heads", 0);
     for (uint32_t i = 0; i < 3; i++) {
@@ -104,7 +103,6 @@ double ebb_cost_onnx_attention(const ebb_infer *c)
 /* (query, key, value, state?, decay?, beta?) -> output, state [batch, heads, key, value]. */
 ebb_status ebb_infer_linear_attention(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 3));
     int64_t q_heads = ebb_attr_int(&c->attrs, "q_num_heads", 0);
     int64_t kv_heads = ebb_attr_int(&c->attrs, "kv_num_heads", 0);
     if (q_heads < 1 || kv_heads < 1 || q_heads % kv_heads != 0)
@@ -136,7 +134,6 @@ ebb_status ebb_infer_linear_attention_grad(ebb_infer *c)
 /* (X [batch, channels, length], weight [channels, 1, k], bias?, state?) -> Y, state. */
 ebb_status ebb_infer_causal_conv(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 2));
     const ebb_type *x = c->in[0], *w = c->in[1];
     if ((x->rank >= 0 && x->rank != 3) || (w->rank >= 0 && w->rank != 3))
         return ebb_infer_error(c, "input and weight have not rank 3");

@@ -56,7 +56,6 @@ ebb_status ebb_infer_cross_entropy(ebb_infer *c)
 /* (dY, log_prob, label, weight?) -> dscores. */
 ebb_status ebb_infer_cross_entropy_grad(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 3));
     EBB_TRY(check_classes(c, 1, 2, 3));
     c->out[0] = *c->in[1];
     return NULL;
@@ -65,7 +64,6 @@ ebb_status ebb_infer_cross_entropy_grad(ebb_infer *c)
 /* (dY, scores, label, weight?) -> loss, dscores. */
 ebb_status ebb_infer_scores_cross_entropy(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 3));
     EBB_TRY(check_classes(c, 1, 2, 3));
     c->out[0] = *c->in[0];
     if (c->output_count > 1)
@@ -76,7 +74,6 @@ ebb_status ebb_infer_scores_cross_entropy(ebb_infer *c)
 /* (log_prob, labels, weights?) -> loss. */
 ebb_status ebb_infer_nll_loss(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 2));
     EBB_TRY(check_classes(c, 0, 1, 2));
     return loss_type(c, &c->out[0]);
 }
@@ -96,7 +93,6 @@ static ebb_status check_sums(const ebb_infer *c, uint32_t i, uint8_t dtype)
  * dtype of those. */
 ebb_status ebb_infer_linear_cross_entropy(ebb_infer *c)
 {
-    EBB_TRY(ebb_infer_need(c, 2));
     const ebb_type *x = c->in[0], *w = c->in[1], *target = ebb_infer_type(c, 3);
     bool turned = ebb_attr_int(&c->attrs, "transB", 0) != 0;
     if (target == NULL)
