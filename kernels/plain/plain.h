@@ -54,6 +54,10 @@ static inline int64_t ebb_plain_int(const ebb_operand *o, int64_t i)
 /* A scalar of any plain numeric type as a double. */
 double ebb_plain_scalar(const ebb_operand *o);
 
+/* name_f64 or name_f32, which both_floats.inc makes, by the type of an operand. */
+#define EBB_BY_FLOAT(operand, name, ...) \
+    ((operand).type.dtype == EBB_F64 ? name##_f64(__VA_ARGS__) : name##_f32(__VA_ARGS__))
+
 /* ---- what rows ask ---- */
 
 /* ebb_call_any, and input 0 is float32 or float64, and so are all float operands: one dtype for

@@ -143,10 +143,7 @@ static ebb_status run_quantize(const ebb_call *c)
 {
     ebb_groups v = ebb_quantize_groups(c);
     source s = source_of(&c->in[1], c);
-    if (c->in[0].type.dtype == EBB_F64)
-        quantize_f64(c->out[0].data, c->out[1].data, c->in[0].data, &v, &s);
-    else
-        quantize_f32(c->out[0].data, c->out[1].data, c->in[0].data, &v, &s);
+    EBB_BY_FLOAT(c->in[0], quantize, c->out[0].data, c->out[1].data, c->in[0].data, &v, &s);
     return NULL;
 }
 
@@ -159,12 +156,9 @@ static ebb_status run_running(const ebb_call *c)
     float rate = 1.0f - (float)ebb_attr_float(&c->attrs, "decay", 0.9);
     if (v.rows == 0 || v.groups == 0)
         ebb_plain_memcpy(c->out[2].data, c->in[2].data, c->in[2].bytes);
-    else if (c->in[0].type.dtype == EBB_F64)
-        quantize_running_f64(c->out[0].data, c->out[1].data, c->out[2].data, c->in[2].data,
-                             c->in[0].data, &v, classes, rate, &s);
     else
-        quantize_running_f32(c->out[0].data, c->out[1].data, c->out[2].data, c->in[2].data,
-                             c->in[0].data, &v, classes, rate, &s);
+        EBB_BY_FLOAT(c->in[0], quantize_running, c->out[0].data, c->out[1].data, c->out[2].data,
+                     c->in[2].data, c->in[0].data, &v, classes, rate, &s);
     return NULL;
 }
 
@@ -172,10 +166,7 @@ static ebb_status run_running(const ebb_call *c)
 static ebb_status run_dequantize(const ebb_call *c)
 {
     ebb_groups v = ebb_dequantize_groups(c);
-    if (c->out[0].type.dtype == EBB_F64)
-        dequantize_f64(c->out[0].data, c->in[0].data, c->in[1].data, &v);
-    else
-        dequantize_f32(c->out[0].data, c->in[0].data, c->in[1].data, &v);
+    EBB_BY_FLOAT(c->out[0], dequantize, c->out[0].data, c->in[0].data, c->in[1].data, &v);
     return NULL;
 }
 
@@ -203,10 +194,8 @@ static ebb_status run_split(const ebb_call *c)
     source s = source_of(&c->in[1], c);
     if (p.count * p.height * p.width == 0)
         return NULL;
-    if (c->in[0].type.dtype == EBB_F64)
-        split_frequency_f64(c->out[0].data, c->out[1].data, c->out[2].data, c->in[0].data, &p, &s);
-    else
-        split_frequency_f32(c->out[0].data, c->out[1].data, c->out[2].data, c->in[0].data, &p, &s);
+    EBB_BY_FLOAT(c->in[0], split_frequency, c->out[0].data, c->out[1].data, c->out[2].data,
+                 c->in[0].data, &p, &s);
     return NULL;
 }
 
@@ -216,10 +205,8 @@ static ebb_status run_split_decode(const ebb_call *c)
     ebb_planes p = ebb_split_planes(c, &c->out[0].type);
     if (p.count * p.height * p.width == 0)
         return NULL;
-    if (c->out[0].type.dtype == EBB_F64)
-        split_decode_f64(c->out[0].data, c->in[0].data, c->in[1].data, c->in[2].data, &p);
-    else
-        split_decode_f32(c->out[0].data, c->in[0].data, c->in[1].data, c->in[2].data, &p);
+    EBB_BY_FLOAT(c->out[0], split_decode, c->out[0].data, c->in[0].data, c->in[1].data,
+                 c->in[2].data, &p);
     return NULL;
 }
 

@@ -117,10 +117,7 @@ static ebb_status run_adamw(const ebb_call *c)
 {
     const ebb_adamw a = ebb_adamw_read(c);
     const ebb_low_bit l = ebb_low_bit_of(c);
-    if (c->in[2].type.dtype == EBB_F64)
-        adamw_f64(c, &l, &a);
-    else
-        adamw_f32(c, &l, &a);
+    EBB_BY_FLOAT(c->in[2], adamw, c, &l, &a);
     return NULL;
 }
 
@@ -129,10 +126,7 @@ static ebb_status run_momentum(const ebb_call *c)
 {
     const ebb_momentum m = ebb_momentum_read(c);
     const ebb_low_bit l = ebb_low_bit_of(c);
-    if (c->in[2].type.dtype == EBB_F64)
-        momentum_f64(c, &l, &m);
-    else
-        momentum_f32(c, &l, &m);
+    EBB_BY_FLOAT(c->in[2], momentum, c, &l, &m);
     return NULL;
 }
 

@@ -28,8 +28,8 @@ static uint32_t get_eight(const uint8_t *from, int bits)
 }
 
 /* dx may be dy. */
-#define DEFINE(T)                                                                                \
-    static void encode_##T(uint8_t *codes, const T *x, const T *borders, int bits, int64_t n)    \
+#define DEFINE(T, F)                                                                             \
+    static void encode_##F(uint8_t *codes, const T *x, const T *borders, int bits, int64_t n)    \
     {                                                                                            \
         EBB_PARALLEL_FOR(n)                                                                      \
         for (int64_t first = 0; first < n; first += BLOCK) {                                     \
@@ -47,7 +47,7 @@ static uint32_t get_eight(const uint8_t *from, int bits)
         }                                                                                        \
     }                                                                                            \
                                                                                                  \
-    static void multiply_##T(T *dx, const T *dy, const uint8_t *codes, const T *given, int bits, \
+    static void multiply_##F(T *dx, const T *dy, const uint8_t *codes, const T *given, int bits, \
                              int64_t n)                                                          \
     {                                                                                            \
         T levels[MOST_LEVELS] = {0};                                                             \
@@ -67,18 +67,15 @@ static uint32_t get_eight(const uint8_t *from, int bits)
             dx[i] = dy[i] * levels[all >> ((uint32_t)bits * (uint32_t)(i % 8)) & mask];          \
     }
 
-DEFINE(float)
-DEFINE(double)
+DEFINE(float, f32)
+DEFINE(double, f64)
 
 /* (X, borders) {bits} -> codes: uint8[ceil(n / 8) * bits] */
 static ebb_status run_encode(const ebb_call *c)
 {
     int bits = (int)ebb_attr_int(&c->attrs, "bits", 1);
     int64_t n = ebb_elements(&c->in[0].type);
-    if (c->in[0].type.dtype == EBB_F64)
-        encode_double(c->out[0].data, c->in[0].data, c->in[1].data, bits, n);
-    else
-        encode_float(c->out[0].data, c->in[0].data, c->in[1].data, bits, n);
+    EBB_BY_FLOAT(c->in[0], encode, c->out[0].data, c->in[0].data, c->in[1].data, bits, n);
     return NULL;
 }
 
@@ -87,10 +84,8 @@ static ebb_status run_grad(const ebb_call *c)
 {
     int bits = (int)ebb_attr_int(&c->attrs, "bits", 1);
     int64_t n = ebb_elements(&c->in[0].type);
-    if (c->in[0].type.dtype == EBB_F64)
-        multiply_double(c->out[0].data, c->in[0].data, c->in[1].data, c->in[2].data, bits, n);
-    else
-        multiply_float(c->out[0].data, c->in[0].data, c->in[1].data, c->in[2].data, bits, n);
+    EBB_BY_FLOAT(c->in[0], multiply, c->out[0].data, c->in[0].data, c->in[1].data, c->in[2].data,
+                 bits, n);
     return NULL;
 }
 

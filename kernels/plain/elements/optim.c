@@ -25,9 +25,10 @@ typedef struct adagrad {
     double rate, epsilon, decay;
 } adagrad;
 
-#define DEFINE_OPTIM(T, ROOT)                                                                   \
-    static void sgd_##T(T *out, const T *w, const T *g, int64_t n, T rate, T decay)             \
+#define DEFINE_OPTIM(T, F, ROOT)                                                                \
+    static void sgd_##F(T *out, const T *w, const T *g, int64_t n, double r, double d)          \
     {                                                                                           \
+        const T rate = (T)r, decay = (T)d;                                                      \
         FOR_PIECES(n)                                                                           \
         {                                                                                       \
             int64_t end = ebb_least(n, first + PIECE);                                          \
@@ -37,7 +38,7 @@ typedef struct adagrad {
         }                                                                                       \
     }                                                                                           \
                                                                                                 \
-    static void momentum_##T(T *w_out, T *v_out, const T *w, const T *g, const T *v, int64_t n, \
+    static void momentum_##F(T *w_out, T *v_out, const T *w, const T *g, const T *v, int64_t n, \
                              const ebb_momentum *m, bool nesterov)                              \
     {                                                                                           \
         T rate = (T)m->rate, alpha = (T)m->alpha, beta = (T)m->beta, decay = (T)m->decay;       \
@@ -56,7 +57,7 @@ typedef struct adagrad {
         }                                                                                       \
     }                                                                                           \
                                                                                                 \
-    static void adamw_##T(T *w_out, T *m_out, T *v_out, const T *w, const T *g, const T *m,     \
+    static void adamw_##F(T *w_out, T *m_out, T *v_out, const T *w, const T *g, const T *m,     \
                           const T *v, int64_t n, const ebb_adamw *a)                            \
     {                                                                                           \
         T keep = (T)a->keep, beta = (T)a->beta, epsilon = (T)a->epsilon, step = (T)a->step;     \
@@ -75,8 +76,8 @@ typedef struct adagrad {
         }                                                                                       \
     }
 
-#define DEFINE_ADAPTIVE(T, ROOT)                                                               \
-    static void adam_##T(T *w_out, T *v_out, T *h_out, const T *w, const T *g, const T *v,     \
+#define DEFINE_ADAPTIVE(T, F, ROOT)                                                            \
+    static void adam_##F(T *w_out, T *v_out, T *h_out, const T *w, const T *g, const T *v,     \
                          const T *h, int64_t n, const adam *a)                                 \
     {                                                                                          \
         T alpha = (T)a->alpha, beta = (T)a->beta, epsilon = (T)a->epsilon, step = (T)a->step;  \
@@ -96,7 +97,7 @@ typedef struct adagrad {
         }                                                                                      \
     }                                                                                          \
                                                                                                \
-    static void adagrad_##T(T *w_out, T *h_out, const T *w, const T *g, const T *h, int64_t n, \
+    static void adagrad_##F(T *w_out, T *h_out, const T *w, const T *g, const T *h, int64_t n, \
                             const adagrad *a)                                                  \
     {                                                                                          \
         T rate = (T)a->rate, epsilon = (T)a->epsilon, decay = (T)a->decay;                     \
@@ -112,10 +113,10 @@ typedef struct adagrad {
         }                                                                                      \
     }
 
-DEFINE_OPTIM(float, sqrtf)
-DEFINE_OPTIM(double, sqrt)
-DEFINE_ADAPTIVE(float, sqrtf)
-DEFINE_ADAPTIVE(double, sqrt)
+DEFINE_OPTIM(float, f32, sqrtf)
+DEFINE_OPTIM(double, f64, sqrt)
+DEFINE_ADAPTIVE(float, f32, sqrtf)
+DEFINE_ADAPTIVE(double, f64, sqrt)
 
 /* (lr, W, G) {weight_decay = 0} -> W'. W' may be W. */
 static ebb_status run_sgd(const ebb_call *c)
@@ -124,10 +125,7 @@ static ebb_status run_sgd(const ebb_call *c)
     double decay = ebb_attr_float(&c->attrs, "weight_decay", 0.0);
     const ebb_operand *w = &c->in[1], *g = &c->in[2];
     int64_t n = ebb_elements(&w->type);
-    if (w->type.dtype == EBB_F64)
-        sgd_double(c->out[0].data, w->data, g->data, n, rate, decay);
-    else
-        sgd_float(c->out[0].data, w->data, g->data, n, (float)rate, (float)decay);
+    EBB_BY_FLOAT(*w, sgd, c->out[0].data, w->data, g->data, n, rate, decay);
     return NULL;
 }
 
@@ -154,10 +152,8 @@ static ebb_status run_momentum(const ebb_call *c)
         const ebb_operand *x = &c->in[2 + i], *g = x + groups, *v = g + groups;
         ebb_operand *x_out = &c->out[i], *v_out = x_out + groups;
         int64_t n = ebb_elements(&x->type);
-        if (x->type.dtype == EBB_F64)
-            momentum_double(x_out->data, v_out->data, x->data, g->data, v->data, n, &m, nesterov);
-        else
-            momentum_float(x_out->data, v_out->data, x->data, g->data, v->data, n, &m, nesterov);
+        EBB_BY_FLOAT(*x, momentum, x_out->data, v_out->data, x->data, g->data, v->data, n, &m,
+                     nesterov);
     }
     return NULL;
 }
@@ -180,12 +176,8 @@ static ebb_status run_adam(const ebb_call *c)
         const ebb_operand *x = &c->in[2 + i], *g = x + groups, *v = g + groups, *h = v + groups;
         ebb_operand *x_out = &c->out[i], *v_out = x_out + groups, *h_out = v_out + groups;
         int64_t n = ebb_elements(&x->type);
-        if (x->type.dtype == EBB_F64)
-            adam_double(x_out->data, v_out->data, h_out->data, x->data, g->data, v->data, h->data,
-                        n, &a);
-        else
-            adam_float(x_out->data, v_out->data, h_out->data, x->data, g->data, v->data, h->data, n,
-                       &a);
+        EBB_BY_FLOAT(*x, adam, x_out->data, v_out->data, h_out->data, x->data, g->data, v->data,
+                     h->data, n, &a);
     }
     return NULL;
 }
@@ -202,10 +194,7 @@ static ebb_status run_adagrad(const ebb_call *c)
         const ebb_operand *x = &c->in[2 + i], *g = x + groups, *h = g + groups;
         ebb_operand *x_out = &c->out[i], *h_out = x_out + groups;
         int64_t n = ebb_elements(&x->type);
-        if (x->type.dtype == EBB_F64)
-            adagrad_double(x_out->data, h_out->data, x->data, g->data, h->data, n, &a);
-        else
-            adagrad_float(x_out->data, h_out->data, x->data, g->data, h->data, n, &a);
+        EBB_BY_FLOAT(*x, adagrad, x_out->data, h_out->data, x->data, g->data, h->data, n, &a);
     }
     return NULL;
 }
@@ -230,12 +219,8 @@ static ebb_status run_adamw(const ebb_call *c)
     const ebb_operand *w = &c->in[2], *g = &c->in[3], *m = &c->in[4], *v = &c->in[5];
     ebb_operand *out = c->out;
     int64_t n = ebb_elements(&w->type);
-    if (w->type.dtype == EBB_F64)
-        adamw_double(out[0].data, out[1].data, out[2].data, w->data, g->data, m->data, v->data, n,
-                     &a);
-    else
-        adamw_float(out[0].data, out[1].data, out[2].data, w->data, g->data, m->data, v->data, n,
-                    &a);
+    EBB_BY_FLOAT(*w, adamw, out[0].data, out[1].data, out[2].data, w->data, g->data, m->data,
+                 v->data, n, &a);
     return NULL;
 }
 

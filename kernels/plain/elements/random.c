@@ -94,10 +94,7 @@ static ebb_status drop(const ebb_call *c, const ebb_draws *s, double ratio, bool
                         .bits = wants_mask && packed ? c->out[1].data : NULL,
                         .threshold = ebb_dropout_threshold(ratio),
                         .scale = (float)(1.0 / (1.0 - ratio))};
-    if (d.x->type.dtype == EBB_F64)
-        dropout_f64(&d, s);
-    else
-        dropout_f32(&d, s);
+    EBB_BY_FLOAT(*d.x, dropout, &d, s);
     return NULL;
 }
 

@@ -81,21 +81,17 @@ static ebb_status run(const ebb_call *call)
     const void *first = call->in[0].data, *second = call->in[1].data;
     const void *bias = call->input_count > 2 ? call->in[2].data : NULL;
     void *out = call->out[0].data;
-    bool wide = call->out[0].type.dtype == EBB_F64;
     ebb_op op = ebb_channels_first_op(call->op);
     bool last = op != EBB_OP_UNKNOWN;
     switch (last ? op : call->op) {
     case EBB_OP_CONV:
-        wide ? convolve_f64(&w, out, first, second, bias, last)
-             : convolve_f32(&w, out, first, second, bias, last);
+        EBB_BY_FLOAT(call->out[0], convolve, &w, out, first, second, bias, last);
         break;
     case EBB_OP_CONV_TRANSPOSE:
-        wide ? deconvolve_f64(&w, out, first, second, bias, last)
-             : deconvolve_f32(&w, out, first, second, bias, last);
+        EBB_BY_FLOAT(call->out[0], deconvolve, &w, out, first, second, bias, last);
         break;
     default:
-        wide ? weight_grad_f64(&w, NULL, out, first, second, last)
-             : weight_grad_f32(&w, NULL, out, first, second, last);
+        EBB_BY_FLOAT(call->out[0], weight_grad, &w, NULL, out, first, second, last);
         break;
     }
     return NULL;
@@ -106,10 +102,8 @@ static ebb_status run_pooled(const ebb_call *call)
     ebb_geometry w;
     pooled p;
     EBB_MUST_FIT(call, ebb_pooled_read(&w, p.side, p.cells, call));
-    if (call->out[0].type.dtype == EBB_F64)
-        weight_grad_f64(&w, &p, call->out[0].data, call->in[0].data, call->in[1].data, false);
-    else
-        weight_grad_f32(&w, &p, call->out[0].data, call->in[0].data, call->in[1].data, false);
+    EBB_BY_FLOAT(call->out[0], weight_grad, &w, &p, call->out[0].data, call->in[0].data,
+                 call->in[1].data, false);
     return NULL;
 }
 

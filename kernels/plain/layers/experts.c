@@ -27,18 +27,13 @@ static ebb_status run(const ebb_call *c)
 {
     ebb_experts e;
     const bool gradients = c->op == EBB_OP_EXPERTS_MATMUL_GRAD;
-    const bool single = c->in[0].type.dtype == EBB_F32;
     const void *a = c->in[0].data, *b = c->in[1].data;
     EBB_MUST_FIT(c, ebb_experts_read(&e, c));
     EBB_TRY(ebb_experts_check(c, e.of, e.rows, e.experts));
-    if (gradients && single)
-        gradients_f32(&e, c->out[0].data, a, b, c->workspace);
-    else if (gradients)
-        gradients_f64(&e, c->out[0].data, a, b, c->workspace);
-    else if (single)
-        multiply_f32(&e, c->out[0].data, a, b);
+    if (gradients)
+        EBB_BY_FLOAT(c->in[0], gradients, &e, c->out[0].data, a, b, c->workspace);
     else
-        multiply_f64(&e, c->out[0].data, a, b);
+        EBB_BY_FLOAT(c->in[0], multiply, &e, c->out[0].data, a, b);
     return NULL;
 }
 

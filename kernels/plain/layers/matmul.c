@@ -90,21 +90,15 @@ static ebb_status run_matmul(const ebb_call *call)
 static ebb_status run_gemm(const ebb_call *call)
 {
     product p = read_product(call);
-    bool single = call->in[0].type.dtype == EBB_F32;
-    if (single)
-        product_f32(&p, call->out[0].data, call->in[0].data, call->in[1].data, call->workspace);
-    else
-        product_f64(&p, call->out[0].data, call->in[0].data, call->in[1].data, call->workspace);
+    EBB_BY_FLOAT(call->in[0], product, &p, call->out[0].data, call->in[0].data, call->in[1].data,
+                 call->workspace);
     if (!ebb_call_has(call, 2))
         return NULL;
     const ebb_type *t = &call->in[2].type;
     int64_t columns = t->rank > 0 ? t->dims[t->rank - 1] : 1;
     int64_t row = t->rank > 1 && t->dims[0] != 1 ? columns : 0, column = columns != 1 ? 1 : 0;
     double beta = ebb_attr_float(&call->attrs, "beta", 1.0);
-    if (single)
-        add_bias_f32(&p, call->out[0].data, call->in[2].data, row, column, beta);
-    else
-        add_bias_f64(&p, call->out[0].data, call->in[2].data, row, column, beta);
+    EBB_BY_FLOAT(call->in[0], add_bias, &p, call->out[0].data, call->in[2].data, row, column, beta);
     return NULL;
 }
 

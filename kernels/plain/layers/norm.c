@@ -152,17 +152,12 @@ static bool are_bf16(const ebb_operand *o, const ebb_operand *other, const ebb_o
 static ebb_status run_forward(const ebb_call *c)
 {
     batch b = read_batch(c, &c->in[0].type);
-    bool single = c->in[0].type.dtype != EBB_F64;
     bool train =
         c->op == EBB_OP_BATCH_NORM_TRAINING || ebb_attr_int(&c->attrs, "training_mode", 0) != 0;
-    if (train && single)
-        train_f32(&b, c);
-    else if (train)
-        train_f64(&b, c);
-    else if (single)
-        infer_f32(&b, c);
+    if (train)
+        EBB_BY_FLOAT(c->in[0], train, &b, c);
     else
-        infer_f64(&b, c);
+        EBB_BY_FLOAT(c->in[0], infer, &b, c);
     return NULL;
 }
 
@@ -190,10 +185,7 @@ static ebb_norm_channels read_channels(const ebb_call *call)
 static ebb_status run_gradient(const ebb_call *c)
 {
     ebb_norm_channels b = read_channels(c);
-    if (c->in[1].type.dtype != EBB_F64)
-        gradient_f32(&b);
-    else
-        gradient_f64(&b);
+    EBB_BY_FLOAT(c->in[1], gradient, &b);
     return NULL;
 }
 
@@ -202,10 +194,7 @@ ebb_status ebb_plain_batch_norm_rows(const ebb_call *tile, const ebb_call *whole
     ebb_norm_channels b = read_channels(tile);
     double count = (double)(whole->in[1].type.dims[0] * b.s);
     const ebb_operand to = {.type = tile->in[1].type, .data = dx};
-    if (tile->in[1].type.dtype == EBB_F32)
-        gradient_rows_f32(&b, whole, count, &to);
-    else
-        gradient_rows_f64(&b, whole, count, &to);
+    EBB_BY_FLOAT(tile->in[1], gradient_rows, &b, whole, count, &to);
     return NULL;
 }
 

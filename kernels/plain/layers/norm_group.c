@@ -70,10 +70,7 @@ static ebb_status run_forward(const ebb_call *c)
     groups r;
     if (!read_forward(&r, c) || r.s == 0)
         return NULL;
-    if (c->in[0].type.dtype == EBB_F32)
-        forward_f32(&r, c);
-    else
-        forward_f64(&r, c);
+    EBB_BY_FLOAT(c->in[0], forward, &r, c);
     return NULL;
 }
 
@@ -93,10 +90,7 @@ static ebb_status run_backward(const ebb_call *c)
     groups r;
     if (!read_backward(&r, c))
         return NULL;
-    if (c->in[1].type.dtype == EBB_F32)
-        backward_f32(&r, c);
-    else
-        backward_f64(&r, c);
+    EBB_BY_FLOAT(c->in[1], backward, &r, c);
     return NULL;
 }
 

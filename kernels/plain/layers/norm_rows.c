@@ -60,10 +60,7 @@ static ebb_status run_forward(const ebb_call *c)
     EBB_TRY(read_rows(&r, c, &c->in[0].type, &c->in[1].type));
     if (r.m * r.n == 0)
         return NULL;
-    if (c->in[0].type.dtype == EBB_F32)
-        forward_f32(&r, c);
-    else
-        forward_f64(&r, c);
+    EBB_BY_FLOAT(c->in[0], forward, &r, c);
     return NULL;
 }
 
@@ -93,10 +90,7 @@ static ebb_status run_backward(const ebb_call *c)
 {
     rows r;
     EBB_TRY(read_rows(&r, c, &c->in[1].type, &c->in[2].type));
-    if (c->in[1].type.dtype != EBB_F64)
-        backward_f32(&r, c);
-    else
-        backward_f64(&r, c);
+    EBB_BY_FLOAT(c->in[1], backward, &r, c);
     return NULL;
 }
 

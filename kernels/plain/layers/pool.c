@@ -110,31 +110,24 @@ static ebb_status run(const ebb_call *call)
         call->op == EBB_OP_MAX_POOL && ebb_call_wants(call, 1) ? call->out[1].data : NULL;
     const void *first = call->in[0].data;
     void *out = call->out[0].data;
-    bool wide = call->out[0].type.dtype == EBB_F64;
     switch (call->op) {
     case EBB_OP_MAX_POOL:
-        wide ? max_pool_f64(&w, out, indices, first, columns)
-             : max_pool_f32(&w, out, indices, first, columns);
+        EBB_BY_FLOAT(call->out[0], max_pool, &w, out, indices, first, columns);
         break;
     case EBB_OP_AVERAGE_POOL:
-        wide ? average_pool_f64(&w, out, first, count_pad)
-             : average_pool_f32(&w, out, first, count_pad);
+        EBB_BY_FLOAT(call->out[0], average_pool, &w, out, first, count_pad);
         break;
     case EBB_OP_MAX_POOL_PACKED:
-        wide ? max_pool_packed_f64(&w, out, call->out[1].data, bits, first)
-             : max_pool_packed_f32(&w, out, call->out[1].data, bits, first);
+        EBB_BY_FLOAT(call->out[0], max_pool_packed, &w, out, call->out[1].data, bits, first);
         break;
     case EBB_OP_MAX_POOL_PACKED_GRAD:
-        wide ? max_pool_packed_grad_f64(&w, out, first, call->in[1].data, bits)
-             : max_pool_packed_grad_f32(&w, out, first, call->in[1].data, bits);
+        EBB_BY_FLOAT(call->out[0], max_pool_packed_grad, &w, out, first, call->in[1].data, bits);
         break;
     case EBB_OP_MAX_POOL_GRAD:
-        wide ? max_pool_grad_f64(&w, out, first, call->in[1].data)
-             : max_pool_grad_f32(&w, out, first, call->in[1].data);
+        EBB_BY_FLOAT(call->out[0], max_pool_grad, &w, out, first, call->in[1].data);
         break;
     default:
-        wide ? average_pool_grad_f64(&w, out, first, count_pad)
-             : average_pool_grad_f32(&w, out, first, count_pad);
+        EBB_BY_FLOAT(call->out[0], average_pool_grad, &w, out, first, count_pad);
         break;
     }
     return NULL;
@@ -192,10 +185,8 @@ static ebb_status run_global(const ebb_call *call)
     int64_t images = type->dims[0] * type->dims[1];
     int64_t volume = images == 0 ? 0 : ebb_elements(type) / images;
     bool average = call->op == EBB_OP_GLOBAL_AVERAGE_POOL;
-    if (type->dtype == EBB_F64)
-        global_pool_f64(call->out[0].data, call->in[0].data, images, volume, average);
-    else
-        global_pool_f32(call->out[0].data, call->in[0].data, images, volume, average);
+    EBB_BY_FLOAT(call->in[0], global_pool, call->out[0].data, call->in[0].data, images, volume,
+                 average);
     return NULL;
 }
 

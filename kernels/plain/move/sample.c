@@ -78,10 +78,7 @@ static void set_real(const ebb_operand *o, int64_t i, double x)
 static void find_shares(const sampling *s, const ebb_call *c)
 {
     double total = 0;
-    if (c->in[0].type.dtype == EBB_F64)
-        lengths_f64(s->share, c->in[0].data, s->n, s->d);
-    else
-        lengths_f32(s->share, c->in[0].data, s->n, s->d);
+    EBB_BY_FLOAT(c->in[0], lengths, s->share, c->in[0].data, s->n, s->d);
     for (int64_t i = 0; i < s->n; i++)
         total += real_at(&c->in[1], i);
     double floor = total / (double)s->n / 8;
@@ -188,10 +185,7 @@ static ebb_status run_sketch(const ebb_call *c)
     ebb_sketch s;
     EBB_MUST_FIT(c, ebb_sketch_read(&s, c));
     ebb_sketch_key(&s, c);
-    if (c->in[0].type.dtype == EBB_F64)
-        sketch_f64(c->out[0].data, c->in[0].data, &s);
-    else
-        sketch_f32(c->out[0].data, c->in[0].data, &s);
+    EBB_BY_FLOAT(c->in[0], sketch, c->out[0].data, c->in[0].data, &s);
     return NULL;
 }
 

@@ -67,12 +67,8 @@ static ebb_status run(const ebb_call *c)
     for (int64_t slot = 0; slot < slots; slot++) {
         size_t at = (size_t)slot * slot_bytes(&a, wide ? sizeof(double) : sizeof(float));
         void *rows = (unsigned char *)c->workspace + at;
-        for (int64_t head = slot; head < a.heads; head += slots) {
-            if (wide)
-                head_f64(&a, c, head, rows);
-            else
-                head_f32(&a, c, head, rows);
-        }
+        for (int64_t head = slot; head < a.heads; head += slots)
+            EBB_BY_FLOAT(c->in[0], head, &a, c, head, rows);
     }
     return NULL;
 }

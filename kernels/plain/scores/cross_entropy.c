@@ -42,7 +42,7 @@ static ebb_status run(const ebb_call *c)
     const ebb_operand *x = &c->in[first];
     const char *reduction = ebb_attr_string(&c->attrs, "reduction", "mean");
     const bool grad = c->op == EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD;
-    const bool none = strcmp(reduction, "none") == 0, wide = x->type.dtype == EBB_F64;
+    const bool none = strcmp(reduction, "none") == 0;
     void *loss = !grad && ebb_call_wants(c, 0) ? c->out[0].data : NULL;
     entropy e = {.s = ebb_span_of(&x->type, 1),
                  .dtype = (ebb_dtype)x->type.dtype,
@@ -57,9 +57,9 @@ static ebb_status run(const ebb_call *c)
                  .y = ebb_call_wants(c, !grad) ? c->out[!grad].data : NULL,
                  .parts = grad ? NULL : c->workspace};
     EBB_TRY(ebb_labels_read(c, &c->in[first + 1], e.s.n, &e.labels));
-    wide ? cross_entropy_f64(&e) : cross_entropy_f32(&e);
+    EBB_BY_FLOAT(*x, cross_entropy, &e);
     if (loss != NULL && !none)
-        wide ? finish_f64(loss, &e) : finish_f32(loss, &e);
+        EBB_BY_FLOAT(*x, finish, loss, &e);
     return NULL;
 }
 

@@ -48,29 +48,24 @@ static ebb_status check_positions(const ebb_call *c)
 #define LOOPS "kernels/plain/scores/heads_loops.inc"
 #include "kernels/plain/both_floats.inc"
 
-static bool is_wide(const ebb_call *c)
-{
-    return c->in[0].type.dtype == EBB_F64;
-}
-
 static ebb_status run_attention(const ebb_call *c)
 {
     ebb_heads a = ebb_heads_read(c);
-    is_wide(c) ? attend_f64(c, &a) : attend_f32(c, &a);
+    EBB_BY_FLOAT(c->in[0], attend, c, &a);
     return NULL;
 }
 
 static ebb_status run_linear(const ebb_call *c)
 {
     ebb_linear_attention r = ebb_linear_read(c);
-    is_wide(c) ? linear_f64(c, &r) : linear_f32(c, &r);
+    EBB_BY_FLOAT(c->in[0], linear, c, &r);
     return NULL;
 }
 
 static ebb_status run_causal(const ebb_call *c)
 {
     const ebb_causal k = ebb_causal_read(c);
-    is_wide(c) ? causal_f64(&k) : causal_f32(&k);
+    EBB_BY_FLOAT(c->in[0], causal, &k);
     return NULL;
 }
 
@@ -78,7 +73,7 @@ static ebb_status run_rotary(const ebb_call *c)
 {
     ebb_rotation r = ebb_rotation_read(c);
     EBB_TRY(check_positions(c));
-    is_wide(c) ? rotate_f64(c, &r) : rotate_f32(c, &r);
+    EBB_BY_FLOAT(c->in[0], rotate, c, &r);
     return NULL;
 }
 

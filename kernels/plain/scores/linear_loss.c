@@ -72,11 +72,10 @@ static ebb_status run(const ebb_call *c)
 {
     ebb_linear_loss l;
     EBB_TRY(ebb_linear_loss_begin(c, &l));
-    bool wide = c->in[X].type.dtype == EBB_F64;
-    double loss = wide ? sweep_f64(&l) : sweep_f32(&l);
+    double loss = EBB_BY_FLOAT(c->in[X], sweep, &l);
     if (!ebb_call_wants(c, LOSS))
         return NULL;
-    if (wide)
+    if (c->in[X].type.dtype == EBB_F64)
         *(double *)c->out[LOSS].data = loss;
     else
         *(float *)c->out[LOSS].data = (float)loss;

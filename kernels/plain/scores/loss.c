@@ -31,15 +31,14 @@ static ebb_status run_softmax(const ebb_call *c)
 {
     ebb_span s;
     EBB_TRY(span_of(c, &s));
-    bool wide = c->in[0].type.dtype == EBB_F64;
     const void *x = c->in[0].data;
     void *y = c->out[0].data;
     if (ebb_elements(&c->in[0].type) == 0)
         return NULL;
     if (c->op == EBB_OP_SOFTMAX || c->op == EBB_OP_SOFTMAX_FLAT)
-        wide ? softmax_f64(y, x, s) : softmax_f32(y, x, s);
+        EBB_BY_FLOAT(c->in[0], softmax, y, x, s);
     else
-        wide ? log_softmax_f64(y, x, s) : log_softmax_f32(y, x, s);
+        EBB_BY_FLOAT(c->in[0], log_softmax, y, x, s);
     return NULL;
 }
 
@@ -52,10 +51,7 @@ static ebb_status run_softmax_grad(const ebb_call *c)
     bool logarithm = c->op == EBB_OP_LOG_SOFTMAX_GRAD;
     if (ebb_elements(&c->in[0].type) == 0)
         return NULL;
-    if (c->in[0].type.dtype == EBB_F64)
-        softmax_grad_f64(c->out[0].data, dy, y, s, logarithm);
-    else
-        softmax_grad_f32(c->out[0].data, dy, y, s, logarithm);
+    EBB_BY_FLOAT(c->in[0], softmax_grad, c->out[0].data, dy, y, s, logarithm);
     return NULL;
 }
 
