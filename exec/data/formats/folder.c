@@ -91,9 +91,9 @@ static bool is_folder(const char *path)
 
 /* ---- shards ---- */
 
-bool ebb_shards_are(const char *path, bool folder)
+bool ebb_shards_are(const char *path)
 {
-    return folder && holds_any(path, is_shard);
+    return holds_any(path, is_shard);
 }
 
 ebb_status ebb_shards_list(const char *const **paths, const char *path, ebb_arena *arena)
@@ -110,12 +110,12 @@ ebb_status ebb_shards_list(const char *const **paths, const char *path, ebb_aren
 
 /* ---- pictures ---- */
 
-bool ebb_pictures_are(const char *path, bool folder)
+bool ebb_pictures_are(const char *path)
 {
     EBB_LOCAL_ARENA(scratch);
     names n = {.arena = scratch};
     bool found = false;
-    if (folder && list_folder(&n, path, any_name) == NULL)
+    if (list_folder(&n, path, any_name) == NULL)
         for (size_t i = 0; i < n.count && !found; i++) {
             const char *below = ebb_arena_printf(scratch, "%s/%s", path, n.list[i]);
             found = below != NULL && is_folder(below) && holds_any(below, is_picture);

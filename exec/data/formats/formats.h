@@ -19,9 +19,9 @@ ebb_status ebb_test_data_read(ebb_data *data, const char *path, const ebb_model 
 
 /* folder.c: a folder of files that are joined; and of pictures by class, which gives the arrays "image"
  * and "label" and the names of the classes as metadata. */
-bool ebb_shards_are(const char *path, bool folder);
+bool ebb_shards_are(const char *path);
 ebb_status ebb_shards_list(const char *const **paths, const char *path, ebb_arena *arena);
-bool ebb_pictures_are(const char *path, bool folder);
+bool ebb_pictures_are(const char *path);
 ebb_status ebb_pictures_read(ebb_data *data, const char *path, const ebb_model *model);
 
 /* tokens.c: rows of `sequence` tokens from the texts of `from`, padded or packed. */

@@ -24,86 +24,9 @@ static bool holds(const char *folder, const char *name)
     return length > 0 && (size_t)length < sizeof path && stat(path, &facts) == 0;
 }
 
-static bool is_npz(const char *path, bool folder)
+static bool is_test_data(const char *path)
 {
-    return !folder && ends_with(path, ".npz");
-}
-
-static bool is_npy(const char *path, bool folder)
-{
-    return !folder && ends_with(path, ".npy");
-}
-
-static bool is_safetensors(const char *path, bool folder)
-{
-    return !folder && ends_with(path, ".safetensors");
-}
-
-static bool is_csv(const char *path, bool folder)
-{
-    return !folder && ends_with(path, ".csv");
-}
-
-static bool is_jsonl(const char *path, bool folder)
-{
-    return !folder && ends_with(path, ".jsonl");
-}
-
-static bool is_txt(const char *path, bool folder)
-{
-    return !folder && ends_with(path, ".txt");
-}
-
-static bool is_test_data(const char *path, bool folder)
-{
-    return folder && holds(path, "input_0.pb");
-}
-
-static ebb_status open_npz(ebb_data *data, const char *path, const ebb_model *model)
-{
-    (void)model;
-    return ebb_npz_read(data, path);
-}
-
-static ebb_status open_npy(ebb_data *data, const char *path, const ebb_model *model)
-{
-    (void)model;
-    return ebb_npy_read(data, path);
-}
-
-static bool is_adapter(const char *path, bool folder)
-{
-    return !folder && ends_with(path, ".onnx_adapter");
-}
-
-static ebb_status open_adapter(ebb_data *data, const char *path, const ebb_model *model)
-{
-    (void)model;
-    return ebb_ort_adapter_read(data, path);
-}
-
-static ebb_status open_safetensors(ebb_data *data, const char *path, const ebb_model *model)
-{
-    (void)model;
-    return ebb_safetensors_read(data, path);
-}
-
-static ebb_status open_csv(ebb_data *data, const char *path, const ebb_model *model)
-{
-    (void)model;
-    return ebb_csv_read(data, path);
-}
-
-static ebb_status open_jsonl(ebb_data *data, const char *path, const ebb_model *model)
-{
-    (void)model;
-    return ebb_jsonl_read(data, path);
-}
-
-static ebb_status open_txt(ebb_data *data, const char *path, const ebb_model *model)
-{
-    (void)model;
-    return ebb_txt_read(data, path);
+    return holds(path, "input_0.pb");
 }
 
 static ebb_status open_path(ebb_data *data, const char *path, const ebb_model *model);
@@ -117,36 +40,44 @@ static ebb_status open_shards(ebb_data *data, const char *path, const ebb_model 
     return NULL;
 }
 
-/* The first that knows a path opens it. */
+/* A file is read by how its name ends; */
+static const struct {
+    const char *end;
+    ebb_status (*read)(ebb_data *data, const char *path);
+} files[] = {
+    {".npz", ebb_npz_read},
+    {".npy", ebb_npy_read},
+    {".safetensors", ebb_safetensors_read},
+    {".onnx_adapter", ebb_ort_adapter_read},
+    {".csv", ebb_csv_read},
+    {".jsonl", ebb_jsonl_read},
+    {".txt", ebb_txt_read},
+};
+enum { FILES = sizeof files / sizeof files[0] };
+
+/* a folder, by the first that knows it. */
 static const struct {
     const char *name;
-    bool (*knows)(const char *path, bool folder);
+    bool (*knows)(const char *path);
     ebb_status (*open)(ebb_data *data, const char *path, const ebb_model *model);
-} formats[] = {
-    {".npz", is_npz, open_npz},
-    {".npy", is_npy, open_npy},
-    {".safetensors", is_safetensors, open_safetensors},
-    {".onnx_adapter", is_adapter, open_adapter},
-    {".csv", is_csv, open_csv},
-    {".jsonl", is_jsonl, open_jsonl},
-    {".txt", is_txt, open_txt},
+} folders[] = {
     {"a test_data_set folder", is_test_data, ebb_test_data_read},
     {"a folder of such files", ebb_shards_are, open_shards},
     {"a folder with pictures (.jpg, .png) in a sub-folder for each class", ebb_pictures_are,
      ebb_pictures_read},
 };
-enum { FORMATS = sizeof formats / sizeof formats[0] };
+enum { FOLDERS = sizeof folders / sizeof folders[0] };
 
 static ebb_status unknown_format(const char *path, bool folder)
 {
     char list[384];
     size_t used = 0;
-    for (size_t i = 0; i < FORMATS && used < sizeof list; i++)
+    for (size_t i = 0; i < FILES + FOLDERS && used < sizeof list; i++)
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%s",
-                                 i == 0             ? ""
-                                 : i + 1 == FORMATS ? " or "
-                                                    : ", ",
-                                 formats[i].name);
+                                 i == 0                     ? ""
+                                 : i + 1 == FILES + FOLDERS ? " or "
+                                                            : ", ",
+                                 i < FILES ? files[i].end : folders[i - FILES].name);
     return ebb_hint(
         ebb_error(EBB_USAGE, "%s: data is read from %s%s", path, list,
                   folder ? "; this folder is none" : ""),
@@ -164,9 +95,12 @@ static ebb_status open_path(ebb_data *data, const char *path, const ebb_model *m
     data->opened++;
     data->from = ebb_arena_strdup(&data->arena, path);
     EBB_GOT(data->from);
-    for (size_t i = 0; i < FORMATS; i++)
-        if (formats[i].knows(path, folder))
-            return formats[i].open(data, path, model);
+    for (size_t i = 0; !folder && i < FILES; i++)
+        if (ends_with(path, files[i].end))
+            return files[i].read(data, path);
+    for (size_t i = 0; folder && i < FOLDERS; i++)
+        if (folders[i].knows(path))
+            return folders[i].open(data, path, model);
     return unknown_format(path, folder);
 }
 
