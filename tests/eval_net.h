@@ -12,7 +12,9 @@
 #include <string.h>
 
 #include "onnx/file/file.h"
+#include "tests/status.h"
 #include "tests/test.h"
+#include "tests/text.h"
 
 enum { EVAL_NET_WEIGHTS = 8, EVAL_NET_RELUS = 4 };
 
@@ -36,7 +38,6 @@ static inline ebb_model *eval_net(void)
     enum { ROOM = 96 * 1024 };
     static char text[ROOM];
     uint64_t seed = 3;
-    ebb_model *m = NULL;
     size_t at = (size_t)snprintf(text, ROOM,
                                  "<ir_version: 10, opset_import: [\"\" : 20]>\n"
                                  "g (float[2,8,8,8] x) => (float[2,16,1,1] y) <");
@@ -55,8 +56,6 @@ static inline ebb_model *eval_net(void)
                    "  c4 = Conv <group = 4> (t, w4, b4) u = Relu (c4)\n"
                    "  p = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (u)\n"
                    "  y = GlobalAveragePool (p) }");
-    ebb_status status = ebb_text_parse_model(&m, text);
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
+    ebb_model *m = parsed(text);
     return m;
 }

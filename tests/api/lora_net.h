@@ -13,6 +13,7 @@
 #include "onnx/file/file.h"
 #include "tests/status.h"
 #include "tests/test.h"
+#include "tests/text.h"
 
 enum { ROWS = 6, IN = 5, MID = 7, OUT = 3, RANK = 2 };
 
@@ -52,8 +53,7 @@ static const char *net_text = SOURCE;
 
 static inline ebb_model *source(void)
 {
-    ebb_model *m = NULL;
-    good(ebb_text_parse_model(&m, net_text));
+    ebb_model *m = parsed(net_text);
     static const char *const names[3] = {"up.weight", "down.weight", "down.bias"};
     const float *from = weights;
     for (int k = 0; k < 3; k++) {

@@ -18,6 +18,8 @@
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
 #include "tests/owned.h"
+#include "tests/status.h"
+#include "tests/text.h"
 
 static const char *text_of(const json_t *o, const char *key)
 {
@@ -48,9 +50,7 @@ static char *examined(ebb_model *model)
 {
     char *json, *text = NULL;
     size_t size;
-    ebb_status status = ebb_check_json(model, &json);
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
+    good(ebb_check_json(model, &json));
     json_t *report = json_loads(json, 0, NULL);
     ebb_release(json);
     assert_non_null(report);
@@ -91,10 +91,9 @@ static void says_what_is_written(void **state)
 
 TEST(weights_in_a_file_above_two_gibibytes_are_no_problem_unless_it_is_missing)
 {
-    OWNED_MODEL *model = NULL;
-    assert_null(ebb_text_parse_model(&model, "<ir_version: 10, opset_import: [\"\" : 20]>\n"
-                                             "g (float[1,40000] x) => (float[1,40000] y)\n"
-                                             "<float[40000,40000] w> { y = MatMul (x, w) }"));
+    OWNED_MODEL *model = parsed("<ir_version: 10, opset_import: [\"\" : 20]>\n"
+                                "g (float[1,40000] x) => (float[1,40000] y)\n"
+                                "<float[40000,40000] w> { y = MatMul (x, w) }");
     const ebb_value w = model->graph->initializers[0];
     ebb_tensor t = *ebb_value_of(model->graph, w)->tensor;
     t.external = true;

@@ -387,9 +387,7 @@ TEST(a_long_curve_is_thinned_and_keeps_the_peak)
                                           "v777, b, c = Split <axis = 0, num_outputs = 3> (wide)")
                       : sprintf(text + n, " v%d = Relu (v%d)", i, i - 1);
     (void)sprintf(text + n, " y = Relu (v%d) }", LONG - 1);
-    OWNED_MODEL *m = NULL;
-    good(ebb_text_parse_model(&m, text));
-    good(ebb_infer_graph(m->graph));
+    OWNED_MODEL *m = model_of(text);
     json_t *o = plan_of(m);
     assert_true(integer(o, "nodes") > LONG);
     check_curve(o);

@@ -2,6 +2,7 @@
  * merged and saved adapters against the model that was trained with them. */
 #include "tests/api/lora_net.h"
 #include "tests/owned.h"
+#include "tests/text.h"
 
 /* With dW the gradient of a whole weight [in, out]: dB = s dW' A', dA = s B' dW'. */
 static void gradients_follow(const char *first)
@@ -198,10 +199,9 @@ TEST(modules_are_named_by_what_the_file_still_tells)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[1024], name[64];
-        OWNED_MODEL *m = NULL;
         char *report = NULL;
         (void)snprintf(text, sizeof text, "%s%s", head, cases[i].body);
-        good(ebb_text_parse_model(&m, text));
+        OWNED_MODEL *m = parsed(text);
         ebb_graph *g = m->graph;
         const ebb_node n =
             ebb_value_of(g, ebb_value_find(g, i == 2 || i == 3 ? "y" : "p"))->producer;
@@ -349,7 +349,6 @@ TEST(parts_end_where_the_rows_do)
                                          "/layers.0/self_attn/qkv_proj/MatMul"};
     for (int own = 0; own < 2; own++) {
         char text[2048];
-        OWNED_MODEL *m = NULL;
         (void)snprintf(text, sizeof text,
                        "<ir_version: 10, opset_import: [\"\" : 20]>"
                        "g (float[6,5] x) => (float[6,1] y) <float[5,9] \"onnx::MatMul_1\", "
@@ -359,7 +358,7 @@ TEST(parts_end_where_the_rows_do)
                        "k = Slice (h, b, c, last) v = Slice (h, c, d, last) t = Add (q, k) "
                        "u = Add (t, v) y = ReduceSum (u, last) }",
                        names[own]);
-        good(ebb_text_parse_model(&m, text));
+        OWNED_MODEL *m = parsed(text);
         good(ebb_value_point(m->graph, ebb_value_find(m->graph, "onnx::MatMul_1"), weights));
         good(ebb_rewrite(m, "loss:mse,lora:rank=2", NULL, NULL));
         assert_int_equal(ebb_value_find(m->graph, "attn.v_proj.lora_B.weight").i != 0, own == 0);

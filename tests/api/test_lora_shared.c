@@ -1,6 +1,7 @@
 /* test_lora_shared.c: a module that a model calls three times has one adapter, however its weight is stored. */
 #include "tests/api/lora_net.h"
 #include "tests/owned.h"
+#include "tests/text.h"
 
 enum { WIDE = 32, BLOCK = 32 };
 
@@ -36,8 +37,7 @@ static void point(ebb_model *m, const char *name, const void *data)
 /* again: what the second call reads. */
 static ebb_model *network(const char *text, const void *again)
 {
-    ebb_model *m;
-    good(ebb_text_parse_model(&m, text));
+    ebb_model *m = parsed(text);
     point(m, "onnx::MatMul_1", w);
     point(m, "onnx::MatMul_1_Q4", codes);
     point(m, "onnx::MatMul_9_Q4", again);

@@ -8,6 +8,7 @@
 #include "onnx/graph/infer.h"
 #include "onnx/text/text.h"
 #include "tests/owned.h"
+#include "tests/status.h"
 #include "tests/test.h"
 
 /* Numbers in [-1, 1), the same as those that the libraries got. */
@@ -375,9 +376,7 @@ TEST(images_have_an_iou_and_texts_a_perplexity)
 
 static void is_usage(ebb_status status, const char *says)
 {
-    assert_int_equal(ebb_status_code(status), EBB_USAGE);
-    if (strstr(ebb_status_text(status), says) == NULL)
-        fail_msg("%s\ndoes not say: %s", ebb_status_text(status), says);
+    refused(status, EBB_USAGE, says);
 }
 
 TEST(what_does_not_fit_is_refused)

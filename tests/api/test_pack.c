@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "ebb.h"
+#include "tests/status.h"
 #include "tests/test.h"
 
 #define INSTANCES EBB_SOURCE_DIR "/../shared/bench/packing/minimalloc"
@@ -28,9 +29,7 @@ static void gives(const char *text, const ebb_pack_csv_options *options, const c
 {
     char bytes[4096];
     write_in(text, strlen(text));
-    ebb_status status = ebb_pack_csv(in, out, options, NULL);
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
+    good(ebb_pack_csv(in, out, options, NULL));
     FILE *file = fopen(out, "rb");
     assert_non_null(file);
     bytes[fread(bytes, 1, sizeof bytes - 1, file)] = '\0';
@@ -137,8 +136,7 @@ TEST(a_capacity_that_cannot_be_met_writes_nothing)
     static const char text[] = "id,lower,upper,size\na,0,4,10\nb,2,6,5\n";
     write_in(text, strlen(text));
     ebb_status status = ebb_pack_csv(in, out, &(ebb_pack_csv_options){.capacity = 14}, NULL);
-    assert_int_equal(ebb_status_code(status), EBB_NO_PLAN);
-    assert_non_null(strstr(ebb_status_text(status), "the lowest found takes 15"));
+    refused(status, EBB_NO_PLAN, "the lowest found takes 15");
     assert_non_null(
         strstr(ebb_status_text(status), "15 bytes are alive at once, so there is none"));
     assert_null(ebb_pack_csv(in, NULL, NULL, NULL));
@@ -188,9 +186,7 @@ TEST(the_public_instances_fit_their_capacity)
         char path[1024];
         (void)snprintf(path, sizeof path, INSTANCES "/%c.1048576.csv", name);
         ebb_pack_csv_options options = {.capacity = 1048576, .time_ns = INT64_C(60000000000)};
-        ebb_status status = ebb_pack_csv(path, out, &options, NULL);
-        if (status != NULL)
-            fail_msg("%s", ebb_status_text(status));
+        good(ebb_pack_csv(path, out, &options, NULL));
         check_instance(out, 1048576);
     }
     (void)unlink(out);

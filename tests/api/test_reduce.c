@@ -3,47 +3,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <unistd.h>
-
 #include <jansson.h>
 
 #include "onnx/graph/build.h"
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
+#include "tests/folder.h"
 #include "tests/owned.h"
-#include "tests/test.h"
+#include "tests/text.h"
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20, \"my.ops\" : 1]>\n"
-
-static char folder[] = "/tmp/ebb-reduce-test-XXXXXX";
-static char small[64];
-
-static void ok(ebb_status status)
-{
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
-}
-
-static ebb_model *parsed(const char *text)
-{
-    ebb_model *model = NULL;
-    ok(ebb_text_parse_model(&model, text));
-    return model;
-}
 
 /* What is left, as text; from malloc. */
 static char *left_of(ebb_model *model, const ebb_reduce_options *options)
 {
     OWNED_MODEL *read = NULL;
     char *text, *json;
-    ok(ebb_reduce(model, small, options, &json));
+    good(ebb_reduce(model, path_of("small.onnx"), options, &json));
     json_t *report = json_loads(json, 0, NULL);
     assert_true(json_is_true(json_object_get(report, "verified")));
     json_decref(report);
     ebb_release(json);
-    ok(ebb_open_as_is(&read, small));
+    good(ebb_open_as_is(&read, path_of("small.onnx")));
     (void)ebb_infer_graph(read->graph);
-    ok(ebb_text_print(&text, read->graph));
+    good(ebb_text_print(&text, read->graph));
     return text;
 }
 
@@ -207,7 +190,7 @@ static ebb_status always(void *context, ebb_model *model, bool *still)
 TEST(a_model_that_always_fails_becomes_one_node)
 {
     OWNED_MODEL *model = NULL;
-    ok(ebb_open(&model, EBB_SOURCE_DIR "/samples/digits/transformer.onnx"));
+    good(ebb_open(&model, EBB_SOURCE_DIR "/samples/digits/transformer.onnx"));
     char *text = left_of(model, &(ebb_reduce_options){.test = always});
     size_t equals = 0;
     for (const char *c = strchr(text, '{'); *c != '\0'; c++)
@@ -223,8 +206,8 @@ static ebb_model *with_an_operator_within(void)
     ebb_model *model = NULL;
     ebb_node middle = EBB_NO_NODE, made;
     ebb_value y, q;
-    ok(ebb_open(&model, EBB_SOURCE_DIR "/samples/digits/transformer.onnx"));
-    ok(ebb_set_dim(model, "batch", 4));
+    good(ebb_open(&model, EBB_SOURCE_DIR "/samples/digits/transformer.onnx"));
+    good(ebb_set_dim(model, "batch", 4));
     ebb_graph *g = model->graph;
     size_t softmax = 0;
     EBB_EACH_NODE(g, n)
@@ -233,10 +216,10 @@ static ebb_model *with_an_operator_within(void)
     assert_int_not_equal(middle.i, 0);
     y = ebb_out(g, middle, 0);
     ebb_type type = *ebb_value_of(g, y)->type;
-    ok(ebb_value_add(g, &q, "planted", &type));
-    ok(ebb_value_replace(g, y, q));
-    ok(ebb_model_import(model, "my.ops", 1));
-    ok(ebb_node_add(g, &made, ebb_next(g, middle), "my.ops", "Wobble", &y, 1, &q, 1));
+    good(ebb_value_add(g, &q, "planted", &type));
+    good(ebb_value_replace(g, y, q));
+    good(ebb_model_import(model, "my.ops", 1));
+    good(ebb_node_add(g, &made, ebb_next(g, middle), "my.ops", "Wobble", &y, 1, &q, 1));
     return model;
 }
 
@@ -259,13 +242,10 @@ TEST(an_operator_in_a_transformer_is_found_by_the_failing_step)
 
 /* ---- refusals ---- */
 
-static void refused(ebb_model *model, const ebb_reduce_options *options, ebb_code code,
-                    const char *words)
+static void is_refused(ebb_model *model, const ebb_reduce_options *options, ebb_code code,
+                       const char *words)
 {
-    ebb_status status = ebb_reduce(model, NULL, options, NULL);
-    assert_int_equal(ebb_status_code(status), code);
-    if (strstr(ebb_status_text(status), words) == NULL)
-        fail_msg("'%s' does not say '%s'", ebb_status_text(status), words);
+    refused(ebb_reduce(model, NULL, options, NULL), code, words);
 }
 
 static ebb_status only_once(void *context, ebb_model *model, bool *still)
@@ -279,13 +259,14 @@ TEST(what_does_not_fail_is_refused)
 {
     OWNED_MODEL *model = parsed(HEAD "g (float[4] x) => (float[4] y) { y = Relu (x) }");
     int times = 0;
-    refused(model, &(ebb_reduce_options){.fails = "run"}, EBB_USAGE, "does not fail at run");
-    refused(model, &(ebb_reduce_options){.fails = "walk"}, EBB_USAGE, "there is no criterion");
-    refused(model, &(ebb_reduce_options){0}, EBB_USAGE, "neither a criterion nor a test");
-    refused(model, &(ebb_reduce_options){.fails = "rewrite", .pipeline = "gradient"}, EBB_USAGE,
-            "before it is reduced");
+    is_refused(model, &(ebb_reduce_options){.fails = "run"}, EBB_USAGE, "does not fail at run");
+    is_refused(model, &(ebb_reduce_options){.fails = "walk"}, EBB_USAGE, "there is no criterion");
+    is_refused(model, &(ebb_reduce_options){0}, EBB_USAGE, "neither a criterion nor a test");
+    is_refused(model, &(ebb_reduce_options){.fails = "rewrite", .pipeline = "gradient"}, EBB_USAGE,
+               "before it is reduced");
     ebb_status status =
-        ebb_reduce(model, small, &(ebb_reduce_options){.test = only_once, .context = &times}, NULL);
+        ebb_reduce(model, path_of("small.onnx"),
+                   &(ebb_reduce_options){.test = only_once, .context = &times}, NULL);
     assert_int_equal(ebb_status_code(status), EBB_VERIFY);
 }
 
@@ -294,23 +275,17 @@ TEST(the_number_of_tests_is_kept_to)
     wish w = {.op = "Relu", .least_dim = 1};
     OWNED_MODEL *model =
         parsed(HEAD "g (float[4] x) => (float[4] y) { a = Tanh (x) b = Relu (a) y = Neg (b) }");
-    ok(ebb_reduce(model, small,
-                  &(ebb_reduce_options){.test = has_one, .context = &w, .most_tests = 3}, NULL));
+    good(ebb_reduce(model, path_of("small.onnx"),
+                    &(ebb_reduce_options){.test = has_one, .context = &w, .most_tests = 3}, NULL));
     assert_int_equal(w.asked, 4); // and the one that verifies
 }
 
-static int make_folder(void **state)
+/* Nothing else is left there. */
+static int remove_small(void **state)
 {
     (void)state;
-    (void)snprintf(small, sizeof small, "%s/small.onnx", mkdtemp(folder));
-    return 0;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    (void)unlink(small);
+    (void)unlink(path_of("small.onnx"));
     return rmdir(folder);
 }
 
-const fixture around_all = {make_folder, remove_folder};
+const fixture around_all = {make_folder, remove_small};

@@ -7,11 +7,11 @@
 
 #include "onnx/file/file.h"
 #include "tests/owned.h"
+#include "tests/text.h"
 
 static void write_model(const char *name, const char *text)
 {
-    OWNED_MODEL *model = NULL;
-    assert_null(ebb_text_parse_model(&model, text));
+    OWNED_MODEL *model = parsed(text);
     assert_null(ebb_save(model, path_of(name)));
 }
 

@@ -4,6 +4,7 @@
 #include "onnx/text/text.h"
 #include "tests/cli/cli.h"
 #include "tests/owned.h"
+#include "tests/text.h"
 
 #define MODEL DIGITS "mlp.onnx"
 #define DATA DIGITS "digits.npz"
@@ -144,15 +145,13 @@ TEST(an_option_is_no_value_of_the_one_before)
 static void write_loss_of(int dtype)
 {
     char text[1024];
-    OWNED_MODEL *model = NULL;
     (void)snprintf(
         text, sizeof text,
         "<ir_version: 10, opset_import: [\"\" : 20]> g (float[2,3] x) => (%s loss) <float[3] w "
         "= {1, 2, 3}> { y = Mul (x, w) s = Mul (y, y) m = ReduceMean <keepdims = 0> (s) loss = "
         "Cast <to = %d> (m) }",
         dtype == 11 ? "double" : ebb_dtype_text(dtype), dtype);
-    assert_null(ebb_text_parse_model(&model, text));
-    assert_null(ebb_infer_graph(model->graph));
+    OWNED_MODEL *model = model_of(text);
     assert_null(ebb_save(model, path_of("loss.onnx")));
 }
 

@@ -16,6 +16,7 @@
 #include "bench/scale.h"
 #include "onnx/file/file.h"
 #include "passes/parameters/noted.h"
+#include "tests/text.h"
 
 enum {
     NODES = 100000,
@@ -151,7 +152,6 @@ static double nameless(unsigned layers)
     const char *const check[] = {EBB, "check", "m.onnx", NULL};
     char *text = NULL;
     size_t bytes = 0;
-    OWNED_MODEL *model = NULL;
     FILE *f = open_memstream(&text, &bytes);
     assert_non_null(f);
     (void)fprintf(f,
@@ -169,7 +169,7 @@ static double nameless(unsigned layers)
         (void)fprintf(f, "x%u = MatMul(x%u, \"onnx::MatMul_%u\")\n", i + 1, i, i);
     (void)fputs("}", f);
     assert_int_equal(fclose(f), 0);
-    assert_null(ebb_text_parse_model(&model, text));
+    OWNED_MODEL *model = parsed(text);
     free(text);
     ebb_graph *g = model->graph;
     assert_null(ebb_props_set(g, &ebb_node_of(g, ebb_first(g))->props, EBB_NOTED_CALL, "matmul"));
@@ -204,9 +204,8 @@ TEST(a_long_sequence_is_made_to_fit_in_no_more_than_it_takes)
                                 "-o",
                                 "step.onnx",
                                 NULL};
-    ebb_model *model;
     assert_int_equal(chdir(folder), 0);
-    assert_null(ebb_text_parse_model(&model, text));
+    ebb_model *model = parsed(text);
     assert_null(ebb_model_write(model, "m.onnx", NULL));
     ebb_model_free(model);
     (void)stays_within("sequence", grad, 160 + SPREAD_MB);

@@ -89,9 +89,7 @@ static void is_refused(ebb_program *p, const void *bytes, size_t count, const ch
     ebb_status status = ebb_checkpoint_load(p, path, NULL);
     if (status == NULL)
         fail_msg("a damaged checkpoint was loaded (expected: %s)", words);
-    assert_int_equal(ebb_status_code(status), EBB_REJECTED);
-    if (strstr(ebb_status_text(status), words) == NULL)
-        fail_msg("expected \"%s\", got \"%s\"", words, ebb_status_text(status));
+    refused(status, EBB_REJECTED, words);
     assert_memory_equal(before, weights_of(p), sizeof before);
     assert_int_equal(ebb_program_measure(p).steps, 0);
 }

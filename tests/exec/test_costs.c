@@ -115,8 +115,7 @@ TEST(a_long_or_odd_signature_is_cut_and_stays_apart)
         for (int i = 0; i < 200; i++)
             n += snprintf(texts[k] + n, sizeof texts[k] - (size_t)n, ", x");
         (void)snprintf(texts[k] + n, sizeof texts[k] - (size_t)n, "%s) }", k == 1 ? ", x" : "");
-        OWNED_MODEL *m = NULL;
-        good(ebb_text_parse_model(&m, texts[k]));
+        OWNED_MODEL *m = parsed(texts[k]);
         (void)ebb_cost_signature(kept[k], m->graph, ebb_last(m->graph));
         assert_int_equal(strlen(kept[k]), EBB_SIGNATURE_BYTES - 1);
     }

@@ -5,6 +5,7 @@
 
 #include "onnx/words/arena.h"
 #include "tests/owned.h"
+#include "tests/status.h"
 
 static const char *write_text(const char *name, const char *text)
 {
@@ -26,9 +27,7 @@ static ebb_data *open_table(const char *text, const char *const *columns)
 {
     ebb_data *data = NULL;
     const ebb_data_options options = {.columns = columns};
-    ebb_status status = ebb_data_open_files(&data, LIST(write_text("t.csv", text)), &options);
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
+    good(ebb_data_open_files(&data, LIST(write_text("t.csv", text)), &options));
     return data;
 }
 

@@ -8,6 +8,7 @@
 #include "tests/onnx/files.h"
 #include "tests/owned.h"
 #include "tests/status.h"
+#include "tests/text.h"
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20]>\n"
 
@@ -21,8 +22,7 @@ static const ebb_batch batch = {&x_named, 1};
 /* All inputs but x become weights, with small numbers. */
 static ebb_model *with_weights(const char *text)
 {
-    ebb_model *m;
-    good(ebb_text_parse_model(&m, text));
+    ebb_model *m = parsed(text);
     ebb_graph *g = m->graph;
     for (size_t i = g->input_count; i-- > 0;) {
         const ebb_value v = g->inputs[i];

@@ -12,7 +12,9 @@
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
 #include "tests/owned.h"
+#include "tests/status.h"
 #include "tests/test.h"
+#include "tests/text.h"
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20, \"ai.ebb\" : 1]>\n"
 
@@ -72,27 +74,6 @@ int __wrap_posix_fallocate(int file, off_t offset, off_t count)
 }
 
 /* ---- models ---- */
-
-static void good(ebb_status status)
-{
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
-}
-
-static void fails(ebb_status status, ebb_code code, const char *part)
-{
-    assert_int_equal(ebb_status_code(status), code);
-    if (strstr(ebb_status_text(status), part) == NULL)
-        fail_msg("'%s' is not in: %s", part, ebb_status_text(status));
-}
-
-static ebb_model *model_of(const char *text)
-{
-    ebb_model *m = NULL;
-    good(ebb_text_parse_model(&m, text));
-    good(ebb_infer_graph(m->graph));
-    return m;
-}
 
 /* Two tensors of 300,000 floats go to PLACE and come back; b takes the room of a, which was read by then. */
 #define AWAY(place)                                                             \
@@ -240,7 +221,7 @@ TEST(a_move_is_alive_until_it_is_waited_for)
             status = ebb_verify(m->graph);
         if (status == NULL)
             fail_msg("%s", wrong[i].body);
-        fails(status, EBB_VERIFY, wrong[i].why);
+        refused(status, EBB_VERIFY, wrong[i].why);
     }
 }
 
@@ -266,11 +247,11 @@ TEST(every_failure_is_said_and_forgotten)
                 disk.code = kinds[k].code;
                 *(reads ? &disk.read_at : &disk.write_at) = call;
                 ebb_status status = ebb_program_step(p, &batch);
-                fails(status, EBB_IO, kinds[k].why);
+                refused(status, EBB_IO, kinds[k].why);
                 char node[32];
                 (void)snprintf(node, sizeof node, "%s %c", reads ? "fetch" : "store",
                                call < 2 ? 'a' : 'b');
-                fails(status, EBB_IO, node);
+                refused(status, EBB_IO, node);
                 good(ebb_program_step(p, &batch));
                 check_results(p);
             }
@@ -298,7 +279,7 @@ TEST(bytes_that_changed_are_seen)
     for (int call = 0; call < 4; call++) {
         disk.way = LIES;
         disk.read_at = call;
-        fails(ebb_program_step(p, &batch), EBB_IO, "are not those written");
+        refused(ebb_program_step(p, &batch), EBB_IO, "are not those written");
     }
 }
 
@@ -323,9 +304,9 @@ TEST(a_full_disk_is_said_before_the_first_step)
     OWNED_MODEL *m = model_of(AWAY("disk"));
     ebb_program *p = NULL;
     disk.no_room = 1;
-    fails(compile(&p, m, "/tmp"), EBB_IO, "/tmp: the step keeps 1.14 MiB on disk: No space left");
+    refused(compile(&p, m, "/tmp"), EBB_IO, "/tmp: the step keeps 1.14 MiB on disk: No space left");
     disk.no_room = 0;
-    fails(compile(&p, m, "/a folder that is not there"), EBB_IO, "No such file");
+    refused(compile(&p, m, "/a folder that is not there"), EBB_IO, "No such file");
 }
 
 /* ---- exchanges ---- */

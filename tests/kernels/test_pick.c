@@ -5,6 +5,7 @@
 
 #include "kernels/plugin.h"
 #include "kernels/processor.h"
+#include "tests/status.h"
 #include "tests/test.h"
 
 static void says(const char *name, ebb_code code, const char *words)
@@ -13,9 +14,7 @@ static void says(const char *name, ebb_code code, const char *words)
     ebb_status status = ebb_backends(name, &list);
     assert_non_null(status);
     assert_null(list);
-    assert_int_equal(ebb_status_code(status), code);
-    if (strstr(ebb_status_text(status), words) == NULL)
-        fail_msg("'%s' does not say '%s'", ebb_status_text(status), words);
+    refused(status, code, words);
 }
 
 TEST(a_backend_that_is_not_there_is_told_which_are)

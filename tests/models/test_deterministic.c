@@ -8,15 +8,10 @@
 #include "exec/run/program.h"
 #include "tests/models/models.h"
 #include "tests/owned.h"
+#include "tests/status.h"
 
 static const int threads[] = {1, 2, 3, 4, 8};
 enum { COUNTS = sizeof threads / sizeof threads[0], TAKEN = 2 };
-
-static void must(ebb_status status, const char *what)
-{
-    if (status != NULL)
-        fail_msg("%s: %s", what, ebb_status_text(status));
-}
 
 /* All states after some steps, one behind the other; the caller frees them. */
 static char *states_after(ebb_model *m, const char *backend, int count, const ebb_batch *batch,
@@ -26,16 +21,16 @@ static char *states_after(ebb_model *m, const char *backend, int count, const eb
     OWNED_PROGRAM *p = NULL;
     char *all = NULL;
     *size = 0;
-    must(ebb_program_compile(&p, m, &options), what);
+    good_for(ebb_program_compile(&p, m, &options), what);
     for (int k = 0; k < TAKEN; k++)
-        must(ebb_program_step(p, batch), what);
+        good_for(ebb_program_step(p, batch), what);
     for (ebb_value v = {1}; v.i < m->graph->value_count; v.i++) {
         const ebb_type *type = ebb_value_of(m->graph, v)->type;
         ebb_named t;
         size_t bytes;
         if (!ebb_program_is_state(p, v) || type->dtype != EBB_F32 || !ebb_type_bytes(type, &bytes))
             continue;
-        must(ebb_program_get(p, ebb_value_name(m->graph, v), &t), what);
+        good_for(ebb_program_get(p, ebb_value_name(m->graph, v), &t), what);
         all = realloc(all, *size + bytes);
         assert_non_null(all);
         memcpy(all + *size, t.data, bytes);
@@ -106,10 +101,10 @@ TEST(the_samples_have_the_same_bits_for_every_number_of_threads)
                        "flatten,train-mode,fold,fuse,loss:cross-entropy%s,%sgradient,optimizer:sgd,"
                        "%sdrop-saves,stream,alias",
                        samples[i].loss, samples[i].early, samples[i].late);
-        must(ebb_open(&m, path), what);
-        must(ebb_set_dim(m, "batch", 48), what);
-        must(ebb_rewrite(m, pipeline, NULL, NULL), what);
-        must(ebb_sample_batch(&batch, m->graph, 1, &scratch), what);
+        good_for(ebb_open(&m, path), what);
+        good_for(ebb_set_dim(m, "batch", 48), what);
+        good_for(ebb_rewrite(m, pipeline, NULL, NULL), what);
+        good_for(ebb_sample_batch(&batch, m->graph, 1, &scratch), what);
         check(m, &batch, what);
     }
 }
@@ -126,7 +121,7 @@ TEST(small_models_have_the_same_bits_for_every_number_of_threads)
             printf("SKIP: no %s beside the repository\n", small_models[i]);
             continue;
         }
-        must(recorded_program(&r, "on", "sgd", "", &m, &p, inputs, &count), small_models[i]);
+        good_for(recorded_program(&r, "on", "sgd", "", &m, &p, inputs, &count), small_models[i]);
         ebb_program_free(p);
         check(m, &(ebb_batch){inputs, count}, small_models[i]);
         ebb_close(m);

@@ -13,6 +13,7 @@
 #include "onnx/file/file.h"
 #include "tests/owned.h"
 #include "tests/status.h"
+#include "tests/text.h"
 
 enum { ROWS = 40, IN = 16, INNER = 32, CLASSES = 64 };
 
@@ -39,10 +40,9 @@ static const struct head {
 
 static ebb_model *open_head(const struct head *h)
 {
-    ebb_model *m;
     char *pipeline;
     unsigned seed = 1;
-    good(ebb_text_parse_model(&m, h->graph));
+    ebb_model *m = parsed(h->graph);
     const ebb_graph *g = m->graph;
     for (size_t i = 0; i < g->initializer_count; i++) {
         const ebb_tensor *t = ebb_value_of(g, g->initializers[i])->tensor;

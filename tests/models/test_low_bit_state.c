@@ -6,14 +6,9 @@
 #include "onnx/file/file.h"
 #include "tests/models/models.h"
 #include "tests/owned.h"
+#include "tests/status.h"
 
 enum { STEPS = 100, BATCH = 32 };
-
-static void ok(ebb_status status)
-{
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
-}
 
 /* ---- bytes ---- */
 
@@ -30,9 +25,9 @@ static void plan_bert(const char *passes, int64_t *states, int64_t *peak, int64_
     *formula = 0;
     recorded r;
     assert_true(recorded_open(&r, "bert_base", "ts.onnx"));
-    ok(ebb_open(&model, SHARED "bert_base/ts.onnx"));
-    ok(ebb_set_dim(model, "batch", 1));
-    ok(recorded_rewrite(&r, model, "on", "adamw", passes));
+    good(ebb_open(&model, SHARED "bert_base/ts.onnx"));
+    good(ebb_set_dim(model, "batch", 1));
+    good(recorded_rewrite(&r, model, "on", "adamw", passes));
     recorded_close(&r);
     const ebb_graph *g = model->graph;
     for (size_t i = 0; i < g->initializer_count; i++) {
@@ -45,7 +40,7 @@ static void plan_bert(const char *passes, int64_t *states, int64_t *peak, int64_
             *formula += 2 * ((4 * n + 63) / 64 * 64 - (n * bits / 8 + 63) / 64 * 64 -
                              ((n + block - 1) / block * 4 + 63) / 64 * 64);
     }
-    ok(ebb_plan_json(model, NULL, &text));
+    good(ebb_plan_json(model, NULL, &text));
     json_t *plan = json_loads(text, 0, NULL);
     *states = number_at(plan, "OPTIMIZER_STATE");
     *peak = json_integer_value(json_object_get(plan, "peak_bytes"));
@@ -88,16 +83,16 @@ static void train(const char *optimizer, const char *passes, int steps, run *r)
     OWNED_PROGRAM *program = NULL;
     OWNED_DATA *data = NULL;
     char pipeline[512];
-    ok(ebb_open(&model, EBB_SOURCE_DIR "/samples/digits/cnn.onnx"));
-    ok(ebb_set_dim(model, "batch", BATCH));
+    good(ebb_open(&model, EBB_SOURCE_DIR "/samples/digits/cnn.onnx"));
+    good(ebb_set_dim(model, "batch", BATCH));
     (void)snprintf(pipeline, sizeof pipeline,
                    "inline,fold,train-mode:dropout=off,fold,fuse,loss:kind=cross-entropy,gradient,"
                    "optimizer:kind=%s,lr=0.003%s,drop-saves,alias",
                    optimizer, passes);
     const ebb_rewrite_options strict = {.strict = false, .verify_each = true};
-    ok(ebb_rewrite(model, pipeline, &strict, NULL));
-    ok(ebb_data_open(&data, EBB_SOURCE_DIR "/samples/digits/digits.npz", model));
-    ok(ebb_program_compile(&program, model, &(ebb_compile_options){.threads = 1}));
+    good(ebb_rewrite(model, pipeline, &strict, NULL));
+    good(ebb_data_open(&data, EBB_SOURCE_DIR "/samples/digits/digits.npz", model));
+    good(ebb_program_compile(&program, model, &(ebb_compile_options){.threads = 1}));
     static const char *const map[] = {"image", "image", "label", "target", NULL};
     *r = (run){.weights = calloc(1 << 17, sizeof(double))};
     assert_non_null(r->weights);
@@ -107,9 +102,9 @@ static void train(const char *optimizer, const char *passes, int steps, run *r)
         ebb_named loss;
         for (int64_t i = 0; i < BATCH; i++)
             rows[i] = (step * BATCH + i) % 1437;
-        ok(ebb_data_rows(data, rows, BATCH, map, &batch));
-        ok(ebb_program_step(program, &batch));
-        ok(ebb_program_get(program, ebb_program_loss_name(program), &loss));
+        good(ebb_data_rows(data, rows, BATCH, map, &batch));
+        good(ebb_program_step(program, &batch));
+        good(ebb_program_get(program, ebb_program_loss_name(program), &loss));
         if (step >= steps - 10)
             r->loss += (double)*(const float *)loss.data / 10;
     }
@@ -118,7 +113,7 @@ static void train(const char *optimizer, const char *passes, int steps, run *r)
         ebb_named w;
         if (ebb_value_of(g, g->initializers[i])->role != EBB_ROLE_PARAMETER)
             continue;
-        ok(ebb_program_get(program, ebb_value_name(g, g->initializers[i]), &w));
+        good(ebb_program_get(program, ebb_value_name(g, g->initializers[i]), &w));
         size_t n = 1;
         for (int d = 0; d < w.rank; d++)
             n *= (size_t)w.dims[d];

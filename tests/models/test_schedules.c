@@ -9,6 +9,7 @@
 #include "passes/budget/trial.h"
 #include "tests/models/alike.h"
 #include "tests/owned.h"
+#include "tests/text.h"
 
 static const char *const planners[] = {"disk-revolve", "periodic-disk-revolve", "hrevolve",
                                        "multistage",   "double-checkpoint",     "pofo"};
@@ -196,7 +197,6 @@ static void write_towers(char *step, size_t size, bool shared)
     static writer w;
     const int second = shared ? LAYERS : LAYERS / 2;
     char *pipeline = NULL;
-    OWNED_MODEL *m = NULL;
     w.at = 0;
     add(&w,
         "<ir_version: 10, opset_import: [\"\" : 20]> g (float[%d,%d] ha0, float[%d,%d] hb0) => "
@@ -209,7 +209,7 @@ static void write_towers(char *step, size_t size, bool shared)
     add_layers(&w, 'a', 'a', LAYERS);
     add_layers(&w, 'b', shared ? 'a' : 'b', second);
     add(&w, "y = Mul(ha%d, hb%d) }", LAYERS, second);
-    good(ebb_text_parse_model(&m, w.text));
+    OWNED_MODEL *m = parsed(w.text);
     good(ebb_step_pipeline(&pipeline, &(ebb_step_options){.loss = "mse", .optimizer = "adamw"}));
     good(ebb_rewrite(m, pipeline, NULL, NULL));
     (void)snprintf(step, size, EBB_BINARY_DIR "/schedules_towers.onnx");

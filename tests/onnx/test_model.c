@@ -4,25 +4,20 @@
 
 #include "onnx/file/file.h"
 #include "tests/owned.h"
+#include "tests/status.h"
 #include "tests/test.h"
 
 #define MODEL EBB_SOURCE_DIR "/samples/digits/cnn.onnx"
-
-static void must(ebb_status status)
-{
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
-}
 
 TEST(a_copy_writes_the_same_bytes)
 {
     OWNED_MODEL *model = NULL, *copy = NULL;
     void *bytes[2];
     size_t sizes[2];
-    must(ebb_model_read(&model, MODEL));
-    must(ebb_model_copy(&copy, model));
-    must(ebb_model_write_memory(model, &bytes[0], &sizes[0]));
-    must(ebb_model_write_memory(copy, &bytes[1], &sizes[1]));
+    good(ebb_model_read(&model, MODEL));
+    good(ebb_model_copy(&copy, model));
+    good(ebb_model_write_memory(model, &bytes[0], &sizes[0]));
+    good(ebb_model_write_memory(copy, &bytes[1], &sizes[1]));
     assert_int_equal(sizes[0], sizes[1]);
     assert_memory_equal(bytes[0], bytes[1], sizes[0]);
     ebb_free(bytes[0]);
@@ -32,8 +27,8 @@ TEST(a_copy_writes_the_same_bytes)
 TEST(changing_a_copy_leaves_the_original_alone)
 {
     OWNED_MODEL *model = NULL, *copy = NULL;
-    must(ebb_model_read(&model, MODEL));
-    must(ebb_model_copy(&copy, model));
+    good(ebb_model_read(&model, MODEL));
+    good(ebb_model_copy(&copy, model));
     size_t nodes = 0;
     while (ebb_last(copy->graph).i != 0)
         ebb_node_remove(copy->graph, ebb_last(copy->graph));
@@ -46,7 +41,7 @@ TEST(changing_a_copy_leaves_the_original_alone)
 static void *written(const ebb_model *model, size_t *size)
 {
     void *bytes;
-    must(ebb_model_write_memory(model, &bytes, size));
+    good(ebb_model_write_memory(model, &bytes, size));
     return bytes;
 }
 
@@ -55,10 +50,10 @@ TEST(a_model_becomes_what_has_become_of_its_copy)
     OWNED_MODEL *model = NULL, *again = NULL;
     ebb_model *copy;
     size_t sizes[2];
-    must(ebb_model_read(&model, EBB_SOURCE_DIR "/samples/digits/transformer.onnx"));
-    must(ebb_model_copy(&copy, model));
-    must(ebb_set_dim(copy, "batch", 2));
-    must(ebb_rewrite(copy, "flatten,train-mode,fuse,loss:cross-entropy,gradient", NULL, NULL));
+    good(ebb_model_read(&model, EBB_SOURCE_DIR "/samples/digits/transformer.onnx"));
+    good(ebb_model_copy(&copy, model));
+    good(ebb_set_dim(copy, "batch", 2));
+    good(ebb_rewrite(copy, "flatten,train-mode,fuse,loss:cross-entropy,gradient", NULL, NULL));
     void *changed = written(copy, &sizes[0]);
     ebb_graph *graph = model->graph;
     ebb_model_adopt(model, copy);
@@ -67,8 +62,8 @@ TEST(a_model_becomes_what_has_become_of_its_copy)
     assert_ptr_equal(graph->model, model);
     assert_int_equal(sizes[0], sizes[1]);
     assert_memory_equal(changed, adopted, sizes[0]);
-    must(ebb_rewrite(model, "optimizer:sgd,alias", NULL, NULL)); // it is changed as any other
-    must(ebb_model_copy(&again, model));
+    good(ebb_rewrite(model, "optimizer:sgd,alias", NULL, NULL)); // it is changed as any other
+    good(ebb_model_copy(&again, model));
     ebb_free(changed);
     ebb_free(adopted);
 }
@@ -81,8 +76,8 @@ TEST(bodies_belong_to_the_model_that_adopts_them)
         "{ h = Relu (x) y = If (c) <then_branch = t () => (float[4] a) { a = Neg (h) },"
         " else_branch = e () => (float[4] b) { b = Identity (h) }> }";
     ebb_model *model, *copy;
-    must(ebb_text_parse_model(&model, text));
-    must(ebb_model_copy(&copy, model));
+    good(ebb_text_parse_model(&model, text));
+    good(ebb_model_copy(&copy, model));
     ebb_model_adopt(model, copy);
     int bodies = 0;
     EBB_EACH_NODE(model->graph, n)
@@ -104,7 +99,7 @@ TEST(values_are_found_by_the_names_that_they_have_now)
     OWNED_MODEL *model = NULL;
     ebb_value owner[NAMES] = {{0}};
     uint32_t random = 1;
-    must(ebb_model_new(&model, 20));
+    good(ebb_model_new(&model, 20));
     for (int i = 0; i < 50 * VALUES; i++) {
         char name[16];
         ebb_value v;
@@ -112,14 +107,14 @@ TEST(values_are_found_by_the_names_that_they_have_now)
         const uint32_t k = (random >> 16) % NAMES, to = (random >> 8) % NAMES;
         (void)snprintf(name, sizeof name, "n%u", to);
         if (owner[k].i == 0 && owner[to].i == 0 && i < VALUES) {
-            must(ebb_value_add(model->graph, &v, name, NULL));
+            good(ebb_value_add(model->graph, &v, name, NULL));
             owner[to] = v;
         } else if (owner[k].i != 0 && i % 5 == 0) {
             ebb_value_bury(model->graph, owner[k]);
             ebb_value_bury(model->graph, owner[k]); // already gone: nothing happens
             owner[k] = EBB_NO_VALUE;
         } else if (owner[k].i != 0 && owner[to].i == 0) {
-            must(ebb_value_rename(model->graph, owner[k], name));
+            good(ebb_value_rename(model->graph, owner[k], name));
             owner[to] = owner[k];
             owner[k] = EBB_NO_VALUE;
         }

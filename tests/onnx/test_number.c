@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "onnx/words/status.h"
+#include "tests/status.h"
 #include "tests/test.h"
 
 TEST(numbers_within_the_range_are_taken)
@@ -85,8 +86,6 @@ TEST(a_refusal_names_the_option_the_value_and_the_range)
                                      : ebb_real_parse(&x, text, range, "--n");
         if (status == NULL)
             fail_msg("'%s' is taken", text);
-        assert_int_equal(ebb_status_code(status), EBB_USAGE);
-        if (strstr(ebb_status_text(status), says) == NULL)
-            fail_msg("'%s' does not say '%s'", ebb_status_text(status), says);
+        refused(status, EBB_USAGE, says);
     }
 }

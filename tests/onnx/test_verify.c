@@ -3,7 +3,9 @@
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
 #include "tests/owned.h"
+#include "tests/status.h"
 #include "tests/test.h"
+#include "tests/text.h"
 
 /* x -> Relu -> h -> Add(h, w) -> y, with w a state that the step replaces by y. */
 static const char text[] = "<ir_version: 10, opset_import: [\"\" : 20]>\n"
@@ -46,9 +48,7 @@ static void is_refused(const ebb_graph *g, const char *why)
 {
     ebb_status status = ebb_verify(g);
     assert_non_null(status);
-    assert_int_equal(ebb_status_code(status), EBB_VERIFY);
-    if (strstr(ebb_status_text(status), why) == NULL)
-        fail_msg("'%s' is expected, it says '%s'", why, ebb_status_text(status));
+    refused(status, EBB_VERIFY, why);
 }
 
 TEST(a_legal_graph_passes)
@@ -178,14 +178,12 @@ TEST(an_unmarked_graph_output_is_refused)
 /* y = Relu(x); z = If (c) { p = Neg (h) } else { q = h }, with h read by the bodies alone. */
 static ebb_model *with_bodies(void)
 {
-    ebb_model *m = NULL;
     const char *of_bodies = "<ir_version: 10, opset_import: [\"\" : 20]>\n"
                             "g (bool c, float[4] x) => (float[4] z) {\n"
                             "   [one] h = Relu (x)\n"
                             "   [two] z = If <then_branch = yes () => (p) { p = Neg (h) },"
                             " else_branch = no () => (q) { q = Exp (h) }> (c)\n}";
-    assert_null(ebb_text_parse_model(&m, of_bodies));
-    assert_null(ebb_infer_graph(m->graph));
+    ebb_model *m = model_of(of_bodies);
     assert_null(ebb_verify(m->graph));
     return m;
 }

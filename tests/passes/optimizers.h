@@ -11,7 +11,9 @@
 #include "ebb.h"
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
+#include "tests/status.h"
 #include "tests/test.h"
+#include "tests/text.h"
 
 enum { M, H, B, PARAMETERS, STEPS = 6 };
 
@@ -29,12 +31,6 @@ static const char text[] =
 static const char *const names[PARAMETERS] = {"first.weight", "last.weight", "last.bias"};
 static const int sizes[PARAMETERS] = {12, 8, 2};
 
-static inline void good(ebb_status status)
-{
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
-}
-
 typedef struct trial {
     ebb_model *model;
     ebb_program *program;
@@ -42,9 +38,7 @@ typedef struct trial {
 
 static inline ebb_model *parse(void)
 {
-    ebb_model *m = NULL;
-    good(ebb_text_parse_model(&m, text));
-    good(ebb_infer_graph(m->graph));
+    ebb_model *m = model_of(text);
     return m;
 }
 

@@ -11,6 +11,7 @@
 #include "passes/budget/trial.h"
 #include "tests/owned.h"
 #include "tests/status.h"
+#include "tests/text.h"
 
 enum { GRAPHS = 50, MOST_VALUES = 12, MOST_SITES = 9, MOST_POSITIONS = 2 * MOST_VALUES + 1 };
 
@@ -265,9 +266,7 @@ static ebb_model *draw_graph(uint64_t seed, int layers)
                                "g%d = Mul(a%d, b%d) b%d = ReduceMin<keepdims = 0>(g%d, axis) ", i,
                                i, i + 1, i, i);
     (void)snprintf(text + at, sizeof text - at, "y = Neg(b0) }");
-    ebb_model *m;
-    good(ebb_text_parse_model(&m, text));
-    good(ebb_infer_graph(m->graph));
+    ebb_model *m = model_of(text);
     return m;
 }
 

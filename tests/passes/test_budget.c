@@ -12,6 +12,7 @@
 #include "passes/pipeline.h"
 #include "tests/owned.h"
 #include "tests/share.h"
+#include "tests/status.h"
 #include "tests/test.h"
 
 typedef struct plan {
@@ -21,20 +22,14 @@ typedef struct plan {
     char why[4096]; /* it does not */
 } plan;
 
-static void must(ebb_status status)
-{
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
-}
-
 static ebb_model *step_of(const char *sample)
 {
     char path[1024];
     ebb_model *model;
     (void)snprintf(path, sizeof path, "%s/samples/digits/%s.onnx", EBB_SOURCE_DIR, sample);
-    must(ebb_open(&model, path));
-    must(ebb_set_dim(model, "batch", 16));
-    must(ebb_rewrite(model,
+    good(ebb_open(&model, path));
+    good(ebb_set_dim(model, "batch", 16));
+    good(ebb_rewrite(model,
                      "flatten,train-mode,fold,fuse,loss:cross-entropy,gradient,optimizer:adamw,"
                      "drop-saves",
                      NULL, NULL));
@@ -45,8 +40,8 @@ static void weigh(plan *p, ebb_model *model)
 {
     OWNED_ARENA arena = {0};
     ebb_estimate estimate;
-    must(ebb_rewrite(model, "stream,alias", NULL, NULL));
-    must(ebb_estimate_make(&estimate, &arena, model->graph, "cpu"));
+    good(ebb_rewrite(model, "stream,alias", NULL, NULL));
+    good(ebb_estimate_make(&estimate, &arena, model->graph, "cpu"));
     p->bytes = estimate.arena_bytes;
     p->ns = estimate.ns;
 }
@@ -58,7 +53,7 @@ static plan fitted(const ebb_model *step, uint64_t budget, const char *more)
     char pass[256];
     plan p = {.fits = true};
     const ebb_rewrite_options options = {.verify_each = true};
-    must(ebb_model_copy(&copy, step));
+    good(ebb_model_copy(&copy, step));
     (void)snprintf(pass, sizeof pass, "fit:budget=%llu,time=0.03%s", (unsigned long long)budget,
                    more);
     ebb_status status = ebb_rewrite(copy, pass, &options, NULL);
@@ -66,7 +61,7 @@ static plan fitted(const ebb_model *step, uint64_t budget, const char *more)
         p.fits = false;
         (void)snprintf(p.why, sizeof p.why, "%s", ebb_status_text(status));
     } else {
-        must(status);
+        good(status);
         weigh(&p, copy);
     }
     return p;
@@ -78,7 +73,7 @@ static void walk_down(const char *sample, const char *more, uint64_t strides)
     ebb_model *step = step_of(sample), *copy;
     plan whole = {0}, last = {0};
     int plans = 0;
-    must(ebb_model_copy(&copy, step));
+    good(ebb_model_copy(&copy, step));
     weigh(&whole, copy);
     ebb_model_free(copy);
     const uint64_t stride = whole.bytes / strides;
@@ -197,7 +192,7 @@ TEST(what_an_offer_may_cost_is_by_the_device)
     OWNED_MODEL *step = step_of("transformer");
     char *report = NULL;
     int taken = 0, heard = 0;
-    must(ebb_rewrite(step, "fit:budget=95%,time=0.03,backend=cuda", NULL, &report));
+    good(ebb_rewrite(step, "fit:budget=95%,time=0.03,backend=cuda", NULL, &report));
     const char *note = strstr(report, words);
     assert_non_null(note);
     assert_int_equal(sscanf(note + strlen(words), "%d of %d offers", &taken, &heard), 2);
@@ -250,7 +245,7 @@ TEST(the_chosen_copy_becomes_the_step_and_nothing_runs_again)
         OWNED_MODEL *step = step_of("transformer");
         memset(&seen, 0, sizeof seen);
         seen.step = step->graph;
-        must(ebb_rewrite(step, passes[i], NULL, NULL));
+        good(ebb_rewrite(step, passes[i], NULL, NULL));
         if (seen.adopted != 1 || seen.on_step != 0 || seen.after != 0 || seen.runs == 0)
             fail_msg("%s: %d copies taken over; of %d runs of passes %d on the step itself, %d "
                      "after the choice",

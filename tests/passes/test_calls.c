@@ -10,6 +10,7 @@
 #include "onnx/graph/infer.h"
 #include "passes/flatten/calls.h"
 #include "tests/owned.h"
+#include "tests/status.h"
 #include "tests/test.h"
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 21, \"local\" : 1]>\n"
@@ -62,9 +63,7 @@ static ebb_model *model_of(shape body, int count, int called)
         body(out, i, count);
     }
     assert_int_equal(fclose(out), 0);
-    ebb_status status = ebb_text_parse_model(&model, text);
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
+    good(ebb_text_parse_model(&model, text));
     free(text);
     assert_int_equal(model->function_count, count);
     return model;
@@ -135,9 +134,7 @@ TEST(a_circle_of_functions_is_refused)
     for (size_t i = 0; i < sizeof circles / sizeof circles[0]; i++) {
         OWNED_MODEL *model = NULL;
         assert_null(ebb_text_parse_model(&model, circles[i]));
-        ebb_status status = ebb_rewrite(model, "inline", NULL, NULL);
-        assert_int_equal(ebb_status_code(status), EBB_REJECTED);
-        assert_non_null(strstr(ebb_status_text(status), "calls itself"));
+        refused(ebb_rewrite(model, "inline", NULL, NULL), EBB_REJECTED, "calls itself");
     }
 }
 

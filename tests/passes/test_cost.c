@@ -15,6 +15,7 @@
 #include "passes/pipeline.h"
 #include "tests/owned.h"
 #include "tests/status.h"
+#include "tests/text.h"
 
 static char path[] = "/tmp/ebb-cost-XXXXXX", pipeline[64];
 
@@ -28,9 +29,7 @@ static size_t count;
 
 static ebb_model *parse(void)
 {
-    ebb_model *m;
-    good(ebb_text_parse_model(&m, text));
-    good(ebb_infer_graph(m->graph));
+    ebb_model *m = model_of(text);
     return m;
 }
 
@@ -126,9 +125,7 @@ static double estimate_of(const char *dtype, const char *node)
         "<ir_version: 10, opset_import: [\"\" : 20]> g (%s[1024,1024] x, %s[1024,1024] w) => "
         "(%s[1024,1024] y) { y = %s (x, w) }",
         dtype, dtype, dtype, node);
-    OWNED_MODEL *m = NULL;
-    good(ebb_text_parse_model(&m, line));
-    good(ebb_infer_graph(m->graph));
+    OWNED_MODEL *m = model_of(line);
     const double ns = ebb_node_ns(m->graph, ebb_first(m->graph));
     return ns;
 }
@@ -152,9 +149,7 @@ static void says(const char *passes, ebb_code code, const char *words)
     OWNED_MODEL *m = parse();
     ebb_status status = run(m, passes, false);
     assert_non_null(status);
-    assert_int_equal(ebb_status_code(status), code);
-    if (strstr(ebb_status_text(status), words) == NULL)
-        fail_msg("'%s' does not say '%s'", ebb_status_text(status), words);
+    refused(status, code, words);
 }
 
 static void near(double ns, double expected)
@@ -271,15 +266,13 @@ TEST(beside_others_of_this_machine_nodes_take_longer)
     for (int told = 0; told < 2; told++)
         for (int ranks = 2; ranks <= 3; ranks++) {
             char step[256];
-            OWNED_MODEL *m = NULL;
             (void)snprintf(
                 step, sizeof step,
                 "<ir_version: 10, opset_import: [\"\" : 20, \"ai.ebb\" : 1]> g (float[64] x) => "
                 "(float[64] y) { a = ai.ebb.AllReduce <ranks = %d> (x) b = Sigmoid (a) y = Relu "
                 "(b) }",
                 ranks);
-            good(ebb_text_parse_model(&m, step));
-            good(ebb_infer_graph(m->graph));
+            OWNED_MODEL *m = model_of(step);
             if (told != 0)
                 good(ebb_link_set_text(m->graph, "2,0.5"));
             const double slows = told == 0 && ranks == 2 ? 2.5 : 1;

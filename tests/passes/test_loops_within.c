@@ -4,6 +4,7 @@
 
 #include "exec/weigh/estimate.h"
 #include "exec/weigh/plan.h"
+#include "tests/text.h"
 
 /* Two digits of one number: no two steps of both loops have one key. */
 TEST(dropout_draws_anew_in_each_step_of_both_loops)
@@ -125,9 +126,8 @@ TEST(a_slice_as_long_as_the_steps_number_is_named)
     const ebb_rewrite_options options = {.verify_each = true};
     OWNED_ARENA keep = {0};
     ebb_report *reports;
-    OWNED_MODEL *model = NULL;
     size_t count;
-    good(ebb_text_parse_model(&model, text));
+    OWNED_MODEL *model = parsed(text);
     good(ebb_pipeline_run(model, "unroll", &options, &keep, &reports, &count));
     assert_int_equal(reports[0].skip_count, 1);
     assert_non_null(strstr(reports[0].skips[0].reason, "Slice 'part'"));

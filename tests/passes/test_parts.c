@@ -13,6 +13,7 @@
 #include "onnx/file/file.h"
 #include "passes/pipeline.h"
 #include "tests/owned.h"
+#include "tests/status.h"
 #include "tests/test.h"
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20]>\n"
@@ -158,12 +159,6 @@ static double draw(drawn *d)
     return (double)(d->state >> 40) / 8388608.0 - 1.0;
 }
 
-static void ok(ebb_status status, const char *what)
-{
-    if (status != NULL)
-        fail_msg("%s: %s", what, ebb_status_text(status));
-}
-
 /* Initializers that the text leaves without bytes are drawn. */
 static void draw_weights(ebb_model *model, drawn *d)
 {
@@ -228,14 +223,14 @@ static ebb_program *run_once(ebb_model **model, const part_case *c, const char *
     ebb_program *program = NULL;
     (void)snprintf(pipeline, sizeof pipeline, "%s%s%s", c->before, pass != NULL ? "," : "",
                    pass != NULL ? pass : "");
-    ok(ebb_text_parse_model(model, c->graph), c->what);
+    good_for(ebb_text_parse_model(model, c->graph), c->what);
     draw_weights(*model, &d);
     const ebb_rewrite_options options = {.verify_each = true, .strict = true};
-    ok(ebb_rewrite(*model, pipeline, &options, NULL), c->what);
+    good_for(ebb_rewrite(*model, pipeline, &options, NULL), c->what);
     const ebb_compile_options compile = {.backend = backend};
-    ok(ebb_program_compile(&program, *model, &compile), c->what);
+    good_for(ebb_program_compile(&program, *model, &compile), c->what);
     const ebb_batch batch = {inputs, draw_inputs(*model, c, &d, inputs, room)};
-    ok(ebb_program_step(program, &batch), c->what);
+    good_for(ebb_program_step(program, &batch), c->what);
     return program;
 }
 
@@ -248,8 +243,8 @@ static void compare(const part_case *c, ebb_program *whole, ebb_program *parts)
     for (size_t i = 0; i < outputs; i++) {
         const char *name = ebb_program_output_name(whole, i);
         ebb_named x, y;
-        ok(ebb_program_get(whole, name, &x), name);
-        ok(ebb_program_get(parts, name, &y), name);
+        good_for(ebb_program_get(whole, name, &x), name);
+        good_for(ebb_program_get(parts, name, &y), name);
         assert_int_equal(x.rank, y.rank);
         size_t elements = 1;
         for (int d = 0; d < x.rank; d++) {
@@ -363,12 +358,12 @@ TEST(what_does_not_fit_is_left_with_a_reason)
         size_t count;
         char text[2048], pipeline[256];
         (void)snprintf(text, sizeof text, HEAD "%s", r->graph);
-        ok(ebb_text_parse_model(&model, text), r->reason);
+        good_for(ebb_text_parse_model(&model, text), r->reason);
         drawn d = {7};
         draw_weights(model, &d);
         (void)snprintf(pipeline, sizeof pipeline, "%s,%s", r->before, r->pass);
         const ebb_rewrite_options options = {.verify_each = true};
-        ok(ebb_pipeline_run(model, pipeline, &options, &keep, &reports, &count), r->reason);
+        good_for(ebb_pipeline_run(model, pipeline, &options, &keep, &reports, &count), r->reason);
         const ebb_report *last = &reports[count - 1];
         if (last->applied != 0 || last->skip_count != 1 ||
             strcmp(last->skips[0].reason, r->reason) != 0)

@@ -9,6 +9,7 @@
 #include "onnx/file/file.h"
 #include "passes/pipeline.h"
 #include "tests/owned.h"
+#include "tests/status.h"
 #include "tests/test.h"
 
 static const char layer[] =
@@ -44,18 +45,12 @@ static const char *two_layers(void)
 
 static ebb_arena keep;
 
-static void must(ebb_status status)
-{
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
-}
-
 static ebb_status rewrite_text(ebb_model **model, const char *text, const char *passes)
 {
     const ebb_rewrite_options options = {.verify_each = true};
     ebb_report *reports;
     size_t count;
-    must(ebb_text_parse_model(model, text));
+    good(ebb_text_parse_model(model, text));
     return ebb_pipeline_run(*model, passes, &options, &keep, &reports, &count);
 }
 
@@ -71,8 +66,8 @@ typedef struct run {
 
 static void begin_text(run *r, const char *text, const char *passes)
 {
-    must(rewrite_text(&r->model, text, passes));
-    must(ebb_program_compile(&r->program, r->model, NULL));
+    good(rewrite_text(&r->model, text, passes));
+    good(ebb_program_compile(&r->program, r->model, NULL));
 }
 
 static void begin(run *r, const char *passes)
@@ -92,13 +87,13 @@ static void step(run *r, float target)
     const float x[] = {1, 2, 3, 4}, targets[] = {target, target};
     const ebb_named named[] = {{"x", 1, 2, x_dims, x}, {"target", 1, 2, target_dims, targets}};
     const ebb_batch batch = {named, 2};
-    must(ebb_program_step(r->program, &batch));
+    good(ebb_program_step(r->program, &batch));
 }
 
 static double number(run *r, const char *name, int i)
 {
     ebb_named t;
-    must(ebb_program_get(r->program, name, &t));
+    good(ebb_program_get(r->program, name, &t));
     return t.dtype == 7 ? (double)((const int64_t *)t.data)[i] : (double)((const float *)t.data)[i];
 }
 
@@ -172,7 +167,7 @@ TEST(the_scale_doubles_after_2000_good_steps)
     const int64_t almost = 1998;
     const ebb_named set = {"ebb.good_steps", 7, 0, NULL, &almost};
     begin(&r, STEP("precision:dtype=fp16,scale=1024,"));
-    must(ebb_program_set(r.program, &set));
+    good(ebb_program_set(r.program, &set));
     step(&r, -1);
     assert_true(number(&r, "ebb.good_steps", 0) == 1999);
     assert_true(number(&r, "ebb.loss_scale", 0) == 1024);
@@ -189,11 +184,9 @@ TEST(a_step_is_refused)
     ebb_report *reports;
     size_t count;
     const ebb_rewrite_options options = {.verify_each = true};
-    must(rewrite(&model, "loss:mse,gradient"));
-    ebb_status status =
-        ebb_pipeline_run(model, "precision:bf16", &options, &keep, &reports, &count);
-    assert_int_equal(ebb_status_code(status), EBB_USAGE);
-    assert_non_null(strstr(ebb_status_text(status), "the graph has a backward already"));
+    good(rewrite(&model, "loss:mse,gradient"));
+    refused(ebb_pipeline_run(model, "precision:bf16", &options, &keep, &reports, &count), EBB_USAGE,
+            "the graph has a backward already");
 }
 
 /* ---- what passes keep between steps ---- */
@@ -208,13 +201,13 @@ static void step_of_two(run *r, float target)
         targets[i] = target;
     const ebb_named named[] = {{"x", 1, 2, x_dims, x}, {"target", 1, 2, target_dims, targets}};
     const ebb_batch batch = {named, 2};
-    must(ebb_program_step(r->program, &batch));
+    good(ebb_program_step(r->program, &batch));
 }
 
 static void copy_of(run *r, const char *name, size_t bytes, void *copy)
 {
     ebb_named t;
-    must(ebb_program_get(r->program, name, &t));
+    good(ebb_program_get(r->program, name, &t));
     memcpy(copy, t.data, bytes);
 }
 
@@ -274,8 +267,8 @@ TEST(a_checkpoint_goes_on_with_its_scale)
     begin(&b, STEP("precision:fp16,"));
     step(&a, -1);
     step(&a, 1e6f);
-    must(ebb_checkpoint_save(a.program, path, NULL));
-    must(ebb_checkpoint_load(b.program, path, NULL));
+    good(ebb_checkpoint_save(a.program, path, NULL));
+    good(ebb_checkpoint_load(b.program, path, NULL));
     assert_true(number(&b, "ebb.loss_scale", 0) == 32768);
     for (int more = 0; more < 3; more++) {
         step(&a, more == 1 ? 1e6f : -1);
@@ -296,10 +289,7 @@ TEST(a_checkpoint_goes_on_with_its_scale)
 static void says(const char *passes, ebb_code code, const char *what)
 {
     OWNED_MODEL *model = NULL;
-    ebb_status status = rewrite(&model, passes);
-    assert_int_equal(ebb_status_code(status), code);
-    if (strstr(ebb_status_text(status), what) == NULL)
-        fail_msg("'%s' does not say '%s'", ebb_status_text(status), what);
+    refused(rewrite(&model, passes), code, what);
 }
 
 TEST(wrong_uses_get_a_sentence)

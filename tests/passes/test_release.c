@@ -5,7 +5,9 @@
 #include "onnx/file/file.h"
 #include "passes/pipeline.h"
 #include "tests/owned.h"
+#include "tests/status.h"
 #include "tests/test.h"
+#include "tests/text.h"
 
 #define FORWARD                                                                                  \
     "<ir_version: 10, opset_import: [\"\" : 20, \"ai.ebb\" : 1]> g (float[8,4] x, float lr) => " \
@@ -22,10 +24,7 @@
 /* Nodes from `dy` on are of the backward, those whose names begin with "up" of the update. */
 static ebb_model *step(const char *text)
 {
-    ebb_model *model = NULL;
-    ebb_status status = ebb_text_parse_model(&model, text);
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
+    ebb_model *model = parsed(text);
     ebb_graph *g = model->graph;
     ebb_phase phase = EBB_FORWARD;
     EBB_EACH_NODE(g, n) {
@@ -55,9 +54,7 @@ static void release(ebb_model *model, char *order, size_t most, size_t *applied,
     ebb_report *reports;
     size_t count;
     const ebb_rewrite_options options = {.verify_each = true};
-    ebb_status status = ebb_pipeline_run(model, "release", &options, &keep, &reports, &count);
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
+    good(ebb_pipeline_run(model, "release", &options, &keep, &reports, &count));
     *applied = reports[0].applied;
     (void)snprintf(reason, sizeof reason, "%s",
                    reports[0].skip_count > 0 ? reports[0].skips[0].reason : "");

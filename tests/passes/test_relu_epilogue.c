@@ -7,12 +7,7 @@
 #include "exec/run/program.h"
 #include "passes/pipeline.h"
 #include "tests/owned.h"
-
-static void must(ebb_status status, const char *what)
-{
-    if (status != NULL)
-        fail_msg("%s: %s", what, ebb_status_text(status));
-}
+#include "tests/status.h"
 
 /* before: of the gradient; behind: of it. sites: that the pass found, and applied itself at. */
 static ebb_model *step_of(const char *before, const char *behind, int sites[2])
@@ -25,7 +20,7 @@ static ebb_model *step_of(const char *before, const char *behind, int sites[2])
     ebb_model *m = eval_net();
     (void)snprintf(pipeline, sizeof pipeline, "fold,loss:mse,%sgradient,%sdrop-saves,alias", before,
                    behind);
-    must(ebb_pipeline_run(m, pipeline, &options, &keep, &reports, &count), pipeline);
+    good_for(ebb_pipeline_run(m, pipeline, &options, &keep, &reports, &count), pipeline);
     for (size_t i = 0; i < count; i++)
         if (strcmp(reports[i].pass, "relu-epilogue") == 0) {
             sites[0] = (int)reports[i].found;
@@ -46,8 +41,8 @@ static ebb_program *run(ebb_model *m, const char *backend)
     uint64_t seed = 11;
     for (size_t i = 0; i < sizeof x / sizeof *x; i++)
         x[i] = (float)eval_net_draw(&seed);
-    must(ebb_program_compile(&p, m, &options), backend);
-    must(ebb_program_step(p, &batch), backend);
+    good_for(ebb_program_compile(&p, m, &options), backend);
+    good_for(ebb_program_step(p, &batch), backend);
     ebb_program_facts f = ebb_program_measure(p);
     assert_int_equal(f.planned_arena_bytes, f.measured_arena_bytes);
     return p;
@@ -61,8 +56,8 @@ static void same_bits(ebb_program *a, ebb_program *b, const char *what)
         ebb_named one, other;
         bool any = false;
         (void)snprintf(name, sizeof name, "%s_grad", w < 0 ? "" : eval_net_weights[w].name);
-        must(ebb_program_get(a, w < 0 ? ebb_program_loss_name(a) : name, &one), what);
-        must(ebb_program_get(b, w < 0 ? ebb_program_loss_name(b) : name, &other), what);
+        good_for(ebb_program_get(a, w < 0 ? ebb_program_loss_name(a) : name, &one), what);
+        good_for(ebb_program_get(b, w < 0 ? ebb_program_loss_name(b) : name, &other), what);
         const size_t count = w < 0 ? 1 : (size_t)eval_net_weights[w].count;
         for (size_t i = 0; i < count; i++) {
             uint32_t p, q;

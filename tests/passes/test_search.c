@@ -13,6 +13,7 @@
 #include "passes/budget/planners/slots.h"
 #include "tests/owned.h"
 #include "tests/share.h"
+#include "tests/status.h"
 #include "tests/test.h"
 
 enum { MOST_IN = 3, MOST_OUT = 2, MOST_UPDATES = 3 };
@@ -160,9 +161,7 @@ static ebb_remat_weight weighed(const ebb_remat_problem *p, const ebb_remat_sche
                                 uint64_t *live, ebb_arena *arena)
 {
     ebb_remat_weight weight;
-    ebb_status status = ebb_remat_weigh(&weight, live, p, s, arena);
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
+    good(ebb_remat_weigh(&weight, live, p, s, arena));
     return weight;
 }
 

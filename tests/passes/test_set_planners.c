@@ -10,6 +10,7 @@
 #include "passes/budget/planners/problem.h"
 #include "tests/owned.h"
 #include "tests/share.h"
+#include "tests/status.h"
 #include "tests/test.h"
 
 enum { MOST_OPS = 2400, MOST_EDGES = 4, STEPS = 10 * 1000 * 1000 };
@@ -181,9 +182,7 @@ static ebb_remat_weight weighed(const ebb_remat_problem *p, const ebb_remat_sche
                                 ebb_arena *arena)
 {
     ebb_remat_weight weight;
-    ebb_status status = ebb_remat_weigh(&weight, NULL, p, s, arena);
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
+    good(ebb_remat_weigh(&weight, NULL, p, s, arena));
     return weight;
 }
 
@@ -191,9 +190,7 @@ static ebb_remat_weight planned(const char *name, const ebb_remat_problem *p, ui
                                 ebb_arena *arena)
 {
     ebb_remat_schedule schedule;
-    ebb_status status = ebb_planner_plan(planner_named(name), &schedule, p, budget, STEPS, arena);
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
+    good(ebb_planner_plan(planner_named(name), &schedule, p, budget, STEPS, arena));
     return weighed(p, &schedule, arena);
 }
 

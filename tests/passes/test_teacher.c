@@ -13,7 +13,9 @@
 #include "onnx/graph/infer.h"
 #include "onnx/text/text.h"
 #include "tests/owned.h"
+#include "tests/status.h"
 #include "tests/test.h"
+#include "tests/text.h"
 
 #define HEAD "<ir_version: 8, opset_import: [\"\" : 17]> "
 #define LIST(...)         \
@@ -56,23 +58,9 @@ static int remove_folder(void **state)
     return system(command);
 }
 
-static void good(ebb_status status)
-{
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
-}
-
-static ebb_model *parse(const char *text)
-{
-    ebb_model *model;
-    good(ebb_text_parse_model(&model, text));
-    good(ebb_infer_graph(model->graph));
-    return model;
-}
-
 static const char *write_model(const char *name, const char *text, size_t external_above)
 {
-    OWNED_MODEL *model = parse(text);
+    OWNED_MODEL *model = model_of(text);
     const char *path = path_of(name);
     good(
         ebb_model_write(model, path, &(ebb_write_options){.external_above_bytes = external_above}));
@@ -129,7 +117,7 @@ TEST(its_outputs_are_targets_and_its_weights_are_not_trained)
 {
     const char *file = write_model("t.onnx", teacher, 0);
     for (int k = 0; k < 2; k++) {
-        ebb_model *model = parse(student), *again;
+        ebb_model *model = model_of(student), *again;
         good(make(model, file, k == 0 ? "mse:target=teacher/y" : "mse:target=teacher/h", "*"));
         const ebb_graph *g = model->graph;
         const ebb_value w = ebb_value_find(g, "w"), v = ebb_value_find(g, "teacher/w");
@@ -167,7 +155,7 @@ TEST(bytes_in_files_beside_them_are_kept_apart)
 static void is_refused(const char *model_text, const char *teacher_text, const char *loss,
                        ebb_code code, const char *says)
 {
-    OWNED_MODEL *model = parse(model_text);
+    OWNED_MODEL *model = model_of(model_text);
     const char *file = write_model("no.onnx", teacher_text, 0);
     ebb_status status = make(model, file, loss, "*");
     if (status == NULL || ebb_status_code(status) != code ||
@@ -196,7 +184,7 @@ TEST(what_cannot_teach_is_refused_by_name)
                "<ir_version: 10, opset_import: [\"\" : 20]> t (float[2,2] x) => (float[2,2] y) "
                "{ y = Relu (x) }",
                loss, EBB_UNSUPPORTED, "it is of opset 20, and the model of 17");
-    ebb_model *model = parse(student), *step = parse(student);
+    ebb_model *model = model_of(student), *step = model_of(student);
     good(make(step, NULL, "mse", "w"));
     good(ebb_save(step, path_of("step.onnx")));
     ebb_status status = make(model, path_of("step.onnx"), loss, "*");
@@ -205,7 +193,7 @@ TEST(what_cannot_teach_is_refused_by_name)
     status = make(model, path_of("none.onnx"), loss, "*");
     assert_int_equal(ebb_status_code(status), EBB_IO);
     ebb_close(model);
-    model = parse(student);
+    model = model_of(student);
     status = make(model, NULL, loss, "*");
     assert_non_null(strstr(ebb_status_text(status), "as no teacher is given"));
     ebb_close(model);
@@ -216,7 +204,7 @@ TEST(where_memory_ends_nothing_leaks)
     const char *file = write_model("t.onnx", teacher, 0);
     bool done = false;
     for (long n = 1; n < 100000 && !done; n += 1 + n / 40) {
-        OWNED_MODEL *model = parse(student);
+        OWNED_MODEL *model = model_of(student);
         char pipeline[192];
         (void)snprintf(pipeline, sizeof pipeline, "teacher:file=%s", file);
         ebb_alloc_fail_after(n);

@@ -3,6 +3,8 @@
  */
 #include "tests/owned.h"
 #include "tests/passes/optimizers.h"
+#include "tests/status.h"
+#include "tests/text.h"
 
 #include <stdlib.h>
 
@@ -22,9 +24,7 @@ TEST(tables_and_last_layers_are_no_hidden_matrices)
         "   shown = Transpose <perm = [1, 0]> (table)\n   scores = MatMul (both, shown)\n"
         "   other = MatMul (both, last)\n   a = ReduceSumSquare <keepdims = 0> (scores)\n"
         "   b = ReduceSumSquare <keepdims = 0> (other)\n   loss = Add (a, b)\n}";
-    OWNED_MODEL *m = NULL;
-    good(ebb_text_parse_model(&m, tied));
-    good(ebb_infer_graph(m->graph));
+    OWNED_MODEL *m = model_of(tied);
     good(ebb_rewrite(m, "loss:name=loss,gradient:train=\"table;up;down;last\",optimizer:muon", NULL,
                      NULL));
     assert_true(ebb_value_find(m->graph, "up.momentum").i != 0);
@@ -233,9 +233,8 @@ TEST(an_older_checkpoint_with_another_rate_is_refused)
         path, list, count,
         "{\"format\": \"ebb.checkpoint/1\", \"steps\": \"0\", \"extra\": \"{}\"}"));
     good(ebb_checkpoint_load(t.program, path, NULL));
-    ebb_status status = ebb_checkpoint_load(other.program, path, NULL);
-    assert_int_equal(ebb_status_code(status), EBB_USAGE);
-    assert_non_null(strstr(ebb_status_text(status), "ebb.lr is 0.5 in the checkpoint"));
+    refused(ebb_checkpoint_load(other.program, path, NULL), EBB_USAGE,
+            "ebb.lr is 0.5 in the checkpoint");
     drop(&t);
     drop(&other);
 }

@@ -3,6 +3,7 @@
  */
 #include "tests/owned.h"
 #include "tests/passes/weights_given.h"
+#include "tests/text.h"
 
 /* ---- slots ---- */
 
@@ -40,11 +41,9 @@ TEST(a_bias_and_a_scale_in_arithmetic_are_weights)
 /* A token before the sequence is repeated for each row of the batch, and joined to it. */
 TEST(a_token_that_is_repeated_and_joined_is_a_weight)
 {
-    OWNED_MODEL *m = NULL;
-    good(ebb_text_parse_model(&m,
-                              HEAD "g (float[2,3,4] x) => (float[2,4,4] y) <int64[3] dims = "
-                                   "{2,1,4}, float[1,1,4] val_1 = {0.5,0.25,3,4}>"
-                                   "{ t = Expand (val_1, dims) y = Concat <axis = 1> (t, x) }"));
+    OWNED_MODEL *m = parsed(HEAD "g (float[2,3,4] x) => (float[2,4,4] y) <int64[3] dims = "
+                                 "{2,1,4}, float[1,1,4] val_1 = {0.5,0.25,3,4}>"
+                                 "{ t = Expand (val_1, dims) y = Concat <axis = 1> (t, x) }");
     ebb_trainable_source source;
     bool trains[64] = {false};
     good(ebb_trainable_find(trains, &source, m->graph));

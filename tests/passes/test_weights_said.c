@@ -4,6 +4,7 @@
 #include "passes/primal/lost.h"
 #include "tests/owned.h"
 #include "tests/passes/weights_given.h"
+#include "tests/text.h"
 
 /* ---- pass gradient ---- */
 
@@ -21,8 +22,7 @@ static ebb_model *folded_model(void)
     static float numbers[3][16];
     static double (*const of[3])(int64_t) = {drawn, looked_up, mask};
     static const char *const names[3] = {"val_3", "unsqueeze", "val_5"};
-    ebb_model *m = NULL;
-    good(ebb_text_parse_model(&m, folded));
+    ebb_model *m = parsed(folded);
     ebb_graph *g = m->graph;
     for (int i = 0; i < 3; i++) {
         for (int k = 0; k < 16; k++)
@@ -356,9 +356,8 @@ TEST(a_bias_with_something_beside_it_is_refused)
     static const char *const pipelines[] = {"loss:mse,gradient", "fuse,loss:mse,gradient"};
     for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
         const char *bias = cases[i / 2].bias;
-        OWNED_MODEL *m = NULL;
-        good(ebb_text_parse_model(&m, HEAD "g (float[2,8] x) => (float[2,24] y) "
-                                           "{ a = MatMul (x, x) y = Add (a, a) }"));
+        OWNED_MODEL *m = parsed(HEAD "g (float[2,8] x) => (float[2,24] y) "
+                                     "{ a = MatMul (x, x) y = Add (a, a) }");
         ebb_graph *g = m->graph;
         m->torchscript = cases[i / 2].torchscript;
         const ebb_node sum = ebb_value_of(g, ebb_value_find(g, "y"))->producer;

@@ -164,8 +164,7 @@ static inline ebb_model *model_with(const given *c, bool marked)
                    HEAD "g (float[2,8,8] x, float[2,8,8] other) => (float[2,8,8] y) "
                         "{ a = Exp (x) b = Exp (other) y = %s (a%s) }",
                    c->node, others);
-    ebb_model *m = NULL;
-    good(ebb_text_parse_model(&m, text));
+    ebb_model *m = parsed(text);
     ebb_graph *g = m->graph;
     ebb_value v = add(m, c->name != NULL ? c->name : "val_7", c->shape, c->of);
     ebb_node n = ebb_value_of(g, ebb_value_find(g, "y"))->producer;

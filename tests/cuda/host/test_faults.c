@@ -15,6 +15,7 @@
 #include "onnx/file/file.h"
 #include "tests/cli/cli.h"
 #include "tests/owned.h"
+#include "tests/text.h"
 
 #define PLUGIN EBB_BINARY_DIR "/kernels/cuda/libebb_cuda_fake_plugin.so"
 #define WITHOUT "EBB_CUDNN=/nowhere EBB_CUBLASLT=/nowhere EBB_NVRTC=/nowhere "
@@ -122,12 +123,11 @@ static void each_call_may_fail(const char *behind, size_t count)
         int error;
         bool stays, profile;
     } ways[] = {{2, false, false}, {700, true, false}, {2, false, true}, {700, true, true}};
-    OWNED_MODEL *model = NULL;
     training right, cpu;
     char passes[256];
     (void)snprintf(passes, sizeof passes,
                    "loss:name=loss,gradient,optimizer:sgd,lr=0.1,drop-saves%s,alias", behind);
-    assert_null(ebb_text_parse_model(&model, MODEL));
+    OWNED_MODEL *model = parsed(MODEL);
     assert_null(ebb_rewrite(model, passes, NULL, NULL));
     *fake = (ebb_fake_runtime){.capability = 90, .free_bytes = 1u << 30};
     assert_null(train(&right, model, "cuda", false));
@@ -221,11 +221,10 @@ TEST(shared_memory_beyond_48_KiB_is_asked_for)
     static const char *const backends[] = {"cuda", "cpu"};
     static float x[4 * 3200];
     const ebb_named input = {"x", 1, 3, dims, x};
-    OWNED_MODEL *model = NULL;
     float w[2] = {0};
     for (size_t i = 0; i < sizeof x / sizeof x[0]; i++)
         x[i] = (float)(i * i % 97);
-    assert_null(ebb_text_parse_model(&model, wide));
+    OWNED_MODEL *model = parsed(wide);
     ebb_status status =
         ebb_rewrite(model, "loss:name=loss,gradient,optimizer:sgd,lr=0.1", NULL, NULL);
     if (status != NULL)

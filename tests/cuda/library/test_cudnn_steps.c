@@ -15,18 +15,13 @@
 #include "passes/budget/trial.h"
 #include "tests/eval_net.h"
 #include "tests/owned.h"
+#include "tests/status.h"
 
 typedef struct planned {
     ebb_model *model;
     ebb_arena arena;
     ebb_plan plan;
 } planned;
-
-static void must(ebb_status status)
-{
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
-}
 
 /* sample NULL: the network exported in eval mode. */
 static void plan_step(planned *p, const char *sample, const char *backend, const char *memory)
@@ -42,12 +37,12 @@ static void plan_step(planned *p, const char *sample, const char *backend, const
         p->model = eval_net();
     } else {
         (void)snprintf(path, sizeof path, "%s/samples/digits/%s.onnx", EBB_SOURCE_DIR, sample);
-        must(ebb_open(&p->model, path));
-        must(ebb_set_dim(p->model, "batch", 32));
+        good(ebb_open(&p->model, path));
+        good(ebb_set_dim(p->model, "batch", 32));
     }
-    must(ebb_rewrite(p->model, passes, NULL, NULL));
-    must(ebb_setting_read(&setting, p->model, backend, 0, 0));
-    must(ebb_plan_make(&p->plan, &p->arena, p->model->graph, &setting));
+    good(ebb_rewrite(p->model, passes, NULL, NULL));
+    good(ebb_setting_read(&setting, p->model, backend, 0, 0));
+    good(ebb_plan_make(&p->plan, &p->arena, p->model->graph, &setting));
 }
 
 static void close_step(planned *p)
@@ -90,7 +85,7 @@ static void the_plan_is_the_devices(const planned *p)
         size_t asked = 0;
         if (c->kernel->workspace == NULL || strstr(c->kernel->name, "cudnn") == NULL)
             continue;
-        must(c->kernel->workspace(c, &asked));
+        good(c->kernel->workspace(c, &asked));
         assert_int_equal(c->workspace_bytes, asked);
         const uint32_t tensor = m->workspace_of[p->plan.order[k].i];
         assert_int_equal(tensor != 0 ? m->tensors[tensor - 1].bytes : 0, (asked + 255) / 256 * 256);
@@ -154,7 +149,7 @@ static void attention_is_cudnns(void **state)
             continue;
         assert_true(ebb_call_has(&c, 8));
         c.input_count = 8;
-        must(c.kernel->workspace(&c, &bytes));
+        good(c.kernel->workspace(&c, &bytes));
         assert_true(c.workspace_bytes + c.in[0].bytes <= bytes);
     }
     the_plan_is_the_devices(&p);
@@ -184,9 +179,9 @@ static void a_plan_for_a_described_device_may_move_to_the_host(void **state)
     uint64_t budget = 1;
     char fit[128];
     for (int k = 0; k < 2; k++) {
-        must(ebb_open(&m[k], EBB_SOURCE_DIR "/samples/digits/cnn.onnx"));
-        must(ebb_set_dim(m[k], "batch", 512));
-        must(ebb_rewrite(m[k],
+        good(ebb_open(&m[k], EBB_SOURCE_DIR "/samples/digits/cnn.onnx"));
+        good(ebb_set_dim(m[k], "batch", 512));
+        good(ebb_rewrite(m[k],
                          "inline,fold,train-mode,fold,fuse,loss:cross-entropy,gradient,"
                          "optimizer:sgd,drop-saves",
                          NULL, NULL));
@@ -203,8 +198,8 @@ static void a_plan_for_a_described_device_may_move_to_the_host(void **state)
         } else {
             ebb_estimate after;
             OWNED_ARENA arena = {0};
-            must(status);
-            must(ebb_trial_measure(&after, &arena, m[k]->graph, *state, 0));
+            good(status);
+            good(ebb_trial_measure(&after, &arena, m[k]->graph, *state, 0));
             assert_true(after.arena_bytes <= budget);
         }
         ebb_close(m[k]);
