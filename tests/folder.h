@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "tests/formatted.h"
 #include "tests/test.h"
 
 static char folder[] = "/tmp/ebb-test-XXXXXX";
@@ -29,9 +30,7 @@ static inline int make_folder(void **state)
 static inline int remove_folder(void **state)
 {
     (void)state;
-    char command[64];
-    (void)snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
+    return system(formatted("rm -rf %s", folder));
 }
 
 static inline void put_file(const char *path, const void *data, size_t count)

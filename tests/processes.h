@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "kernels/away/group_shared.h"
+#include "tests/formatted.h"
 #include "tests/test.h"
 
 typedef int each_process(ebb_group *group);
@@ -30,10 +31,8 @@ static inline void run_all(int ranks, uint32_t late_ms, unsigned gone, each_proc
         assert_true(pids[r] >= 0);
         if (pids[r] != 0)
             continue;
-        char where[64];
         ebb_group *group = NULL;
-        (void)snprintf(where, sizeof where, "%d:%d", descriptor, r);
-        (void)setenv(EBB_SHARED_VARIABLE, where, 1);
+        (void)setenv(EBB_SHARED_VARIABLE, formatted("%d:%d", descriptor, r), 1);
         if ((gone >> r & 1) != 0)
             _exit(1);
         if (ebb_group_join(&group) != NULL || ebb_group_rank(group) != r ||

@@ -11,6 +11,7 @@
 
 #include "ebb.h"
 #include "onnx/file/file.h"
+#include "tests/formatted.h"
 #include "tests/status.h"
 #include "tests/test.h"
 #include "tests/text.h"
@@ -66,11 +67,10 @@ static inline ebb_model *source(void)
 
 static inline ebb_model *step(const char *first, const char *optimizer)
 {
-    char pipeline[512];
     ebb_model *m = source();
-    (void)snprintf(pipeline, sizeof pipeline, BEFORE "%sgradient,optimizer:%s,drop-saves,alias",
-                   first, optimizer);
-    good(ebb_rewrite(m, pipeline, NULL, NULL));
+    good(ebb_rewrite(m,
+                     formatted(BEFORE "%sgradient,optimizer:%s,drop-saves,alias", first, optimizer),
+                     NULL, NULL));
     return m;
 }
 

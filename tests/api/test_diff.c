@@ -9,6 +9,7 @@
 
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
+#include "tests/formatted.h"
 #include "tests/owned.h"
 #include "tests/text.h"
 
@@ -20,11 +21,9 @@
 static ebb_model *make(const char *passes)
 {
     ebb_model *m;
-    char pipeline[512];
     good(ebb_open(&m, MODEL));
     good(ebb_set_dim(m, "batch", 64));
-    (void)snprintf(pipeline, sizeof pipeline, STEP "%sdrop-saves,alias", passes);
-    good(ebb_rewrite(m, pipeline, NULL, NULL));
+    good(ebb_rewrite(m, formatted(STEP "%sdrop-saves,alias", passes), NULL, NULL));
     return m;
 }
 

@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 
+#include "tests/formatted.h"
 #include "tests/owned.h"
 #include "tests/text.h"
 
@@ -41,13 +42,11 @@ static bool is_parameter(const ebb_graph *g, const char *name)
 
 static void check_sample(const char *sample)
 {
-    char path[512];
     char *pipeline;
     size_t i, trained = 0;
     json_t *w;
     OWNED_MODEL *m = NULL, *step = NULL;
-    (void)snprintf(path, sizeof path, "%s/samples/%s", EBB_SOURCE_DIR, sample);
-    good(ebb_open(&m, path));
+    good(ebb_open(&m, formatted("%s/samples/%s", EBB_SOURCE_DIR, sample)));
     json_t *before = inspected(m);
     good(ebb_step_pipeline(&pipeline, &(ebb_step_options){.loss = "cross-entropy:axis=-1"}));
     good(ebb_model_copy(&step, m));

@@ -5,6 +5,7 @@
 
 #include "ebb.h"
 #include "tests/folder.h"
+#include "tests/formatted.h"
 #include "tests/owned.h"
 #include "tests/status.h"
 
@@ -13,15 +14,13 @@
 /* A locale of one line; glibc's own are on few machines. */
 static bool use_a_comma(void)
 {
-    char command[2500];
     FILE *f = fopen(path_of("comma"), "w");
     assert_non_null(f);
     (void)fputs(
         "LC_NUMERIC\ndecimal_point \",\"\nthousands_sep \"\"\ngrouping -1\nEND LC_NUMERIC\n", f);
     assert_int_equal(fclose(f), 0);
-    (void)snprintf(command, sizeof command, "localedef -c -i %s %s >/dev/null 2>&1",
-                   path_of("comma"), path_of("with_comma"));
-    (void)!system(command);
+    (void)!system(formatted("localedef -c -i %s %s >/dev/null 2>&1", path_of("comma"),
+                            path_of("with_comma")));
     return setenv("LOCPATH", folder, 1) == 0 && setlocale(LC_NUMERIC, "with_comma") != NULL;
 }
 

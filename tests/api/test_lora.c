@@ -1,19 +1,18 @@
 /* test_lora.c: adapters beside frozen weights: their gradients held against those of the weights,
  * merged and saved adapters against the model that was trained with them. */
 #include "tests/api/lora_net.h"
+#include "tests/formatted.h"
 #include "tests/owned.h"
 #include "tests/text.h"
 
 /* With dW the gradient of a whole weight [in, out]: dB = s dW' A', dA = s B' dW'. */
 static void gradients_follow(const char *first)
 {
-    char passes[128];
     const double scale = 3.0 / RANK;
     float a[RANK * IN], b[MID * RANK], whole[IN * MID];
     draw(a, RANK * IN, 5);
     draw(b, MID * RANK, 6);
-    (void)snprintf(passes, sizeof passes, "%slora:rank=2,alpha=3,target=up,", first);
-    OWNED_MODEL *adapted = step(passes, "none");
+    OWNED_MODEL *adapted = step(formatted("%slora:rank=2,alpha=3,target=up,", first), "none");
     OWNED_PROGRAM *p = compile(adapted);
     static const int64_t of_a[2] = {RANK, IN}, of_b[2] = {MID, RANK};
     good(ebb_program_set(p, &(ebb_named){"up.lora_A.weight", 1, 2, of_a, a}));
@@ -97,9 +96,7 @@ static float train(ebb_program *p, int steps)
 /* What the model `m` makes of the inputs, as the loss of a step of it. */
 static double loss_with(ebb_model *m, const char *first)
 {
-    char pipeline[512];
-    (void)snprintf(pipeline, sizeof pipeline, BEFORE "%s" AFTER, first);
-    good(ebb_rewrite(m, pipeline, NULL, NULL));
+    good(ebb_rewrite(m, formatted(BEFORE "%s" AFTER, first), NULL, NULL));
     OWNED_PROGRAM *p = compile(m);
     run(p);
     double loss = (double)loss_of(p);
@@ -198,10 +195,9 @@ TEST(modules_are_named_by_what_the_file_still_tells)
         {"{ [node_linear_Q4] y = MatMul (x, val_7_Q4) }", NULL, "node_linear_Q4", true},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char text[1024], name[64];
+        char name[64];
         char *report = NULL;
-        (void)snprintf(text, sizeof text, "%s%s", head, cases[i].body);
-        OWNED_MODEL *m = parsed(text);
+        OWNED_MODEL *m = parsed(formatted("%s%s", head, cases[i].body));
         ebb_graph *g = m->graph;
         const ebb_node n =
             ebb_value_of(g, ebb_value_find(g, i == 2 || i == 3 ? "y" : "p"))->producer;
@@ -348,17 +344,15 @@ TEST(parts_end_where_the_rows_do)
     static const char *const names[2] = {"/attn/qkv_proj/MatMul",
                                          "/layers.0/self_attn/qkv_proj/MatMul"};
     for (int own = 0; own < 2; own++) {
-        char text[2048];
-        (void)snprintf(text, sizeof text,
-                       "<ir_version: 10, opset_import: [\"\" : 20]>"
-                       "g (float[6,5] x) => (float[6,1] y) <float[5,9] \"onnx::MatMul_1\", "
-                       "int64[1] a = {0}, int64[1] b = {3}, int64[1] c = {-3}, "
-                       "int64[1] d = {9223372036854775807}, int64[1] last = {1}> "
-                       "{ [\"%s\"] h = MatMul (x, \"onnx::MatMul_1\") q = Slice (h, a, b, last) "
-                       "k = Slice (h, b, c, last) v = Slice (h, c, d, last) t = Add (q, k) "
-                       "u = Add (t, v) y = ReduceSum (u, last) }",
-                       names[own]);
-        OWNED_MODEL *m = parsed(text);
+        OWNED_MODEL *m = parsed(
+            formatted("<ir_version: 10, opset_import: [\"\" : 20]>"
+                      "g (float[6,5] x) => (float[6,1] y) <float[5,9] \"onnx::MatMul_1\", "
+                      "int64[1] a = {0}, int64[1] b = {3}, int64[1] c = {-3}, "
+                      "int64[1] d = {9223372036854775807}, int64[1] last = {1}> "
+                      "{ [\"%s\"] h = MatMul (x, \"onnx::MatMul_1\") q = Slice (h, a, b, last) "
+                      "k = Slice (h, b, c, last) v = Slice (h, c, d, last) t = Add (q, k) "
+                      "u = Add (t, v) y = ReduceSum (u, last) }",
+                      names[own]));
         good(ebb_value_point(m->graph, ebb_value_find(m->graph, "onnx::MatMul_1"), weights));
         good(ebb_rewrite(m, "loss:mse,lora:rank=2", NULL, NULL));
         assert_int_equal(ebb_value_find(m->graph, "attn.v_proj.lora_B.weight").i != 0, own == 0);

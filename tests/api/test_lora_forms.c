@@ -2,6 +2,7 @@
  * weight itself, trained in those columns alone. */
 #include "exec/data/ort_checkpoint.h"
 #include "tests/api/lora_net.h"
+#include "tests/formatted.h"
 #include "tests/owned.h"
 
 static json_t *recorded;
@@ -63,10 +64,8 @@ TEST(dora_has_the_gradients_that_peft_gives_it)
     run(p);
     close_to((double)loss_of(p), json_real_value(json_object_get(recorded, "loss")), 1e-6, "loss");
     json_object_foreach(json_object_get(recorded, "grads"), name, list) {
-        char output[64];
         ebb_named t;
-        (void)snprintf(output, sizeof output, "%s_grad", name);
-        good(ebb_program_get(p, output, &t));
+        good(ebb_program_get(p, formatted("%s_grad", name), &t));
         agree(t.data, elements_of(&t), "grads", name);
     }
 }
@@ -101,11 +100,9 @@ TEST(the_first_step_computes_what_the_model_did)
 
 static void remove_folder(const char *folder)
 {
-    char path[128];
     static const char *const files[] = {"adapter_config.json", "adapter_model.safetensors"};
     for (int k = 0; k < 2; k++) {
-        (void)snprintf(path, sizeof path, "%s/%s", folder, files[k]);
-        assert_int_equal(remove(path), 0);
+        assert_int_equal(remove(formatted("%s/%s", folder, files[k])), 0);
     }
     (void)rmdir(folder);
 }

@@ -9,6 +9,7 @@
 
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
+#include "tests/formatted.h"
 #include "tests/owned.h"
 #include "tests/status.h"
 #include "tests/text.h"
@@ -151,9 +152,7 @@ TEST(the_optimizer_and_shared_memory_are_of_no_account)
     static const char *const ends_of[] = {"sgd,lr=3,alias", "momentum,drop-saves,alias", "adamw"};
     json_t *bare = measure(two_products, STEP "none", NULL);
     for (size_t i = 0; i < sizeof ends_of / sizeof *ends_of; i++) {
-        char passes[256];
-        (void)snprintf(passes, sizeof passes, STEP "%s", ends_of[i]);
-        json_t *o = measure(two_products, passes, NULL);
+        json_t *o = measure(two_products, formatted(STEP "%s", ends_of[i]), NULL);
         assert_true(json_equal(json_object_get(o, "tensors"), json_object_get(bare, "tensors")));
         json_decref(o);
     }
@@ -372,13 +371,11 @@ TEST(measured_bits_bring_a_transformers_gradients_nearer_than_shapes_do)
 /* |g - h|^2 over the gradients that are outputs of both, one of them with v at 8 bits. */
 static double moved_by_8_bits(ebb_model *m, const char *v, int seed)
 {
-    char passes[128];
     OWNED_MODEL *coded = NULL;
     OWNED_PROGRAM *p = NULL, *q = NULL;
     double sum = 0;
     good(ebb_model_copy(&coded, m));
-    (void)snprintf(passes, sizeof passes, "quantise:bits=8,seed=%d,only=%s", seed, v);
-    good(ebb_rewrite(coded, passes, NULL, NULL));
+    good(ebb_rewrite(coded, formatted("quantise:bits=8,seed=%d,only=%s", seed, v), NULL, NULL));
     assert_int_equal(bits_of(coded, v), 8);
     good(ebb_program_compile(&p, m, NULL));
     good(ebb_program_compile(&q, coded, NULL));

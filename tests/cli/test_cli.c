@@ -1,6 +1,7 @@
 /* test_cli.c: the command as a user meets it: what it says to mistakes, and that training resumes.
  */
 #include "tests/cli/cli.h"
+#include "tests/formatted.h"
 
 #define MODEL DIGITS "cnn.onnx"
 #define DATA DIGITS "digits.npz"
@@ -70,9 +71,8 @@ TEST(what_makes_a_step_is_refused_where_there_is_one)
     says("grad " DIGITS "mlp.onnx --dim batch=4 --loss cross-entropy -o made.onnx", 0, "");
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
         for (size_t k = 0; k < sizeof options / sizeof *options; k++) {
-            char words[1024];
-            (void)snprintf(words, sizeof words, "%s %s", verbs[i], options[k]);
-            says(words, 2, "made.onnx is a training step already");
+            says(formatted("%s %s", verbs[i], options[k]), 2,
+                 "made.onnx is a training step already");
         }
     says("bench made.onnx --passes fold --loss mse -o step_lines.jsonl", 1,
          "it is a training step already: --loss has no effect");
@@ -90,9 +90,8 @@ TEST(a_budget_is_read_before_anything_is_done)
                                         "train " STEP "--data " DATA " --checkpoint budget.st"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         for (size_t k = 0; k < sizeof verbs / sizeof *verbs; k++) {
-            char words[1024];
-            (void)snprintf(words, sizeof words, "%s '--budget=%s'", verbs[k], wrong[i]);
-            says(words, 2, "6GiB, 1.5G, 512MB, 1000 (bytes) or 80%");
+            says(formatted("%s '--budget=%s'", verbs[k], wrong[i]), 2,
+                 "6GiB, 1.5G, 512MB, 1000 (bytes) or 80%");
         }
     says("plan nowhere.onnx --budget 6XB", 2, "its unit is not known");
     says("plan " STEP "--budget 1GiB,disk", 2, "'disk' is no amount");
@@ -336,9 +335,7 @@ TEST(loss_that_is_not_a_number_stops_the_run)
 
 static void same_file(const char *a, const char *b)
 {
-    char command[1024];
-    (void)snprintf(command, sizeof command, "cd %s && cmp %s %s", folder, a, b);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(system(formatted("cd %s && cmp %s %s", folder, a, b)), 0);
 }
 
 TEST(training_resumes_byte_for_byte)
@@ -402,11 +399,9 @@ TEST(the_samples_learn)
          2.85},
     };
     for (size_t i = 0; i < sizeof samples / sizeof *samples; i++) {
-        char words[1024];
-        (void)snprintf(words, sizeof words,
-                       "train " EBB_SOURCE_DIR "/samples/%s --optimizer adamw:lr=0.003",
-                       samples[i].arguments);
-        says(words, 0, "planned and measured equal");
+        says(formatted("train " EBB_SOURCE_DIR "/samples/%s --optimizer adamw:lr=0.003",
+                       samples[i].arguments),
+             0, "planned and measured equal");
         const char *at = strstr(output, "steps, loss ");
         assert_non_null(at);
         double loss = strtod(at + strlen("steps, loss "), NULL);

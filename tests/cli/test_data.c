@@ -7,6 +7,7 @@
 
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
+#include "tests/formatted.h"
 #include "tests/text.h"
 
 #define MLP DIGITS "mlp.onnx"
@@ -154,11 +155,9 @@ TEST(a_batch_that_an_export_does_not_take_is_answered_with_its_own)
     ebb_close(model);
     const char *words = "train four.onnx " DATA "--map image=x --map label=target --steps 2 "
                         "--loss cross-entropy";
-    char with[300];
     says(words, 6,
          "the model was exported for 4 rows at a time, and input 'x' is given 32: --batch 4");
-    (void)snprintf(with, sizeof with, "%s --batch 4", words);
-    says(with, 0, "2 steps");
+    says(formatted("%s --batch 4", words), 0, "2 steps");
 }
 
 TEST(a_size_of_the_batch_that_is_set_counts)
@@ -240,9 +239,8 @@ TEST(a_folder_of_pictures_trains)
 {
     assert_int_equal(run_command("mkdir -p photos/dark photos/light others/dark others/grey"), 0);
     for (int i = 0; i < 8; i++) {
-        char name[64];
-        (void)snprintf(name, sizeof name, "photos/%s/%d.png", i % 2 == 0 ? "dark" : "light", i);
-        write_picture(name, i % 2 == 0 ? 20 + i : 180 + i);
+        write_picture(formatted("photos/%s/%d.png", i % 2 == 0 ? "dark" : "light", i),
+                      i % 2 == 0 ? 20 + i : 180 + i);
     }
     write_picture("others/dark/1.png", 30);
     write_picture("others/grey/1.png", 120);

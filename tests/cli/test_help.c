@@ -1,6 +1,7 @@
 /* test_help.c: what help shows can be done, and what is hinted at helps. */
 #include "tests/cli/cli.h"
 
+#include "tests/formatted.h"
 #include "tests/text.h"
 
 /* ---- examples ---- */
@@ -46,9 +47,7 @@ TEST(every_example_of_help_runs)
     int examples = 0;
     assert_true(count >= 17);
     for (int i = 0; i < count; i++) {
-        char words[1024];
-        (void)snprintf(words, sizeof words, "help %s", verbs[i]);
-        assert_int_equal(ebb(words), 0);
+        assert_int_equal(ebb(formatted("help %s", verbs[i])), 0);
         (void)snprintf(text, sizeof text, "%s", output);
         const char *line = strstr(text, "\nexamples:\n");
         assert_non_null(line);
@@ -73,9 +72,7 @@ TEST(every_option_is_shown_once_below_a_title)
     for (int i = 0; i < count; i++) {
         static char seen[128][64];
         int options = 0;
-        char words[1024];
-        (void)snprintf(words, sizeof words, "help %s", verbs[i]);
-        assert_int_equal(ebb(words), 0);
+        assert_int_equal(ebb(formatted("help %s", verbs[i])), 0);
         for (const char *line = strstr(output, "\n  -"); line != NULL;
              line = strstr(line + 1, "\n  -")) {
             assert_int_equal(sscanf(line, " %63s", seen[options]), 1);

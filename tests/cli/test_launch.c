@@ -4,6 +4,7 @@
  * A process tells its rank by the end of $EBB_GROUP: so a test makes one of them differ.
  */
 #include "tests/cli/together.h"
+#include "tests/formatted.h"
 #include "tests/share.h"
 
 #include <math.h>
@@ -22,12 +23,10 @@
 /* Five steps of AdamW: all states, by one that computes N parts, and by N processes, which pass more words. */
 static void train_parts(const char *words, int ranks)
 {
-    char command[2048];
-    (void)snprintf(command, sizeof command,
-                   "train %s --batch 32 --steps 5 --pass micro-batch:parts=%d,require=1 "
+    says(formatted("train %s --batch 32 --steps 5 --pass micro-batch:parts=%d,require=1 "
                    "--checkpoint one.st",
-                   words, ranks);
-    says(command, 0, "planned and measured equal");
+                   words, ranks),
+         0, "planned and measured equal");
 }
 
 static void same_so(const char *words, int ranks, const char *more)
@@ -239,14 +238,12 @@ TEST(a_step_of_several_is_one_of_a_single_process_again)
 /* Of the last step and of an evaluation, which reads the running statistics. */
 static void losses_are_near(const char *words, const char *one, const char *more, double part)
 {
-    char command[2048];
     double loss[2], eval[2];
     for (int k = 0; k < 2; k++) {
-        (void)snprintf(command, sizeof command,
-                       "%s train %s %s --batch 32 --steps 6 --eval-split 0.2 --optimizer "
+        says(formatted("%s train %s %s --batch 32 --steps 6 --eval-split 0.2 --optimizer "
                        "momentum --json",
-                       k == 0 ? "" : "launch -n 4 -- " EBB, words, k == 0 ? one : more);
-        says(command, 0, "\"evaluations\":");
+                       k == 0 ? "" : "launch -n 4 -- " EBB, words, k == 0 ? one : more),
+             0, "\"evaluations\":");
         loss[k] = real_after("\"steps\":6,\"loss\":");
         memmove(output, strstr(output, "\"eval\":"), strlen(strstr(output, "\"eval\":")) + 1);
         eval[k] = real_after("\"loss\":");
@@ -291,10 +288,9 @@ TEST(a_process_may_have_no_row_that_counts)
     assert_int_equal(fclose(f), 0);
     same_as_parts(words, 2);
     for (int k = 0; k < 2; k++) {
-        char command[1024];
-        (void)snprintf(command, sizeof command, "%s train %s --batch 32 --steps 5 --json",
-                       k == 0 ? "" : "launch -n 2 -- " EBB, words);
-        says(command, 0, "\"steps\":5,\"loss\":");
+        says(formatted("%s train %s --batch 32 --steps 5 --json",
+                       k == 0 ? "" : "launch -n 2 -- " EBB, words),
+             0, "\"steps\":5,\"loss\":");
         loss[k] = real_after("\"steps\":5,\"loss\":");
     }
     near(loss[1], loss[0], 1e-5, words);
@@ -329,10 +325,9 @@ static int times_in_output(const char *words)
 /* Ten batches and a smaller one: each once, whoever takes it; one process alone says the numbers. */
 TEST(several_evaluate_as_one)
 {
-    char one[512];
     says("eval " DIGITS "mlp.onnx --batch 143 " EVALUATION, 0, "loss");
-    (void)snprintf(one, sizeof one, "%.500s", output);
-    says("launch -n 3 -- " EBB " eval " DIGITS "mlp.onnx --batch 143 " EVALUATION, 0, one);
+    says("launch -n 3 -- " EBB " eval " DIGITS "mlp.onnx --batch 143 " EVALUATION, 0,
+         formatted("%.500s", output));
     assert_int_equal(times_in_output("loss"), 1);
     says("launch -n 2 -- sh -c 'exec " EBB " eval " DIGITS "mlp.onnx --batch 1" RANK " " EVALUATION
          "'",
@@ -456,18 +451,15 @@ TEST(processes_whose_data_differ_are_told)
         ".safetensors",
     };
     for (size_t i = 0; i < sizeof evaluations / sizeof *evaluations; i++) {
-        char command[1024];
-        (void)snprintf(command, sizeof command,
-                       "launch -n 2 -- sh -c 'exec " EBB " %s --loss cross-entropy'",
-                       evaluations[i]);
-        says(command, 2, "the data (checksum of 16 rows or more) differs between processes");
+        says(formatted("launch -n 2 -- sh -c 'exec " EBB " %s --loss cross-entropy'",
+                       evaluations[i]),
+             2, "the data (checksum of 16 rows or more) differs between processes");
         assert_non_null(strstr(output, "comparing what is evaluated on"));
     }
 }
 
 TEST(processes_that_differ_are_told)
 {
-    char command[2048];
     static const char line[] =
         EBB " launch -n 2 -- sh -c 'exec " EBB " train " DIGITS
             "mlp.onnx --dropout off --batch 32 --data " DIGITS
@@ -479,8 +471,7 @@ TEST(processes_that_differ_are_told)
          "the step (checksum of its nodes and weights) differs"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        (void)snprintf(command, sizeof command, line, cases[i][0]);
-        const int code = run_command(command);
+        const int code = run_command(formatted(line, cases[i][0]));
         if (code != 2 || strstr(output, cases[i][1]) == NULL || times_in_output("ebb: ") != 1)
             fail_msg("%s: exit %d, said:\n%s", cases[i][0], code, output);
     }

@@ -1,6 +1,7 @@
 /* test_launch_plan.c: what is planned of a step for several processes is what each of them takes and sends.
  */
 #include "tests/cli/together.h"
+#include "tests/formatted.h"
 #include "tests/share.h"
 
 /* Twice (N - 1) blocks of each gradient and of the loss, a block being its Nth part, rounded up. */
@@ -13,11 +14,9 @@ TEST(the_plan_has_its_scratch_and_the_run_its_traffic)
     says("inspect two.onnx --text", 0, "AllReduce <ranks = 2>");
     static const char train[] = "launch -n 2 -- " EBB " train " DIGITS
                                 "mlp.onnx --dropout off " CLASSES "--batch 32 --json --steps ";
-    char command[2048];
     long long sent[2], made[2];
     for (int k = 0; k < 2; k++) {
-        (void)snprintf(command, sizeof command, "%s%d", train, k + 1);
-        says(command, 0, "\"sent_bytes\":");
+        says(formatted("%s%d", train, k + 1), 0, "\"sent_bytes\":");
         sent[k] = number_after("\"sent_bytes\":");
         made[k] = number_after("\"exchanges\":");
         assert_int_equal(number_after("\"arena_bytes\":"),
@@ -151,10 +150,7 @@ TEST(what_goes_beside_the_step_is_hidden)
                                          "--pass shard:parameters --pass overlap"};
     for (int i = 0; i < 4; i++)
         for (int slow = 0; slow < 2; slow++) {
-            char command[256];
-            (void)snprintf(command, sizeof command, "%s --link %s", passes[i],
-                           slow != 0 ? "1000000,0.001" : "1,10");
-            plan_mlp(4, command);
+            plan_mlp(4, formatted("%s --link %s", passes[i], slow != 0 ? "1000000,0.001" : "1,10"));
             take_row(4);
             const double link = (double)number_after("\"exchange_ns\":"),
                          exposed = (double)number_after("\"exposed_ns\":");
@@ -171,16 +167,14 @@ TEST(what_goes_beside_the_step_is_hidden)
 TEST(a_step_takes_as_long_as_its_link)
 {
     static const char link[] = "--link 400,0.02";
-    char command[1024];
     plan_mlp(2, link);
     take_row(2);
     const long long planned = number_after("\"exchange_ns\":");
     for (int by = 0; by < 2; by++) {
-        (void)snprintf(command, sizeof command,
-                       "launch -n 2 %s -- " EBB " train " DIGITS "mlp.onnx --dropout off " CLASSES
+        says(formatted("launch -n 2 %s -- " EBB " train " DIGITS "mlp.onnx --dropout off " CLASSES
                        "--optimizer adamw --batch 32 --json --steps 5",
-                       by == 1 ? link : "");
-        says(command, 0, "\"median_step_ns\":");
+                       by == 1 ? link : ""),
+             0, "\"median_step_ns\":");
         assert_true(by == 0 || number_after("\"median_step_ns\":") >= planned);
     }
     says("launch -n 2 --link fast -- true", 2, "it is none of 1gbe");
@@ -229,13 +223,11 @@ TEST(a_budget_asks_what_the_link_costs)
     static const char *const links[] = {"0,1000", "1000,0.01"};
     long long sent[2];
     for (int i = 0; i < 2; i++) {
-        char command[512];
-        (void)snprintf(command, sizeof command,
-                       "plan " DIGITS "transformer.onnx --loss cross-entropy --dropout off --dim "
+        says(formatted("plan " DIGITS "transformer.onnx --loss cross-entropy --dropout off --dim "
                        "batch=32 --pass 'data-parallel:ranks=4,link=\"%s\"' --pass "
                        "shard:parameters,again=fit --budget 80%% --json",
-                       links[i]);
-        says(command, 0, "\"group\"");
+                       links[i]),
+             0, "\"group\"");
         sent[i] = number_after("\"sent_bytes\":");
     }
     assert_true(sent[1] < sent[0]);

@@ -2,6 +2,7 @@
  * of a file do no harm there, and a browser opens the page, shows both curves and answers a click.
  */
 #include "tests/cli/cli.h"
+#include "tests/formatted.h"
 
 #include <math.h>
 
@@ -357,12 +358,11 @@ TEST(the_page_of_a_large_step_is_small_and_shows_no_more)
         print_message("SKIP: no recorded models beside the repository\n");
         skip();
     }
-    char command[1024];
     static const char *const steps[] = {"-o large.onnx", "-o less.onnx --pass attention"};
     for (size_t i = 0; i < 2; i++) {
-        (void)snprintf(command, sizeof command,
-                       "grad %s %s --dim batch=4 --loss cross-entropy:axis=-1", model, steps[i]);
-        assert_int_equal(ebb(command), 0);
+        assert_int_equal(ebb(formatted("grad %s %s --dim batch=4 --loss cross-entropy:axis=-1",
+                                       model, steps[i])),
+                         0);
     }
     assert_int_equal(ebb("diff large.onnx less.onnx --html large.html " ALIKE), 0);
     assert_in_range(strlen(text_of(path_of("large.html"))), 100000, 2000000);

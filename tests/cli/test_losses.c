@@ -60,9 +60,7 @@ TEST(a_small_model_learns_what_a_larger_one_says)
 
 static bool are_equal(const char *a, const char *b)
 {
-    char command[96];
-    (void)snprintf(command, sizeof command, "cmp %s %s", a, b);
-    return run_command(command) == 0;
+    return run_command(formatted("cmp %s %s", a, b)) == 0;
 }
 
 /* In the step, or before it, where it has to be made ready for use first. */
@@ -108,6 +106,7 @@ TEST(every_loss_and_metric_is_written_down)
     static const char *const losses[] = {
 #define EBB_LOSS(build, name, task, target, takes) name,
 #include "passes/loss/losses.def"
+#include "tests/formatted.h"
 #undef EBB_LOSS
     };
     static char page[1 << 16];

@@ -2,6 +2,7 @@
  * the launcher and the library are of two MPIs, and what is left when one of them dies. Each MPI that is here.
  */
 #include "cli.h"
+#include "tests/formatted.h"
 
 #include <signal.h>
 
@@ -25,9 +26,7 @@ enum { MPIS = sizeof mpis / sizeof *mpis };
 
 static bool is_here(const mpi *m)
 {
-    char path[1024];
-    (void)snprintf(path, sizeof path, OBJECT, m->name);
-    return access(path, R_OK) == 0;
+    return access(formatted(OBJECT, m->name), R_OK) == 0;
 }
 
 static void expect(const char *command, int code, const char *words)
@@ -40,11 +39,9 @@ static void expect(const char *command, int code, const char *words)
 
 static void trained_by(const mpi *m, int ranks, const char *words)
 {
-    char command[4096];
-    (void)snprintf(command, sizeof command,
-                   "%s -n %d " EBB " " MLP "--steps 4 --checkpoint mpi.st %s 2>&1", m->run, ranks,
-                   words);
-    expect(command, 0, "planned and measured equal");
+    expect(formatted("%s -n %d " EBB " " MLP "--steps 4 --checkpoint mpi.st %s 2>&1", m->run, ranks,
+                     words),
+           0, "planned and measured equal");
     const char *first = strstr(output, "4 steps, loss");
     if (first == NULL || strstr(first + 1, "4 steps, loss") != NULL)
         fail_msg("said not once, but:\n%s", output);
@@ -56,10 +53,8 @@ TEST(all_mpis_have_the_bits_of_launch)
 {
     bool any = false;
     for (int ranks = 2; ranks <= 4; ranks += 2) {
-        char command[4096];
-        (void)snprintf(command, sizeof command,
-                       "launch -n %d -- " EBB " " MLP "--steps 4 --checkpoint launch.st", ranks);
-        says(command, 0, "planned and measured equal");
+        says(formatted("launch -n %d -- " EBB " " MLP "--steps 4 --checkpoint launch.st", ranks), 0,
+             "planned and measured equal");
         for (int i = 0; i < (ranks == 2 ? MPIS : 1); i++) {
             if (!is_here(&mpis[i]))
                 continue;
@@ -77,30 +72,27 @@ TEST(all_mpis_have_the_bits_of_launch)
 TEST(processes_share_the_processors)
 {
     const long all = sysconf(_SC_NPROCESSORS_ONLN);
-    char command[4096], words[64];
+    char words[64];
     (void)snprintf(words, sizeof words, "\"threads\": %ld,", all > 2 ? all / 2 : 1);
     for (int i = 0; i < MPIS; i++) {
         if (!is_here(&mpis[i]))
             continue;
-        (void)snprintf(command, sizeof command,
-                       "env -u OMP_NUM_THREADS %s %s -n 2 " EBB
-                       " bench --calibrate-comm -o c.json --json 2>&1",
-                       mpis[i].run, i == 0 ? "--bind-to none" : "");
-        expect(command, 0, words);
+        expect(formatted("env -u OMP_NUM_THREADS %s %s -n 2 " EBB
+                         " bench --calibrate-comm -o c.json --json 2>&1",
+                         mpis[i].run, i == 0 ? "--bind-to none" : ""),
+               0, words);
     }
 }
 
 TEST(a_launcher_that_does_not_count_is_no_error)
 {
-    char command[4096];
     for (int i = 0; i < MPIS; i++) {
         if (!is_here(&mpis[i]))
             continue;
-        (void)snprintf(command, sizeof command,
-                       "%s -n 2 env OMPI_COMM_WORLD_LOCAL_SIZE=none MPI_LOCALNRANKS=none " EBB
-                       " " MLP "--steps 1 2>&1",
-                       mpis[i].run);
-        expect(command, 0, "1 steps, loss");
+        expect(formatted("%s -n 2 env OMPI_COMM_WORLD_LOCAL_SIZE=none MPI_LOCALNRANKS=none " EBB
+                         " " MLP "--steps 1 2>&1",
+                         mpis[i].run),
+               0, "1 steps, loss");
     }
 }
 
@@ -124,13 +116,11 @@ TEST(another_mpis_library_is_refused)
 TEST(processes_that_differ_are_told)
 {
     for (int i = 0; i < MPIS; i++) {
-        char command[4096];
         if (!is_here(&mpis[i]))
             continue;
-        (void)snprintf(command, sizeof command,
-                       "%s -n 1 " EBB " " MLP "--steps 4 : -n 1 " EBB " " MLP "--steps 5 2>&1",
-                       mpis[i].run);
-        expect(command, 2, "(checksum of its rows and options) differs");
+        expect(formatted("%s -n 1 " EBB " " MLP "--steps 4 : -n 1 " EBB " " MLP "--steps 5 2>&1",
+                         mpis[i].run),
+               2, "(checksum of its rows and options) differs");
     }
 }
 
@@ -138,14 +128,12 @@ TEST(processes_that_differ_are_told)
  * the launcher ends with. */
 static int struck(const mpi *m, const char *signal, const char *before)
 {
-    char command[4096];
-    (void)snprintf(command, sizeof command,
-                   "rm -f c.st; %s timeout 60 %s -n 2 sh -c 'if [ "
-                   "\"${PMI_RANK:-$OMPI_COMM_WORLD_RANK}\" = 1 ]; then "
-                   "(while [ ! -s c.st ]; do sleep 0.05; done; kill -%s $$) & fi; exec " EBB " " MLP
-                   "--steps 100000 --checkpoint $PWD/c.st --every 3' 2>&1",
-                   before, m->run, signal);
-    return run_command(command);
+    return run_command(
+        formatted("rm -f c.st; %s timeout 60 %s -n 2 sh -c 'if [ "
+                  "\"${PMI_RANK:-$OMPI_COMM_WORLD_RANK}\" = 1 ]; then "
+                  "(while [ ! -s c.st ]; do sleep 0.05; done; kill -%s $$) & fi; exec " EBB " " MLP
+                  "--steps 100000 --checkpoint $PWD/c.st --every 3' 2>&1",
+                  before, m->run, signal));
 }
 
 /* A launcher may end before what it has started does. Others may run this test beside, in folders of

@@ -3,6 +3,7 @@
 #include "onnx/graph/infer.h"
 #include "onnx/text/text.h"
 #include "tests/cli/cli.h"
+#include "tests/formatted.h"
 #include "tests/owned.h"
 #include "tests/text.h"
 
@@ -104,9 +105,7 @@ TEST(an_optimizers_numbers_have_ranges)
         "momentum:momentum=2",   "momentum:momentum=-1", "momentum:lr=x",    "momentum:lr=",
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        char words[1024];
-        (void)snprintf(words, sizeof words, GRAD "--optimizer %s", wrong[i]);
-        says(words, 2, "pass optimizer: option ");
+        says(formatted(GRAD "--optimizer %s", wrong[i]), 2, "pass optimizer: option ");
         assert_non_null(strstr(output, "takes a number"));
     }
     assert_false(exists("step.onnx"));

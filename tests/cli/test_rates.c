@@ -1,6 +1,7 @@
 /* test_rates.c: schedules, accumulation, averages and resuming, by the command. */
 #include "ebb.h"
 #include "tests/cli/cli.h"
+#include "tests/formatted.h"
 
 #define TRAIN(options)                                                                \
     "train " DIGITS "mlp.onnx --data " DIGITS "digits.npz --map label=target --loss " \
@@ -18,9 +19,7 @@ static void does(const char *arguments)
 
 static bool same(const char *a, const char *b)
 {
-    char command[256];
-    (void)snprintf(command, sizeof command, "cmp -s %s %s", a, b);
-    return run_command(command) == 0;
+    return run_command(formatted("cmp -s %s %s", a, b)) == 0;
 }
 
 /* Behind `words` in what was said. */
@@ -64,12 +63,10 @@ TEST(words_about_rates_are_checked)
     static const char *const late[] = {"--lr-schedule constant", "--clip-norm 1", "--accumulate 2",
                                        "--group 'bias:lr=0'", "--ema 0.9"};
     for (size_t i = 0; i < sizeof late / sizeof *late; i++) {
-        char words[512];
-        (void)snprintf(words, sizeof words,
-                       "train s.onnx --data " DIGITS "digits.npz --map "
+        says(formatted("train s.onnx --data " DIGITS "digits.npz --map "
                        "label=target --batch 8 %s",
-                       late[i]);
-        says(words, EBB_USAGE, "is a training step already");
+                       late[i]),
+             EBB_USAGE, "is a training step already");
     }
 }
 

@@ -3,6 +3,7 @@
  * exit code 5.
  */
 #include "tests/cli/cli.h"
+#include "tests/formatted.h"
 
 #include <jansson.h>
 
@@ -26,9 +27,7 @@ static const char *text_of(const json_t *o, const char *key)
 
 static void refuses(const char *pass, const char *words)
 {
-    char command[1024];
-    (void)snprintf(command, sizeof command, GRAD("mlp.onnx") "--pass '%s'", pass);
-    int code = ebb(command);
+    int code = ebb(formatted(GRAD("mlp.onnx") "--pass '%s'", pass));
     int lines = 0;
     for (const char *c = output; *c != '\0'; c++)
         lines += *c == '\n';

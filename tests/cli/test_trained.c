@@ -6,6 +6,7 @@
 #include <jansson.h>
 
 #include "onnx/file/file.h"
+#include "tests/formatted.h"
 #include "tests/owned.h"
 
 #define EXPORTS EBB_SOURCE_DIR "/tests/zoo/newcomer/"
@@ -14,10 +15,9 @@
 
 static void grad_says(const char *model, const char *options, int code, const char *words)
 {
-    char arguments[1024];
-    (void)snprintf(arguments, sizeof arguments, "grad %s%s --loss mse --dry-run %s",
-                   model[0] == '/' ? "" : EXPORTS, model, options);
-    says(arguments, code, words);
+    says(formatted("grad %s%s --loss mse --dry-run %s", model[0] == '/' ? "" : EXPORTS, model,
+                   options),
+         code, words);
 }
 
 TEST(folded_exports_are_trained_and_it_is_said)

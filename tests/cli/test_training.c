@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "ebb.h"
+#include "tests/formatted.h"
 #include "tests/share.h"
 
 #define MODEL DIGITS "cnn.onnx"
@@ -42,9 +43,7 @@ static double real_of(const json_t *o, const char *key)
 
 static void same_file(const char *a, const char *b)
 {
-    char command[1024];
-    (void)snprintf(command, sizeof command, "cmp %s %s", a, b);
-    if (run_command(command) != 0)
+    if (run_command(formatted("cmp %s %s", a, b)) != 0)
         fail_msg("%s and %s are not the same:\n%s", a, b, output);
 }
 
@@ -117,10 +116,7 @@ TEST(each_row_of_an_evaluation_counts_once)
     static const char *const batches[] = {"7", "360", "1000", "32"};
     double loss[4];
     for (size_t i = 0; i < 4; i++) {
-        char words[1024];
-        (void)snprintf(words, sizeof words, "eval " MODEL " " HELD_OUT "--batch %s --json",
-                       batches[i]);
-        json_t *o = json_of(words);
+        json_t *o = json_of(formatted("eval " MODEL " " HELD_OUT "--batch %s --json", batches[i]));
         assert_int_equal(real_of(o, "counted"), 360);
         loss[i] = real_of(o, "loss");
         json_decref(o);
@@ -465,12 +461,10 @@ TEST(a_model_in_training_mode_still_takes_a_loss)
         double losses[2][2];
         static const char *const models[] = {MODEL, "mode.onnx"};
         for (size_t k = 0; k < 2; k++) {
-            char words[1024];
-            (void)snprintf(words, sizeof words,
-                           "train %s --data " DATA " --map label=target --loss cross-entropy "
-                           "--seed 3 --threads 1 --steps 20 --json %s " EVAL,
-                           models[k], options[i]);
-            json_t *o = json_of(words);
+            json_t *o = json_of(formatted("train %s --data " DATA
+                                          " --map label=target --loss cross-entropy "
+                                          "--seed 3 --threads 1 --steps 20 --json %s " EVAL,
+                                          models[k], options[i]));
             losses[k][0] = real_of(o, "loss");
             losses[k][1] = real_of(json_object_get(o, "eval"), "loss");
             json_decref(o);

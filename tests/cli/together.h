@@ -2,15 +2,14 @@
 #pragma once
 
 #include "cli.h"
+#include "tests/formatted.h"
 
 #define CLASSES \
     "--data " DIGITS "digits.npz --map label=target --loss cross-entropy --seed 4 --threads 1 "
 
 static inline void same_bytes(const char *a, const char *b, const char *what)
 {
-    char command[512];
-    (void)snprintf(command, sizeof command, "cmp %s %s 2>&1", a, b);
-    if (run_command(command) != 0)
+    if (run_command(formatted("cmp %s %s 2>&1", a, b)) != 0)
         fail_msg("%s: %s", what, output);
 }
 

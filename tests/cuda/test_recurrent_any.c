@@ -2,6 +2,7 @@
  * the plain ones: both directions and layouts, lengths, clip, every activation, operands absent. */
 #include "tests/cuda/halves.h"
 #include "tests/cuda/recurrent.h"
+#include "tests/formatted.h"
 
 static const shape shapes[] = {
     {"forward", 1, 1, 1, 1},        {"reverse", 4, 3, 2, 3}, {"bidirectional", 3, 2, 4, 5},
@@ -94,10 +95,8 @@ static void each_activation(bool halves)
                     a->count = 4;
                 }
                 const char *name = back ? backwards[c] : forward_name(c);
-                char kernel[32];
-                (void)snprintf(kernel, sizeof kernel, "cuda.%s", name);
                 if (halves)
-                    compare_halves(&t, kernel, 0, 0);
+                    compare_halves(&t, formatted("cuda.%s", name), 0, 0);
                 else
                     compare(&t, name, back ? backwards[c] : forwards[c]);
             }

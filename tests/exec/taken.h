@@ -2,6 +2,7 @@
 #pragma once
 
 #include "tests/exec/data_files.h"
+#include "tests/formatted.h"
 #include "tests/owned.h"
 #include "tests/text.h"
 
@@ -20,11 +21,8 @@ static inline void closed(void)
 /* A model of these inputs, which it gives back. */
 static inline ebb_model *model_with(const char *inputs, const char *body)
 {
-    char text[1024];
-    (void)snprintf(text, sizeof text,
-                   "<ir_version: 10, opset_import: [\"\" : 20]> g (%s) => (y) { %s }", inputs,
-                   body);
-    return model_of(text);
+    return model_of(formatted("<ir_version: 10, opset_import: [\"\" : 20]> g (%s) => (y) { %s }",
+                              inputs, body));
 }
 
 /* Opens, binds, and gives rows; the status of the first call that fails. options may be NULL. */

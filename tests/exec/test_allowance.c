@@ -8,15 +8,15 @@
 #include "exec/weigh/allowance.h"
 #include "onnx/graph/infer.h"
 #include "onnx/file/file.h"
+#include "tests/formatted.h"
 #include "tests/owned.h"
 #include "tests/test.h"
 
 static ebb_model *model_of(const char *graph)
 {
-    char text[1024];
     ebb_model *model = NULL;
-    (void)snprintf(text, sizeof text, "<ir_version: 10, opset_import: [\"\" : 21]>\ng %s", graph);
-    ebb_status status = ebb_text_parse_model(&model, text);
+    ebb_status status = ebb_text_parse_model(
+        &model, formatted("<ir_version: 10, opset_import: [\"\" : 21]>\ng %s", graph));
     if (status == NULL)
         status = ebb_infer_graph(model->graph);
     if (status != NULL)

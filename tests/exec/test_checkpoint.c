@@ -10,6 +10,7 @@
 #include "exec/data/checksum.h"
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
+#include "tests/formatted.h"
 #include "tests/owned.h"
 #include "tests/share.h"
 #include "tests/status.h"
@@ -188,11 +189,9 @@ TEST(what_the_metadata_lack_or_have_besides_is_named)
     says("have 'a' besides");
     static const char *const counts[] = {"", "-1", "1x", "99999999999999999999"};
     for (int i = 0; i < 4; i++) {
-        char text[160];
-        (void)snprintf(text, sizeof text,
-                       "{\"format\":\"ebb.checkpoint/1\",\"steps\":\"%s\",\"extra\":\"{}\"}",
-                       counts[i]);
-        save_states(NULL, NULL, text);
+        save_states(NULL, NULL,
+                    formatted("{\"format\":\"ebb.checkpoint/1\",\"steps\":\"%s\",\"extra\":\"{}\"}",
+                              counts[i]));
         says("for the steps done");
     }
 }

@@ -11,6 +11,7 @@
 #include "exec/run/program.h"
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
+#include "tests/formatted.h"
 #include "tests/owned.h"
 #include "tests/status.h"
 #include "tests/test.h"
@@ -210,11 +211,9 @@ TEST(a_move_is_alive_until_it_is_waited_for)
          "stored already"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        char text[1024];
         OWNED_MODEL *m = NULL;
-        (void)snprintf(text, sizeof text, HEAD "g (float[4] x) => (float[4] y) { %s }",
-                       wrong[i].body);
-        ebb_status status = ebb_text_parse_model(&m, text);
+        ebb_status status = ebb_text_parse_model(
+            &m, formatted(HEAD "g (float[4] x) => (float[4] y) { %s }", wrong[i].body));
         if (status == NULL)
             status = ebb_infer_graph(m->graph);
         if (status == NULL)
@@ -248,10 +247,8 @@ TEST(every_failure_is_said_and_forgotten)
                 *(reads ? &disk.read_at : &disk.write_at) = call;
                 ebb_status status = ebb_program_step(p, &batch);
                 refused(status, EBB_IO, kinds[k].why);
-                char node[32];
-                (void)snprintf(node, sizeof node, "%s %c", reads ? "fetch" : "store",
-                               call < 2 ? 'a' : 'b');
-                refused(status, EBB_IO, node);
+                refused(status, EBB_IO,
+                        formatted("%s %c", reads ? "fetch" : "store", call < 2 ? 'a' : 'b'));
                 good(ebb_program_step(p, &batch));
                 check_results(p);
             }
@@ -334,14 +331,11 @@ TEST(what_a_step_starts_goes_on_beside_it)
     for (int i = 0; i < 2; i++) {
         ebb_group group = {.transport = &twin, .ranks = 2};
         const ebb_compile_options options = {.group = &group};
-        char text[512];
         OWNED_PROGRAM *p = NULL;
         ebb_named y;
-        (void)snprintf(text, sizeof text,
-                       HEAD "g (float[6] x, float two) => (float[6] y)\n"
-                            "{\n  a = Mul(x, two)\n  %s  y = Add(b, two)\n}\n",
-                       steps[i]);
-        OWNED_MODEL *m = model_of(text);
+        OWNED_MODEL *m = model_of(formatted(HEAD "g (float[6] x, float two) => (float[6] y)\n"
+                                                 "{\n  a = Mul(x, two)\n  %s  y = Add(b, two)\n}\n",
+                                            steps[i]));
         good(ebb_program_compile(&p, m, &options));
         const float ones[6] = {1, 1, 1, 1, 1, 1};
         const ebb_named six[] = {{"x", EBB_F32, 1, (const int64_t[]){6}, ones}, inputs[1]};

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "exec/data/text/tokenizer.h"
+#include "tests/formatted.h"
 #include "tests/owned.h"
 #include "tests/status.h"
 
@@ -31,13 +32,11 @@ typedef struct recorded {
 
 static void use(recorded *r, const char *name)
 {
-    char path[512];
     if (strcmp(r->name, name) == 0)
         return;
     ebb_tokenizer_close(r->tokenizer);
     (void)snprintf(r->name, sizeof r->name, "%s", name);
-    (void)snprintf(path, sizeof path, FOLDER "%s.json", name);
-    good(ebb_tokenizer_open(&r->tokenizer, path));
+    good(ebb_tokenizer_open(&r->tokenizer, formatted(FOLDER "%s.json", name)));
 }
 
 static void check(const char *name, const json_t *text, const ebb_ids *ids, const json_t *want)
@@ -274,9 +273,7 @@ TEST(a_long_text_is_read_in_one_go)
 
 static void write_file(const char *folder, const char *name, const char *text)
 {
-    char path[512];
-    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *f = fopen(path, "w");
+    FILE *f = fopen(formatted("%s/%s", folder, name), "w");
     assert_non_null(f);
     (void)fputs(text, f);
     (void)fclose(f);

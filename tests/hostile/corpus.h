@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "onnx/file/file.h"
+#include "tests/formatted.h"
 #include "tests/onnx/bytes.h"
 
 typedef struct hostile_file {
@@ -61,9 +62,7 @@ enum { CORPUS_PARTS = sizeof corpus_parts / sizeof corpus_parts[0] };
 
 static inline bool corpus_write(const char *folder, const char *name, const void *data, size_t size)
 {
-    char path[512];
-    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *file = fopen(path, "wb");
+    FILE *file = fopen(formatted("%s/%s", folder, name), "wb");
     bool written = file != NULL && fwrite(data, 1, size, file) == size;
     return file != NULL && fclose(file) == 0 && written;
 }

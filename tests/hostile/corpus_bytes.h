@@ -348,7 +348,6 @@ static inline void make_rank_1000(bytes *b)
 
 static inline void make_many_attributes(bytes *b)
 {
-    char name[16];
     size_t node = open_message(b, 1);
     put_text(b, 1, "x");
     put_text(b, 2, "y");
@@ -356,8 +355,7 @@ static inline void make_many_attributes(bytes *b)
     put_text(b, 4, "Relu");
     for (int i = 0; i < 65; i++) {
         size_t attribute = open_message(b, 5);
-        (void)snprintf(name, sizeof name, "a%d", i);
-        put_text(b, 1, name);
+        put_text(b, 1, formatted("a%d", i));
         put_int(b, 3, 1);
         put_int(b, 20, 2);
         close_message(b, attribute);

@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
+#include "tests/formatted.h"
 #include "tests/hostile/corpus.h"
 #include "tests/owned.h"
 #include "tests/share.h"
@@ -52,9 +53,7 @@ static int make_folder(void **state)
 static int remove_folder(void **state)
 {
     (void)state;
-    char command[256];
-    (void)snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
+    return system(formatted("rm -rf %s", folder));
 }
 
 /* ---- by the library ---- */
@@ -148,12 +147,11 @@ static bool put_in_folder(const hostile_file *f)
 
 static bool ends_as_it_must(const hostile_file *f)
 {
-    char command[1024], path[512];
+    char command[1024];
     if (!put_in_folder(f))
         return false;
-    (void)snprintf(path, sizeof path, "%s%s%s", f->name[0] == '/' ? "" : folder,
-                   f->name[0] == '/' ? "" : "/", f->name);
-    ebb_status status = use(f, path);
+    ebb_status status = use(f, formatted("%s%s%s", f->name[0] == '/' ? "" : folder,
+                                         f->name[0] == '/' ? "" : "/", f->name));
     command_of(f, command, sizeof command);
     int code = run(command);
     if (code != f->code || strstr(said, f->says) == NULL) {

@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/formatted.h"
 #include "tests/share.h"
 
 enum { WATCH_REPORT = 99, WATCH_ILLEGAL = 98, WATCH_CODES = 9 };
@@ -100,10 +101,9 @@ static inline void watch_one(watch_tally *t, int (*use)(const char *path), const
         t->codes[how]++;
         return;
     }
-    char kept[96], copy[256];
+    char kept[96];
     (void)snprintf(kept, sizeof kept, "/tmp/ebb-broken-by-%d-%u.onnx", (int)getpid(), t->failures);
-    (void)snprintf(copy, sizeof copy, "cp '%s' '%s'", path, kept);
-    if (system(copy) != 0)
+    if (system(formatted("cp '%s' '%s'", path, kept)) != 0)
         (void)snprintf(kept, sizeof kept, "nowhere");
     (void)fprintf(stderr, "%s %s; the file is %s\n", what,
                   how == WATCH_REPORT    ? "made a sanitizer report"

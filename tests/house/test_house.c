@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <sys/stat.h>
 
+#include "tests/formatted.h"
 #include "tests/test.h"
 
 #define WORDS "onnx/words/", "onnx/tables/op.h", "onnx/graph/tile.h"
@@ -390,12 +391,11 @@ static const char *const passes[] = {
 /* The pass that the .c beside this header ends in, or NULL: as "ebb_pass_fold". */
 static const char *pass_behind(const char *header)
 {
-    char path[2048], line[1024], name[128];
+    char line[1024], name[128];
     const char *found = NULL, *dot = strrchr(header, '.');
     if (dot == NULL || strcmp(dot, ".h") != 0)
         return NULL;
-    (void)snprintf(path, sizeof path, "%s/%.*s.c", EBB_SOURCE_DIR, (int)(dot - header), header);
-    FILE *text = fopen(path, "r");
+    FILE *text = fopen(formatted("%s/%.*s.c", EBB_SOURCE_DIR, (int)(dot - header), header), "r");
     while (text != NULL && found == NULL && fgets(line, sizeof line, text) != NULL)
         if (sscanf(line, "const ebb_pass %127[a-z_0-9]", name) == 1)
             for (size_t i = 0; i < sizeof passes / sizeof *passes; i++)
@@ -469,10 +469,9 @@ TEST(one_file_writes_the_recipe_of_a_step)
 
 TEST(libebb_exports_only_its_own_names)
 {
-    char command[2048], line[1024];
-    (void)snprintf(command, sizeof command, "nm -D --defined-only %s/libebb.so 2>/dev/null",
-                   EBB_BINARY_DIR);
-    FILE *pipe = popen(command, "r");
+    char line[1024];
+    FILE *pipe =
+        popen(formatted("nm -D --defined-only %s/libebb.so 2>/dev/null", EBB_BINARY_DIR), "r");
     assert_non_null(pipe);
     int names = 0;
     while (fgets(line, sizeof line, pipe) != NULL) {

@@ -5,6 +5,7 @@
 
 #include "kernels/plugin.h"
 #include "kernels/processor.h"
+#include "tests/formatted.h"
 #include "tests/status.h"
 #include "tests/test.h"
 
@@ -27,15 +28,13 @@ TEST(a_backend_that_is_not_there_is_told_which_are)
 /* The names in the sentence are those of the table, each of which is a back end. */
 TEST(every_plugin_is_asked_by_its_name)
 {
-    char text[64];
     assert_int_equal(setenv("EBB_CUDA_PLUGIN", "/nowhere.so", 1), 0);
     assert_string_equal(ebb_plugin_name(0), "cuda");
     assert_null(ebb_plugin_name(1));
     for (int again = 0; again < 2; again++) // what came of it is remembered
         for (size_t i = 0; ebb_plugin_name(i) != NULL; i++) {
             says(ebb_plugin_name(i), EBB_DEVICE, "the CUDA back end cannot be opened: /nowhere.so");
-            (void)snprintf(text, sizeof text, "%s:h100+tf32", ebb_plugin_name(i));
-            says(text, EBB_DEVICE, "/nowhere.so");
+            says(formatted("%s:h100+tf32", ebb_plugin_name(i)), EBB_DEVICE, "/nowhere.so");
         }
 }
 

@@ -9,6 +9,7 @@
 #include <jansson.h>
 
 #include "ebb.h"
+#include "tests/formatted.h"
 #include "tests/share.h"
 #include "tests/test.h"
 
@@ -162,10 +163,8 @@ static inline ebb_status recorded_rewrite(const recorded *r, ebb_model *model, c
 static inline ebb_status recorded_model(const recorded *r, ebb_model **model, ebb_named *inputs,
                                         size_t *count)
 {
-    char path[1024];
     *count = 0;
-    (void)snprintf(path, sizeof path, "%s%s/%s", SHARED, r->model, r->file);
-    ebb_status status = ebb_open(model, path);
+    ebb_status status = ebb_open(model, formatted("%s%s/%s", SHARED, r->model, r->file));
     for (size_t i = 0; status == NULL && i < ebb_data_count(r->reference); i++) {
         const ebb_named *t = ebb_data_at(r->reference, i);
         bool input = strncmp(t->name, "input/", 6) == 0;

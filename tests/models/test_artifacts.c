@@ -7,6 +7,7 @@
 #include <math.h>
 #include <unistd.h>
 
+#include "tests/formatted.h"
 #include "tests/models/models.h"
 #include "tests/owned.h"
 #include "tests/status.h"
@@ -18,10 +19,8 @@ enum { COUNT = sizeof names / sizeof names[0], STEPS = 5, BATCH = 16 };
 
 static ebb_data *reference_of(const char *name)
 {
-    char path[512];
     ebb_data *data = NULL;
-    (void)snprintf(path, sizeof path, SHARED "%s/reference.safetensors", name);
-    good_for(ebb_data_open(&data, path, NULL), name);
+    good_for(ebb_data_open(&data, formatted(SHARED "%s/reference.safetensors", name), NULL), name);
     return data;
 }
 
@@ -109,10 +108,9 @@ static void link_without_optimizer(char *folder, const char *name)
     static const char *const files[] = {"training_model.onnx", "checkpoint"};
     assert_non_null(mkdtemp(folder));
     for (int i = 0; i < 2; i++) {
-        char from[512], to[512];
+        char from[512];
         (void)snprintf(from, sizeof from, ARTIFACTS "%s/%s", name, files[i]);
-        (void)snprintf(to, sizeof to, "%s/%s", folder, files[i]);
-        assert_int_equal(symlink(from, to), 0);
+        assert_int_equal(symlink(from, formatted("%s/%s", folder, files[i])), 0);
     }
 }
 
@@ -120,9 +118,7 @@ static void unlink_all(const char *folder)
 {
     static const char *const files[] = {"training_model.onnx", "checkpoint"};
     for (int i = 0; i < 2; i++) {
-        char path[512];
-        (void)snprintf(path, sizeof path, "%s/%s", folder, files[i]);
-        (void)unlink(path);
+        (void)unlink(formatted("%s/%s", folder, files[i]));
     }
     (void)rmdir(folder);
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "onnx/file/file.h"
+#include "tests/formatted.h"
 #include "tests/models/models.h"
 #include "tests/owned.h"
 #include "tests/status.h"
@@ -203,12 +204,11 @@ static int plans[PLANNERS];
 /* The least that a planner reaches, as it says itself. */
 static uint64_t least_of(recorded *r, const char *planner)
 {
-    char pass[256];
     OWNED_MODEL *model = NULL;
     ebb_program *program = NULL;
     unsigned long long least = 0;
-    (void)snprintf(pass, sizeof pass, "recompute:planner=%s,budget=1", planner);
-    ebb_status status = run(r, "momentum", pass, &model, &program);
+    ebb_status status =
+        run(r, "momentum", formatted("recompute:planner=%s,budget=1", planner), &model, &program);
     refused(status, EBB_NO_PLAN, "a budget of at least ");
     const char *said = strstr(ebb_status_text(status), "at least ");
     assert_int_equal(sscanf(said, "at least %llu", &least), 1);
@@ -219,7 +219,6 @@ static uint64_t least_of(recorded *r, const char *planner)
  * keep it whole. */
 static void schedule(recorded *r, ebb_program *program, const ebb_model *model, size_t m, size_t e)
 {
-    char pass[256];
     const uint64_t arena = ebb_program_measure(program).planned_arena_bytes;
     (void)model;
     (void)e;
@@ -228,9 +227,9 @@ static void schedule(recorded *r, ebb_program *program, const ebb_model *model, 
             continue;
         const uint64_t least = least_of(r, planners[k]);
         for (uint64_t part = 0; part < 2 && least < arena; part++) {
-            (void)snprintf(pass, sizeof pass, "recompute:planner=%s,budget=%llu", planners[k],
-                           (unsigned long long)(least + (arena - least) / 2 * part));
-            check(r, "momentum", program, pass);
+            check(r, "momentum", program,
+                  formatted("recompute:planner=%s,budget=%llu", planners[k],
+                            (unsigned long long)(least + (arena - least) / 2 * part)));
             plans[k]++;
         }
     }

@@ -7,6 +7,7 @@
 
 #include "exec/weigh/estimate.h"
 #include "onnx/graph/graph.h"
+#include "tests/formatted.h"
 #include "tests/models/models.h"
 #include "tests/owned.h"
 
@@ -64,9 +65,7 @@ static void whole_close(whole *w)
 /* The step again, for a pass to work on. */
 static ebb_status model_again(recorded *r, const whole *w, ebb_model **model)
 {
-    char path[1024];
-    (void)snprintf(path, sizeof path, "%s%s/%s", SHARED, r->model, r->file);
-    ebb_status status = ebb_open(model, path);
+    ebb_status status = ebb_open(model, formatted("%s%s/%s", SHARED, r->model, r->file));
     for (size_t i = 0; status == NULL && i < w->count; i++)
         if (strcmp(w->inputs[i].name, "target") != 0)
             status = ebb_set_shape(*model, w->inputs[i].name, w->inputs[i].dims, w->inputs[i].rank);
@@ -317,14 +316,12 @@ static void check_tried(recorded *r)
         double most;
     } known[] = {{35, 1.423}, {37, 1.3745}};
     whole w;
-    char text[64];
     MUST(whole_open(&w, r, "adamw"));
     const taken all = fit(r, &w, NULL, "", 100, false);
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         const taken t = fit(r, &w, NULL, ",disk=1GiB", known[i].percent, false);
-        (void)snprintf(text, sizeof text, "%d %%: %.4f times", known[i].percent, t.ns / all.ns);
         if (!t.fits || t.ns > known[i].most * all.ns)
-            complain(r, &w, "fit", text);
+            complain(r, &w, "fit", formatted("%d %%: %.4f times", known[i].percent, t.ns / all.ns));
     }
 done:
     whole_close(&w);

@@ -6,6 +6,7 @@
 
 #include "exec/weigh/estimate.h"
 #include "onnx/file/file.h"
+#include "tests/formatted.h"
 #include "tests/models/models.h"
 
 static const char *const models[] = {"cnn_digits", "resnet20_cifar", "mobilenet_tiny"};
@@ -88,12 +89,10 @@ static double distance(const ebb_named *x, const ebb_named *y)
 /* A gradient that is zero in mathematics: in 16 bits nothing but noise. */
 static bool is_noise(const recorded *r, const char *name)
 {
-    char parameter[256];
     size_t n = strlen(name);
     if (n < 5 || strcmp(name + n - 5, "_grad") != 0)
         return false;
-    (void)snprintf(parameter, sizeof parameter, "%.*s", (int)(n - 5), name);
-    return is_near_zero(r, parameter);
+    return is_near_zero(r, formatted("%.*s", (int)(n - 5), name));
 }
 
 /* Every output, gradients among them; and every running statistic. */

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "onnx/file/file.h"
+#include "tests/formatted.h"
 #include "tests/models/models.h"
 #include "tests/owned.h"
 #include "tests/status.h"
@@ -153,11 +154,9 @@ TEST(weights_stay_near_those_of_the_exact_optimizer)
     train("adamw", "", STEPS, &exact[0]);
     train("momentum", "", STEPS, &exact[1]);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char passes[128];
         run coded;
         const run *beside = &exact[strcmp(cases[i].optimizer, "momentum") == 0];
-        (void)snprintf(passes, sizeof passes, ",%s", cases[i].pass);
-        train(cases[i].optimizer, passes, STEPS, &coded);
+        train(cases[i].optimizer, formatted(",%s", cases[i].pass), STEPS, &coded);
         double stray = strays(beside, &coded, &start);
         print_message("%-8s %-52s strays %.4f of the way, loss %.4f beside %.4f\n",
                       cases[i].optimizer, cases[i].pass, stray, coded.loss, beside->loss);

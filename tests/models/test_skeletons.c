@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "onnx/graph/graph.h"
+#include "tests/formatted.h"
 #include "tests/models/models.h"
 #include "tests/owned.h"
 #include "tests/status.h"
@@ -108,10 +109,9 @@ static bool is_scores(const ebb_value_info *info)
 
 static void no_scores_survive(recorded *r, const char *file)
 {
-    char path[1024];
     OWNED_MODEL *model = NULL;
-    (void)snprintf(path, sizeof path, "%s%s/%s", SHARED, r->model, file);
-    if (ebb_open(&model, path) != NULL) // not every model has every form
+    if (ebb_open(&model, formatted("%s%s/%s", SHARED, r->model, file)) !=
+        NULL) // not every model has every form
         return;
     MUST(ebb_set_dim(model, "batch", 2));
     MUST(recorded_rewrite(r, model, "on", "adamw", "attention"));

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "onnx/graph/infer.h"
+#include "tests/formatted.h"
 #include "tests/models/alike.h"
 #include "tests/owned.h"
 
@@ -66,12 +67,10 @@ static void check_step(const char *path, const char *pass, const char *what)
                                         EBB_BINARY_DIR "/states_away.st",
                                         EBB_BINARY_DIR "/states_end.st"};
     const char *const saved = EBB_BINARY_DIR "/states_away.onnx";
-    char to_host[64];
     run kept = {NULL, NULL}, away = {NULL, NULL}, host = {NULL, NULL}, again = {NULL, NULL};
     run_open(&kept, path, NULL);
     run_open(&away, path, pass);
-    (void)snprintf(to_host, sizeof to_host, "%s,place=host", pass);
-    run_open(&host, path, to_host);
+    run_open(&host, path, formatted("%s,place=host", pass));
     compare(&kept, &away, what);
     compare(&kept, &host, what);
     check_bytes(&away);
@@ -155,13 +154,11 @@ TEST(what_lasts_leaves_the_arena)
 static const char *refused_because(const char *nodes, const char *other)
 {
     static char said[512];
-    char text[1024];
     OWNED_MODEL *m = NULL;
-    (void)snprintf(text, sizeof text,
-                   "<ir_version: 10, opset_import: [\"\" : 20, \"ai.ebb\" : 1]>\n"
-                   "g (float[4] x, float[4] m, float[4] o) => (float[4] y) { %s }",
-                   nodes);
-    good(ebb_text_parse_model(&m, text));
+    good(ebb_text_parse_model(
+        &m, formatted("<ir_version: 10, opset_import: [\"\" : 20, \"ai.ebb\" : 1]>\n"
+                      "g (float[4] x, float[4] m, float[4] o) => (float[4] y) { %s }",
+                      nodes)));
     ebb_graph *g = m->graph;
     const ebb_value k = ebb_value_find(g, "k");
     good(ebb_graph_keep_input(g, ebb_value_find(g, "o"), EBB_ROLE_OPTIMIZER));

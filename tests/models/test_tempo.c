@@ -12,6 +12,7 @@
  */
 #include <stdlib.h>
 
+#include "tests/formatted.h"
 #include "tests/models/models.h"
 #include "tests/owned.h"
 #include "tests/status.h"
@@ -80,12 +81,10 @@ static const part parts[] = {
 
 static void plan(recorded *r, int64_t batch)
 {
-    char path[1024];
     char *text = NULL;
     json_t *report = NULL;
     OWNED_MODEL *model = NULL;
-    (void)snprintf(path, sizeof path, "%s%s/%s", SHARED, r->model, r->file);
-    MUST(ebb_open(&model, path));
+    MUST(ebb_open(&model, formatted("%s%s/%s", SHARED, r->model, r->file)));
     MUST(ebb_set_dim(model, "batch", batch));
     MUST(ebb_rewrite(model,
                      "inline,fold,train-mode,fold,fuse,loss:cross-entropy,gradient,optimizer,"
@@ -119,13 +118,11 @@ done:
 static void plan_guarded(recorded *r, const char *file, int64_t batch)
 {
     enum { BASE_L = 12, BASE_A = 12 };
-    char path[1024];
     char *text = NULL;
     json_t *report = NULL;
     OWNED_MODEL *model = NULL;
     const int64_t scores = BASE_A * batch * S * S;
-    (void)snprintf(path, sizeof path, "%s%s/%s", SHARED, r->model, file);
-    MUST(ebb_open(&model, path));
+    MUST(ebb_open(&model, formatted("%s%s/%s", SHARED, r->model, file)));
     MUST(ebb_set_dim(model, "batch", batch));
     MUST(ebb_rewrite(model,
                      "inline,fold,train-mode,fold,fuse,loss:cross-entropy,gradient,optimizer,"

@@ -27,6 +27,7 @@
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
 #include "ebb.h"
+#include "tests/formatted.h"
 #include "tests/test.h"
 
 #define DEFAULT_FOLDER EBB_SOURCE_DIR "/.oracles/onnx-1.22.0/onnx/backend/test/data"
@@ -479,9 +480,7 @@ static void check_backend(const char *backend, int least, bool listed)
     bool all = getenv("EBB_ONNX_TESTS") == NULL && getenv("EBB_ONNX_SHOW") == NULL;
     FILE *seen = listed ? tmpfile() : NULL;
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
-        char folder[1500];
-        (void)snprintf(folder, sizeof folder, "%s/%s", tests_folder(), kinds[k]);
-        int n = run_all(folder, backend, counts, seen);
+        int n = run_all(formatted("%s/%s", tests_folder(), kinds[k]), backend, counts, seen);
         found += n > 0 ? n : 0;
     }
     print_message("%s: %d passed, %d failed, %d not supported, %d random\n", backend,

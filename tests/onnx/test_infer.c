@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "tests/formatted.h"
 #include "tests/owned.h"
 #include "tests/status.h"
 #include "tests/text.h"
@@ -163,11 +164,10 @@ enum { CASES = sizeof cases / sizeof cases[0] };
 
 static ebb_status parse(ebb_model **model, const infer_case *t)
 {
-    char text[4096];
-    (void)snprintf(text, sizeof text,
-                   "<ir_version: 10, opset_import: [\"\" : %d]>\ng (%s) => () <%s> {\n%s\n}\n",
-                   t->opset != 0 ? t->opset : 20, t->inputs, t->initializers, t->nodes);
-    return ebb_text_parse_model(model, text);
+    return ebb_text_parse_model(
+        model,
+        formatted("<ir_version: 10, opset_import: [\"\" : %d]>\ng (%s) => () <%s> {\n%s\n}\n",
+                  t->opset != 0 ? t->opset : 20, t->inputs, t->initializers, t->nodes));
 }
 
 static void types_come_out_as_written(void **state)

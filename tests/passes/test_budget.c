@@ -10,6 +10,7 @@
 #include "kernels/device.h"
 #include "onnx/file/file.h"
 #include "passes/pipeline.h"
+#include "tests/formatted.h"
 #include "tests/owned.h"
 #include "tests/share.h"
 #include "tests/status.h"
@@ -24,10 +25,8 @@ typedef struct plan {
 
 static ebb_model *step_of(const char *sample)
 {
-    char path[1024];
     ebb_model *model;
-    (void)snprintf(path, sizeof path, "%s/samples/digits/%s.onnx", EBB_SOURCE_DIR, sample);
-    good(ebb_open(&model, path));
+    good(ebb_open(&model, formatted("%s/samples/digits/%s.onnx", EBB_SOURCE_DIR, sample)));
     good(ebb_set_dim(model, "batch", 16));
     good(ebb_rewrite(model,
                      "flatten,train-mode,fold,fuse,loss:cross-entropy,gradient,optimizer:adamw,"
@@ -50,13 +49,12 @@ static void weigh(plan *p, ebb_model *model)
 static plan fitted(const ebb_model *step, uint64_t budget, const char *more)
 {
     OWNED_MODEL *copy = NULL;
-    char pass[256];
     plan p = {.fits = true};
     const ebb_rewrite_options options = {.verify_each = true};
     good(ebb_model_copy(&copy, step));
-    (void)snprintf(pass, sizeof pass, "fit:budget=%llu,time=0.03%s", (unsigned long long)budget,
-                   more);
-    ebb_status status = ebb_rewrite(copy, pass, &options, NULL);
+    ebb_status status = ebb_rewrite(
+        copy, formatted("fit:budget=%llu,time=0.03%s", (unsigned long long)budget, more), &options,
+        NULL);
     if (ebb_status_code(status) == EBB_NO_PLAN) {
         p.fits = false;
         (void)snprintf(p.why, sizeof p.why, "%s", ebb_status_text(status));

@@ -1,5 +1,6 @@
 /* test_loops.c: a loop that is kept gives what its copies give: values, gradients, draws; in the memory
  * that was planned. */
+#include "tests/formatted.h"
 #include "tests/passes/loops.h"
 #include "tests/status.h"
 
@@ -401,13 +402,12 @@ TEST(planners_know_what_a_body_reads_by_name)
     static const char *const passes[] = {"reorder", "fit:budget=95%", "recompute:budget=97%",
                                          "release,reorder"};
     for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) {
-        char text[256];
         ran as_it_is, planned;
-        (void)snprintf(text, sizeof text,
-                       "opset,inline,fold,unroll:most=1,loss:mse,gradient:train=\"w*;r\",%s,"
-                       "stream,alias",
-                       passes[i]);
-        good(prepare(&planned, filled(context), text));
+        good(
+            prepare(&planned, filled(context),
+                    formatted("opset,inline,fold,unroll:most=1,loss:mse,gradient:train=\"w*;r\",%s,"
+                              "stream,alias",
+                              passes[i])));
         good(prepare(&as_it_is, filled(context),
                      "opset,inline,fold,unroll:most=1,loss:mse,gradient:train=\"w*;r\""));
         good(step(&as_it_is, &cpu));

@@ -1,6 +1,7 @@
 /* test_loops_drawn.c: loops that are drawn: any number of states, scanned inputs and outputs along any axis
  * in either direction, values read from outside, loops within. Kept they are what their copies are, and their gradients
  * are those of differences; and a Scan of an LSTM's or a GRU's cell has the gradients of the operator. */
+#include "tests/formatted.h"
 #include "tests/passes/loops.h"
 
 /* ---- drawing ---- */
@@ -224,10 +225,8 @@ static const char trained[] =
 /* Whether the loop reads a weight at all; else there is nothing to differentiate. */
 static bool learns(const char *text)
 {
-    char passes[256];
     ran r;
-    (void)snprintf(passes, sizeof passes, "opset,inline,fold,unroll%s", trained);
-    ebb_status status = prepare(&r, text, passes);
+    ebb_status status = prepare(&r, text, formatted("opset,inline,fold,unroll%s", trained));
     finish(&r);
     return status == NULL;
 }

@@ -10,6 +10,7 @@
 #include "passes/mended/merged.h"
 #include "passes/parameters/trainable.h"
 #include "passes/parameters/weights.h"
+#include "tests/formatted.h"
 #include "tests/owned.h"
 #include "tests/text.h"
 
@@ -106,16 +107,14 @@ TEST(an_identity_of_another_exporter_says_nothing)
 static ebb_model *folded(const char *biases, const char *identity, const char *second,
                          const char *bias)
 {
-    char text[1024];
-    (void)snprintf(text, sizeof text,
-                   HEAD "g (float[2,2,2] x) => (float[2,2,2] z) <float[2,2] \"onnx::MatMul_9\" = "
-                        "{1,2,3,4}, %s> { \"onnx::MatMul_10\" = Identity (\"onnx::MatMul_9\") %s "
-                        "[\"/l.0/MatMul\"] a = MatMul (x, \"onnx::MatMul_9\") "
-                        "[\"/l.0/Add\"] b = Add (a, \"l.0.bias\") "
-                        "[\"%s/MatMul\"] c = MatMul (b, \"onnx::MatMul_10\") "
-                        "[\"%s/Add\"] z = Add (c, \"%s\") }",
-                   biases, identity, second, second, bias);
-    ebb_model *m = model_of(text);
+    ebb_model *m = model_of(
+        formatted(HEAD "g (float[2,2,2] x) => (float[2,2,2] z) <float[2,2] \"onnx::MatMul_9\" = "
+                       "{1,2,3,4}, %s> { \"onnx::MatMul_10\" = Identity (\"onnx::MatMul_9\") %s "
+                       "[\"/l.0/MatMul\"] a = MatMul (x, \"onnx::MatMul_9\") "
+                       "[\"/l.0/Add\"] b = Add (a, \"l.0.bias\") "
+                       "[\"%s/MatMul\"] c = MatMul (b, \"onnx::MatMul_10\") "
+                       "[\"%s/Add\"] z = Add (c, \"%s\") }",
+                  biases, identity, second, second, bias));
     m->torchscript = true;
     part(m);
     return m;
@@ -211,14 +210,13 @@ TEST(one_parameter_of_two_calls_stays_one)
 /* Two layers with equal numbers of their own, folded or not; `second`: what the second one's call reads. */
 static ebb_model *copied(const char *weight, const char *second)
 {
-    char text[600], call[200];
-    (void)snprintf(text, sizeof text,
-                   HEAD "g (float[2,2] x) => (float[2,2] z) <float[2,2] \"%s\" = {1,2,3,4}, "
-                        "float[2] \"l.0.bias\" = {5,6}> {"
-                        "[l0] a = MatMul (x, \"%s\") [b0] b = Add (a, \"l.0.bias\")"
-                        "[l1] c = MatMul (b, \"%s\") [b1] z = Add (c, \"l.0.bias\") }",
-                   weight, weight, weight);
-    ebb_model *m = model_of(text);
+    char call[200];
+    ebb_model *m = model_of(
+        formatted(HEAD "g (float[2,2] x) => (float[2,2] z) <float[2,2] \"%s\" = {1,2,3,4}, "
+                       "float[2] \"l.0.bias\" = {5,6}> {"
+                       "[l0] a = MatMul (x, \"%s\") [b0] b = Add (a, \"l.0.bias\")"
+                       "[l1] c = MatMul (b, \"%s\") [b1] z = Add (c, \"l.0.bias\") }",
+                  weight, weight, weight));
     good(ebb_props_set(m->graph, &m->graph->props,
                        "pkg.torch.export.ExportedProgram.graph_signature",
                        "# inputs\np_l_0_weight: PARAMETER target='l.0.weight'\n"
@@ -330,7 +328,6 @@ TEST(what_was_computed_before_the_run_is_apart_from_the_parameter_that_it_equals
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (int alone = 0; alone < 2; alone++) {
-            char text[200];
             OWNED_MODEL *m = model_of(HEAD "g (float[2,2] x) => (float[2,2] y) <float[2] a " ONE
                                            ", float[2] c = {3,4}> { [m] h = Mul (x, a) "
                                            "[d] y = Div (h, a) }");
@@ -343,10 +340,10 @@ TEST(what_was_computed_before_the_run_is_apart_from_the_parameter_that_it_equals
                      ? "%mul : call_function[target=torch.ops.aten.mul.Tensor](args = (%x, %c))"
                      : "%mul : call_function[target=torch.ops.aten.mul.Tensor](args = (%x, %p_a))",
                  "['', 'mul']");
-            (void)snprintf(text, sizeof text,
-                           "%%y : call_function[target=torch.ops.aten.%s](args = (%s))",
-                           rows[i].call, rows[i].operands);
-            note(m, "d", text, "['', 'y']");
+            note(m, "d",
+                 formatted("%%y : call_function[target=torch.ops.aten.%s](args = (%s))",
+                           rows[i].call, rows[i].operands),
+                 "['', 'y']");
             part(m);
             const char *read = read_by(m, "d", 1);
             assert_int_equal(is_marked(m, read, EBB_COMPUTED), rows[i].computed);
@@ -382,7 +379,6 @@ TEST(a_layer_that_stands_for_a_copy_too_is_doubtful)
 {
     static const char *const reads[] = {"%linear_1", "%linear"};
     for (int i = 0; i < 2; i++) {
-        char call[120];
         OWNED_MODEL *m =
             model_of(HEAD "g (float[2,2] x) => (float[2,2] z) <float[2,2] \"a.weight\" = "
                           "{1,2,3,4}> { [l] y = MatMul (x, \"a.weight\") [s] z = Add "
@@ -395,10 +391,10 @@ TEST(a_layer_that_stands_for_a_copy_too_is_doubtful)
         note(m, "l",
              "%linear : call_function[target=linear](args = (%x, %p_a_weight), kwargs = {})",
              "['', 'a', 'linear']");
-        (void)snprintf(call, sizeof call,
-                       "%%add : call_function[target=add](args = (%%linear, %s), kwargs = {})",
-                       reads[i]);
-        note(m, "s", call, "['', 'add']");
+        note(m, "s",
+             formatted("%%add : call_function[target=add](args = (%%linear, %s), kwargs = {})",
+                       reads[i]),
+             "['', 'add']");
         part(m);
         assert_int_equal(is_marked(m, "a.weight", EBB_MAYBE_TIED), i == 0);
     }
@@ -409,13 +405,11 @@ TEST(a_layer_that_stands_for_a_copy_too_is_doubtful)
 TEST(what_folding_made_is_no_other_call)
 {
     for (int folded = 0; folded < 2; folded++) {
-        char text[400];
-        (void)snprintf(text, sizeof text,
-                       HEAD "g (int64[2] i) => (float[2,2] z) <float[3,2] \"a.weight\" = "
-                            "{1,2,3,4,5,6}, float[2,2] \"%s\" = {7,8,9,1}> { [l] y = Gather "
-                            "(\"a.weight\", i) [s] z = Add (y, \"%s\") }",
-                       folded ? "embedding_1" : "val_2", folded ? "embedding_1" : "val_2");
-        OWNED_MODEL *m = model_of(text);
+        OWNED_MODEL *m = model_of(
+            formatted(HEAD "g (int64[2] i) => (float[2,2] z) <float[3,2] \"a.weight\" = "
+                           "{1,2,3,4,5,6}, float[2,2] \"%s\" = {7,8,9,1}> { [l] y = Gather "
+                           "(\"a.weight\", i) [s] z = Add (y, \"%s\") }",
+                      folded ? "embedding_1" : "val_2", folded ? "embedding_1" : "val_2"));
         good(ebb_props_set(m->graph, &m->graph->props,
                            "pkg.torch.export.ExportedProgram.graph_signature",
                            "# inputs\np_a_weight: PARAMETER target='a.weight'\n"
@@ -536,12 +530,11 @@ TEST(zeros_where_a_norm_has_no_bias_are_no_copy_of_its_weight)
              "float[2] val_0 " ZERO "> { [m1] a = Mul (x, w1) [a1] b = Add (a, val_0) "
              "[m2] c = Mul (b, w2) [a2] z = Add (c, val_0) }");
     for (int i = 0; i < 4; i++) {
-        char call[160];
-        (void)snprintf(call, sizeof call,
-                       "%%g%d : call_function[target=torch.ops.aten.group_norm.default](args = "
+        note(m, nodes[i],
+             formatted("%%g%d : call_function[target=torch.ops.aten.group_norm.default](args = "
                        "(%%x, 1, %%p_n%d_weight, None, 1e-06, False), kwargs = {})",
-                       i / 2, i / 2);
-        note(m, nodes[i], call, "['', 'n', 'g']");
+                       i / 2, i / 2),
+             "['', 'n', 'g']");
     }
     part(m);
     assert_string_equal(read_by(m, "a1", 1), "val_0");

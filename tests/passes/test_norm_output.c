@@ -12,6 +12,7 @@
 #include "exec/run/program.h"
 #include "onnx/file/file.h"
 #include "passes/pipeline.h"
+#include "tests/formatted.h"
 #include "tests/owned.h"
 #include "tests/status.h"
 
@@ -170,9 +171,7 @@ static double run(const norm_case *c, ebb_model *m, const char *backend, weights
     good_for(ebb_program_get(p, ebb_program_loss_name(p), &loss), c->what);
     double result = value_at(&loss, 0);
     for (int w = 0; grads != NULL && w < KINDS; w++) {
-        char name[16];
-        (void)snprintf(name, sizeof name, "%s_grad", names[w]);
-        ebb_status status = ebb_program_get(p, name, &got);
+        ebb_status status = ebb_program_get(p, formatted("%s_grad", names[w]), &got);
         for (int i = 0; i < grads->count[w]; i++) // a bias that is not there has none
             grads->of[w][i] = status == NULL ? value_at(&got, i) : 0;
     }

@@ -1,6 +1,7 @@
 /* test_optimizers.c: steps of each optimizer of optimizers.def beside the formulas of its paper or of
  * PyTorch's documentation, in double; schedules beside closed formulas; clipping, groups, averages.
  */
+#include "tests/formatted.h"
 #include "tests/passes/optimizers.h"
 
 enum { MOST = 12 };
@@ -365,10 +366,7 @@ TEST(each_schedule_gives_the_rates_of_its_formula)
         {"schedule=one-cycle,steps=20", one_cycle_20},
     };
     for (size_t k = 0; k < sizeof list / sizeof *list; k++) {
-        char optimizer[256];
-        (void)snprintf(optimizer, sizeof optimizer, "sgd,lr=0.01,%s,groups=\"bias:lr=0.02\"",
-                       list[k].spec);
-        trial t = make(optimizer);
+        trial t = make(formatted("sgd,lr=0.01,%s,groups=\"bias:lr=0.02\"", list[k].spec));
         double w[PARAMETERS][MOST], g[PARAMETERS][MOST];
         memory none = {{0}, {0}, {0}, {0}};
         memcpy(w, start, sizeof w);

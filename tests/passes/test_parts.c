@@ -12,6 +12,7 @@
 #include "ebb.h"
 #include "onnx/file/file.h"
 #include "passes/pipeline.h"
+#include "tests/formatted.h"
 #include "tests/owned.h"
 #include "tests/status.h"
 #include "tests/test.h"
@@ -356,9 +357,8 @@ TEST(what_does_not_fit_is_left_with_a_reason)
         OWNED_ARENA keep = {0};
         ebb_report *reports;
         size_t count;
-        char text[2048], pipeline[256];
-        (void)snprintf(text, sizeof text, HEAD "%s", r->graph);
-        good_for(ebb_text_parse_model(&model, text), r->reason);
+        char pipeline[256];
+        good_for(ebb_text_parse_model(&model, formatted(HEAD "%s", r->graph)), r->reason);
         drawn d = {7};
         draw_weights(model, &d);
         (void)snprintf(pipeline, sizeof pipeline, "%s,%s", r->before, r->pass);

@@ -11,6 +11,7 @@
 #include "exec/weigh/memory.h"
 #include "passes/memory/lossy/bits.h"
 #include "passes/pipeline.h"
+#include "tests/formatted.h"
 #include "tests/owned.h"
 #include "tests/status.h"
 #include "tests/text.h"
@@ -215,7 +216,6 @@ TEST(what_is_too_small_for_codes_gets_no_share_of_the_bits)
 TEST(codes_take_the_bytes_that_their_bits_say)
 {
     for (int bits = 1; bits <= 8; bits *= 2) {
-        char passes[128];
         ebb_memory before, after;
         ebb_model *model = parsed(two_products);
         assert_null(run(model, STEP "alias"));
@@ -223,8 +223,7 @@ TEST(codes_take_the_bytes_that_their_bits_say)
                                      &(ebb_memory_terms){.align = EBB_ALIGN}));
         ebb_model_free(model);
         model = parsed(two_products);
-        (void)snprintf(passes, sizeof passes, STEP "quantise:bits=%d,group=64,alias", bits);
-        assert_null(run(model, passes));
+        assert_null(run(model, formatted(STEP "quantise:bits=%d,group=64,alias", bits)));
         assert_null(
             ebb_memory_weigh(&after, &keep, model->graph, &(ebb_memory_terms){.align = EBB_ALIGN}));
         /* before: s and what the loss keeps, x being an input; then codes of x and s, 8 rows of 64

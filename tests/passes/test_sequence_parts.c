@@ -1,5 +1,6 @@
 /* test_sequence_parts.c: a sequence in parts gives what the whole gives, and what is known of chains is
  * done with its parts: kept, made again, put on disk. */
+#include "tests/formatted.h"
 #include "tests/passes/loops.h"
 
 #define LOOSE 2e-5
@@ -253,13 +254,11 @@ TEST(published_schedules_run_on_loops)
     good(step(&kept, &cpu));
     const uint64_t all = ebb_program_measure(kept.program).planned_arena_bytes;
     for (size_t i = 0; i < sizeof planners / sizeof *planners; i++) {
-        char passes[512];
         ran r;
-        (void)snprintf(passes, sizeof passes,
-                       "opset,inline,fold,unroll:most=1,sequence-parts,loss:mse,gradient,"
-                       "drop-saves,recompute:planner=%s,budget=35%%,alias",
-                       planners[i]);
-        good(prepare(&r, long_loop, passes));
+        good(prepare(&r, long_loop,
+                     formatted("opset,inline,fold,unroll:most=1,sequence-parts,loss:mse,gradient,"
+                               "drop-saves,recompute:planner=%s,budget=35%%,alias",
+                               planners[i])));
         for (int steps = 0; steps < 2; steps++)
             good(step(&r, &cpu));
         agree(&kept, &r, 0);

@@ -12,6 +12,7 @@
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
 #include "onnx/text/text.h"
+#include "tests/formatted.h"
 #include "tests/owned.h"
 #include "tests/status.h"
 #include "tests/test.h"
@@ -53,9 +54,7 @@ static int make_folder(void **state)
 static int remove_folder(void **state)
 {
     (void)state;
-    char command[160];
-    (void)snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
+    return system(formatted("rm -rf %s", folder));
 }
 
 static const char *write_model(const char *name, const char *text, size_t external_above)

@@ -1,6 +1,7 @@
 /* test_weights.c: which initializers of a file are trained where folding took their marks and names:
  * weights are, constants are not, and what was made of weights is named.
  */
+#include "tests/formatted.h"
 #include "tests/owned.h"
 #include "tests/passes/weights_given.h"
 #include "tests/text.h"
@@ -162,11 +163,9 @@ TEST(a_module_s_parameters_stand_before_its_buffers)
         {"int64[1] \"m.n.count\" = {1}, float[2,2] \"m.B\" = {1,2,3,5}", EBB_DOUBTFUL_WEIGHT, true},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char text[512];
-        (void)snprintf(text, sizeof text,
-                       HEAD "g (float[2,2] x) => (float[2,2] y) <%s> { y = MatMul (x, \"m.B\") }",
-                       cases[i].states);
-        OWNED_MODEL *m = model_of(text);
+        OWNED_MODEL *m = model_of(
+            formatted(HEAD "g (float[2,2] x) => (float[2,2] y) <%s> { y = MatMul (x, \"m.B\") }",
+                      cases[i].states));
         m->torchscript = true;
         ebb_weight weight = judged_in(m, "m.B");
         if (weight.kind != cases[i].kind || weight.untold != cases[i].untold)
@@ -233,13 +232,11 @@ TEST(a_scale_and_a_shift_without_names_are_not_trained_unasked)
         {"Mul_4", "Add_5", "onnx::Add_3", "Relu_6", false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char text[512];
-        (void)snprintf(text, sizeof text,
-                       HEAD "g (float[1,2,2,2] x) => (float[1,2,2,2] y) <float[1,2,1,1] "
-                            "\"onnx::Mul_7\" = {1,3}, float[1,2,1,1] \"%s\" = {5,2}> "
-                            "{ a = Mul (x, \"onnx::Mul_7\") b = Add (a, \"%s\") y = Relu (b) }",
-                       cases[i].shift, cases[i].shift);
-        OWNED_MODEL *m = model_of(text);
+        OWNED_MODEL *m = model_of(
+            formatted(HEAD "g (float[1,2,2,2] x) => (float[1,2,2,2] y) <float[1,2,1,1] "
+                           "\"onnx::Mul_7\" = {1,3}, float[1,2,1,1] \"%s\" = {5,2}> "
+                           "{ a = Mul (x, \"onnx::Mul_7\") b = Add (a, \"%s\") y = Relu (b) }",
+                      cases[i].shift, cases[i].shift));
         m->torchscript = true;
         const char *const nodes[] = {cases[i].product, cases[i].sum, cases[i].behind};
         name_nodes(m, nodes, 3);
@@ -256,14 +253,13 @@ TEST(what_was_scaled_before_the_run_is_said_to_be)
     static const char *const nodes[] = {"Gemm <transB = 1> (x, \"onnx::W_7\", \"%s\")",
                                         "Gemm (x, \"onnx::W_7\", \"%s\")"};
     for (int i = 0; i < 4; i++) {
-        char node[128], text[512];
+        char node[128];
         const char *bias = i < 2 ? "fc.bias" : "onnx::B_8";
         (void)snprintf(node, sizeof node, nodes[i % 2], bias);
-        (void)snprintf(text, sizeof text,
-                       HEAD "g (float[2,2] x) => (float[2,2] y) <float[2,2] \"onnx::W_7\" = "
-                            "{1,2,3,5}, float[2] \"%s\" = {1,3}> { y = %s }",
-                       bias, node);
-        OWNED_MODEL *m = model_of(text);
+        OWNED_MODEL *m = model_of(
+            formatted(HEAD "g (float[2,2] x) => (float[2,2] y) <float[2,2] \"onnx::W_7\" = "
+                           "{1,2,3,5}, float[2] \"%s\" = {1,3}> { y = %s }",
+                      bias, node));
         m->torchscript = true;
         const ebb_weight weight = judged_in(m, "onnx::W_7");
         assert_int_equal(weight.kind, EBB_SURE_WEIGHT);
@@ -323,12 +319,10 @@ TEST(what_the_nearest_is_looked_up_in_is_not_trained_unasked)
 {
     static const char *const names[] = {"m.embed", "m.codes.weight"};
     for (int i = 0; i < 4; i++) {
-        char text[256];
-        (void)snprintf(text, sizeof text,
-                       HEAD "g (float[2,3] x) => (float[2,2] y) <float[3,2] \"%s\" = {1,2,3,5,8,9}>"
-                            "{ k = %s (x) y = Gather (\"%s\", k) }",
-                       names[i % 2], "ArgMin <axis = 1, keepdims = 0>", names[i % 2]);
-        OWNED_MODEL *m = model_of(text);
+        OWNED_MODEL *m = model_of(
+            formatted(HEAD "g (float[2,3] x) => (float[2,2] y) <float[3,2] \"%s\" = {1,2,3,5,8,9}>"
+                           "{ k = %s (x) y = Gather (\"%s\", k) }",
+                      names[i % 2], "ArgMin <axis = 1, keepdims = 0>", names[i % 2]));
         m->torchscript = i < 2;
         assert_true(judged_in(m, names[i % 2]).untold == (i == 0));
     }
@@ -351,14 +345,11 @@ TEST(what_lost_its_name_is_said_where_no_layer_reads_it)
         {"MatMul_4", "Add_5", "onnx::Add_3", "Sin_6", false}, // of an old exporter
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char text[512];
-        (void)snprintf(text, sizeof text,
-                       HEAD
-                       "g (float[2,2] x) => (float[2,2] y) <float[2,2] \"onnx::MatMul_7\" = "
-                       "{1,2,3,5}, float[2] \"%s\" = {1,3}>"
-                       "{ a = MatMul (x, \"onnx::MatMul_7\") b = Add (a, \"%s\") y = Sin (b) }",
-                       cases[i].bias, cases[i].bias);
-        OWNED_MODEL *m = model_of(text);
+        OWNED_MODEL *m = model_of(
+            formatted(HEAD "g (float[2,2] x) => (float[2,2] y) <float[2,2] \"onnx::MatMul_7\" = "
+                           "{1,2,3,5}, float[2] \"%s\" = {1,3}>"
+                           "{ a = MatMul (x, \"onnx::MatMul_7\") b = Add (a, \"%s\") y = Sin (b) }",
+                      cases[i].bias, cases[i].bias));
         m->torchscript = true;
         const char *const names[] = {cases[i].product, cases[i].behind, cases[i].after};
         ebb_node n = ebb_first(m->graph);

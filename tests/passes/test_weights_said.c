@@ -2,6 +2,7 @@
  */
 #include "passes/mended/gone.h"
 #include "passes/primal/lost.h"
+#include "tests/formatted.h"
 #include "tests/owned.h"
 #include "tests/passes/weights_given.h"
 #include "tests/text.h"
@@ -48,9 +49,7 @@ static json_t *training_of(ebb_model *m, const char *pipeline)
 
 static bool has_gradient(const ebb_model *m, const char *name)
 {
-    char text[64];
-    (void)snprintf(text, sizeof text, "%s_grad", name);
-    return ebb_value_find(m->graph, text).i != 0;
+    return ebb_value_find(m->graph, formatted("%s_grad", name)).i != 0;
 }
 
 TEST(what_is_trained_and_what_not_is_said)
@@ -251,12 +250,10 @@ TEST(the_exponential_of_a_temperature_is_missed)
         "# inputs\np_w: PARAMETER target='w'\n"};
     static const char *const names[] = {"exp", "exp", "clamp"};
     for (int i = 0; i < 3; i++) {
-        char text[256];
-        (void)snprintf(text, sizeof text,
-                       HEAD "g (float[2,2] x) => (float[2,2] y) <float[2,2] w = {1,2,3,5},"
-                            " float %s = {14.3}> { a = MatMul (x, w) y = Mul (a, %s) }",
-                       names[i], names[i]);
-        OWNED_MODEL *m = model_of(text);
+        OWNED_MODEL *m =
+            model_of(formatted(HEAD "g (float[2,2] x) => (float[2,2] y) <float[2,2] w = {1,2,3,5},"
+                                    " float %s = {14.3}> { a = MatMul (x, w) y = Mul (a, %s) }",
+                               names[i], names[i]));
         ebb_graph *g = m->graph;
         if (i == 2)
             good(ebb_props_set(g, &ebb_value_of(g, ebb_value_find(g, "clamp"))->props,
@@ -296,14 +293,12 @@ TEST(what_is_looked_up_straight_through_gets_no_gradient)
 {
     static const char *const sums[] = {"Add (z, d)", "Add (d, z)"};
     for (int i = 0; i < 4; i++) {
-        char text[512];
-        (void)snprintf(text, sizeof text,
-                       HEAD "g (float[2,2] x) => (float[2,2] y) <float[2,2] \"a.weight\" = "
-                            "{1,2,3,5}, float[2,2] \"b.weight\" = {2,7,1,8}>"
-                            "{ z = MatMul (x, \"a.weight\") q = MatMul (x, \"b.weight\") "
-                            "d = Sub (q, z) y = %s }",
-                       sums[i % 2]);
-        OWNED_MODEL *m = model_of(text);
+        OWNED_MODEL *m =
+            model_of(formatted(HEAD "g (float[2,2] x) => (float[2,2] y) <float[2,2] \"a.weight\" = "
+                                    "{1,2,3,5}, float[2,2] \"b.weight\" = {2,7,1,8}>"
+                                    "{ z = MatMul (x, \"a.weight\") q = MatMul (x, \"b.weight\") "
+                                    "d = Sub (q, z) y = %s }",
+                               sums[i % 2]));
         m->torchscript = i < 2;
         json_decref(training_of(m, "loss:mse,gradient:partial=allow"));
         assert_true(has_gradient(m, "a.weight"));
@@ -557,11 +552,9 @@ TEST(what_no_loss_depends_on_is_named)
          "training 3 of 3 weights, 100 %", ""},
         {10, "loss:mse,gradient", "training 2 of 3 weights, 28.6 %", "'second'"},
     };
-    char filled[512];
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const int wide = cases[i].wide;
-        (void)snprintf(filled, sizeof filled, text, wide, wide, wide == 2 ? few : many);
-        OWNED_MODEL *m = model_of(filled);
+        OWNED_MODEL *m = model_of(formatted(text, wide, wide, wide == 2 ? few : many));
         json_t *training = training_of(m, cases[i].pipeline);
         const char *said = json_string_value(json_object_get(training, "said"));
         if (strstr(said, cases[i].said) == NULL || strstr(said, cases[i].left) == NULL)
@@ -580,10 +573,8 @@ TEST(a_convolution_that_was_scaled_by_zero_is_refused)
              "{ a = Conv (x, \"c.weight\", \"c.bias\") b = Relu (a) "
              "  y = Conv (b, %s, %s) }";
     for (int i = 0; i < 2; i++) {
-        char whole[1024];
-        (void)snprintf(whole, sizeof whole, text, i == 0 ? "\"onnx::Conv_1\"" : "\"c.weight\"",
-                       i == 0 ? "\"onnx::Conv_2\"" : "\"c.bias\"");
-        OWNED_MODEL *m = model_of(whole);
+        OWNED_MODEL *m = model_of(formatted(text, i == 0 ? "\"onnx::Conv_1\"" : "\"c.weight\"",
+                                            i == 0 ? "\"onnx::Conv_2\"" : "\"c.bias\""));
         m->torchscript = true;
         ebb_status status = ebb_rewrite(m, "loss:mse,gradient", NULL, NULL);
         assert_int_equal(ebb_status_code(status), i == 0 ? EBB_REJECTED : EBB_OK);

@@ -5,6 +5,7 @@
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
 #include "rewrite/rewrite.h"
+#include "tests/formatted.h"
 #include "tests/test.h"
 
 static ebb_status do_nothing(ebb_edit *e)
@@ -32,10 +33,9 @@ typedef struct bench {
 /* A graph "(inputs) => (outputs) <...> { ... }" at opset 20, types inferred. */
 static void set_up(bench *b, const char *graph)
 {
-    char text[4096];
     memset(b, 0, sizeof *b);
-    (void)snprintf(text, sizeof text, "<ir_version: 10, opset_import: [\"\" : 20]> g %s", graph);
-    ebb_status status = ebb_text_parse_model(&b->model, text);
+    ebb_status status = ebb_text_parse_model(
+        &b->model, formatted("<ir_version: 10, opset_import: [\"\" : 20]> g %s", graph));
     if (status == NULL)
         status = ebb_infer_graph(b->model->graph);
     if (status != NULL)

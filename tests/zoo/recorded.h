@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "ebb.h"
+#include "tests/formatted.h"
 #include "tests/owned.h"
 #include "tests/test.h"
 
@@ -218,10 +219,9 @@ static void free_inputs(sample *s)
 static int visit_samples(const char *folder, bool (*visit)(sample *s))
 {
     static sample s;
-    char line[512], path[256];
+    char line[512];
     int failures = 0, models = 0;
-    (void)snprintf(path, sizeof path, "%s/recorded.txt", folder);
-    FILE *file = fopen(path, "r");
+    FILE *file = fopen(formatted("%s/recorded.txt", folder), "r");
     assert_non_null(file);
     assert_non_null(fgets(line, sizeof line, file));
     while (read_sample(file, line, sizeof line, &s)) {

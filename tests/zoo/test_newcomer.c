@@ -4,6 +4,7 @@
  * newcomer_sample.py made the files and says what recorded.txt holds; newcomer.py does the same with
  * whole architectures, by hand (docs/newcomer.md). Gradients are held to 1e-5 of their length.
  */
+#include "tests/formatted.h"
 #include "tests/owned.h"
 #include "tests/zoo/recorded.h"
 
@@ -23,10 +24,8 @@ static void keep_trained(sample *s, ebb_program *program)
 {
     size_t kept = 0;
     for (size_t i = 0; i < s->gradient_count; i++) {
-        char output[192];
         ebb_named got;
-        (void)snprintf(output, sizeof output, "%s_grad", s->gradients[i].name);
-        if (ebb_program_get(program, output, &got) == NULL)
+        if (ebb_program_get(program, formatted("%s_grad", s->gradients[i].name), &got) == NULL)
             s->gradients[kept++] = s->gradients[i];
     }
     s->gradient_count = kept;
@@ -54,10 +53,9 @@ static bool trains_what_it_should(sample *s)
         print_error("%s: %s\n", s->name, ebb_status_text(status));
     assert_null(status);
     for (size_t i = 0; i < s->tensor_count; i++) {
-        char output[192];
         ebb_named got;
-        (void)snprintf(output, sizeof output, "%s_grad", s->tensors[i].name);
-        if ((ebb_program_get(program, output, &got) == NULL) == s->tensors[i].trained)
+        if ((ebb_program_get(program, formatted("%s_grad", s->tensors[i].name), &got) == NULL) ==
+            s->tensors[i].trained)
             continue;
         failures++;
         print_error("%s: '%s' is %strained\n", s->name, s->tensors[i].name,
@@ -127,13 +125,12 @@ TEST(a_few_numbers_that_were_repeated_are_few)
 static bool finds(const char *name, const char *kind, ebb_code *code)
 {
     static const char *const among[] = {"warnings", "problems"};
-    char path[256], *text;
+    char *text;
     size_t i;
     bool found = false;
     json_t *finding;
     OWNED_MODEL *model = NULL;
-    (void)snprintf(path, sizeof path, FOLDER "/%s.onnx", name);
-    assert_null(ebb_open(&model, path));
+    assert_null(ebb_open(&model, formatted(FOLDER "/%s.onnx", name)));
     assert_null(ebb_check(model, code, &text));
     json_t *report = json_loads(text, 0, NULL);
     for (int k = 0; k < 2; k++)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/formatted.h"
 #include "tests/test.h"
 
 enum { SCREEN = 50 }; // lines
@@ -32,20 +33,16 @@ static const char *python(void)
 
 static bool has_torch(void)
 {
-    char command[1024];
-    (void)snprintf(command, sizeof command,
-                   "'%s' -c 'import torch, onnx, onnxscript, onnxruntime' 2>/dev/null", python());
-    return system(command) == 0;
+    return system(formatted("'%s' -c 'import torch, onnx, onnxscript, onnxruntime' 2>/dev/null",
+                            python())) == 0;
 }
 
 static void the_calls_keep_all_that_is_trained(void **state)
 {
     (void)state;
-    char command[2048];
-    (void)snprintf(command, sizeof command,
-                   "'%s' '%s/tests/zoo/newcomer.py' readme --ebb '%s/ebb' 2>&1", python(),
-                   EBB_SOURCE_DIR, EBB_BINARY_DIR);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(system(formatted("'%s' '%s/tests/zoo/newcomer.py' readme --ebb '%s/ebb' 2>&1",
+                                      python(), EBB_SOURCE_DIR, EBB_BINARY_DIR)),
+                     0);
 }
 
 int main(void)

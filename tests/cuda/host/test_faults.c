@@ -14,6 +14,7 @@
 #include "kernels/cuda/host/fake_runtime.h"
 #include "onnx/file/file.h"
 #include "tests/cli/cli.h"
+#include "tests/formatted.h"
 #include "tests/owned.h"
 #include "tests/text.h"
 
@@ -258,9 +259,7 @@ TEST(shared_memory_beyond_48_KiB_is_asked_for)
 /* In the environment `with`; a child that hangs is ended with 124. */
 static void said(const char *with, const char *arguments, int code, const char *words)
 {
-    char line[4096];
-    (void)snprintf(line, sizeof line, "env %s timeout 60 " EBB " %s 2>&1", with, arguments);
-    const int got = run_command(line);
+    const int got = run_command(formatted("env %s timeout 60 " EBB " %s 2>&1", with, arguments));
     if (got != code || strstr(output, words) == NULL)
         fail_msg("%s ebb %s\nexit %d, expected %d; said:\n%s\nexpected to read: %s\n", with,
                  arguments, got, code, output, words);
@@ -356,9 +355,7 @@ TEST(what_cannot_be_read_is_not_told)
         (void)snprintf(right, sizeof right, "%.*s", (int)length, output);
         for (int at = 1; code == 1; at += 3, failures++) {
             (void)snprintf(with, sizeof with, "env " WITHOUT "EBB_FAKE_FAULT=cudaMemcpy:%d:2 ", at);
-            char line[4096];
-            (void)snprintf(line, sizeof line, "%s timeout 60 " EBB " %s 2>&1", with, verbs[k]);
-            code = run_command(line);
+            code = run_command(formatted("%s timeout 60 " EBB " %s 2>&1", with, verbs[k]));
         }
         if (code != 0 || failures < 5 || strncmp(output, right, strlen(right)) != 0)
             fail_msg("%s ebb %s\nexit %d:\n%s\nwithout the fault:\n%s", with, verbs[k], code,

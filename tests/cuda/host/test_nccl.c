@@ -5,6 +5,7 @@
  */
 #include "onnx/file/file.h"
 #include "tests/cli/together.h"
+#include "tests/formatted.h"
 #include "tests/owned.h"
 #include "tests/processes.h"
 #include "tests/share.h"
@@ -23,12 +24,10 @@ static void run_says(const char *command, int code, const char *words)
 
 static void train_parts(const char *words, int ranks)
 {
-    char command[2048];
-    (void)snprintf(command, sizeof command,
-                   EBB " train %s --backend cuda --batch 32 --steps 4 --pass "
-                       "micro-batch:parts=%d,require=1 --checkpoint one.st 2>&1",
-                   words, ranks);
-    run_says(command, 0, "planned and measured equal");
+    run_says(formatted(EBB " train %s --backend cuda --batch 32 --steps 4 --pass "
+                           "micro-batch:parts=%d,require=1 --checkpoint one.st 2>&1",
+                       words, ranks),
+             0, "planned and measured equal");
 }
 
 /* With the work beside done at once or late, by turns. */
@@ -202,16 +201,14 @@ TEST(a_replay_sends_what_its_plan_says)
     static const char plan[] =
         EBB " plan " DIGITS "mlp.onnx --loss cross-entropy --dropout off --dim "
             "batch=32 --ranks 2 --backend cuda --json";
-    char command[2048];
     long long made[2], sent[2];
     const long long exchanges = number_of(plan, "\"exchanges\":"),
                     bytes = number_after("\"sent_bytes\":");
     for (int k = 0; k < 2; k++) {
-        (void)snprintf(command, sizeof command,
-                       EBB " launch -n 2 -- " EBB " train " MLP
-                           "--backend cuda --batch 32 --json --steps %d 2>&1",
-                       k + 3);
-        made[k] = number_of(command, "\"exchanges\":");
+        made[k] = number_of(formatted(EBB " launch -n 2 -- " EBB " train " MLP
+                                          "--backend cuda --batch 32 --json --steps %d 2>&1",
+                                      k + 3),
+                            "\"exchanges\":");
         sent[k] = number_after("\"sent_bytes\":");
     }
     assert_int_equal(made[1] - made[0], exchanges + 1);
@@ -240,12 +237,10 @@ TEST(what_goes_wrong_is_a_sentence)
         {"EBB_FAKE_FAULT=GraphLaunch:3:700:stays", 2, 1, "running the recorded step"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char command[2048];
-        (void)snprintf(command, sizeof command,
-                       "%s timeout 60 " EBB " launch -n %d --late 1 -- " EBB " train " MLP
-                       "--backend cuda --batch 32 --steps 5 2>&1",
-                       cases[i].what, cases[i].ranks);
-        run_says(command, cases[i].code, cases[i].words);
+        run_says(formatted("%s timeout 60 " EBB " launch -n %d --late 1 -- " EBB " train " MLP
+                           "--backend cuda --batch 32 --steps 5 2>&1",
+                           cases[i].what, cases[i].ranks),
+                 cases[i].code, cases[i].words);
     }
 }
 

@@ -126,13 +126,13 @@ static inline const char *nothing_plans(void)
 }
 #endif
 
-/* A suite: what is read of calls, then what is planned for a described device, where it can be.
- * Returns what the program ends with. */
-static inline int read_then_plan(const struct CMUnitTest *calls, size_t call_count,
-                                 const struct CMUnitTest *plans, size_t plan_count)
+/* A suite: what is read of calls, each a TEST, then what is planned for a described device, where it
+ * can be. Returns what the program ends with. */
+static inline int read_then_plan(const struct CMUnitTest *plans, size_t plan_count)
 {
-    (void)with_cuda(NULL);
-    const int failed = _cmocka_run_group_tests("calls", calls, call_count, NULL, NULL);
+    if (with_cuda(NULL) != 0)
+        return 1;
+    const int failed = run_listed();
     const char *why = nothing_plans();
     if (why == NULL)
         return failed + _cmocka_run_group_tests("plans", plans, plan_count, NULL, NULL);

@@ -54,9 +54,8 @@ static void put_key(testing *t, double ratio)
     type_in(t, EBB_I64, 1, D(2));
 }
 
-static void attention_gives_what_the_operator_keeps(void **state)
+TEST(attention_gives_what_the_operator_keeps)
 {
-    (void)state;
     ebb_work w;
     testing t;
     put_attention(&t, EBB_OP_EBB_ATTENTION);
@@ -77,9 +76,8 @@ static void attention_gives_what_the_operator_keeps(void **state)
     assert_int_equal(w.part[0].place[at(&w.part[0], EBB_CUDNN_STATS)], EBB_WORK_OWN);
 }
 
-static void its_gradient_finds_the_output_again(void **state)
+TEST(its_gradient_finds_the_output_again)
 {
-    (void)state;
     ebb_work w;
     testing t;
     put_attention(&t, EBB_OP_EBB_ATTENTION_GRAD);
@@ -119,9 +117,8 @@ static void put_result(testing *t, int i)
     type_in(t, EBB_BF16, 4, results[i].dims);
 }
 
-static void an_output_that_is_given_is_read_where_it_lies(void **state)
+TEST(an_output_that_is_given_is_read_where_it_lies)
 {
-    (void)state;
     for (int i = 0; i < 3; i++) {
         ebb_work w;
         testing t;
@@ -146,9 +143,8 @@ static void an_output_that_is_given_is_read_where_it_lies(void **state)
     }
 }
 
-static void a_batch_can_be_cut_into_slices(void **state)
+TEST(a_batch_can_be_cut_into_slices)
 {
-    (void)state;
     testing t;
     ebb_work w = {.slices = 2};
     put_attention(&t, EBB_OP_EBB_ATTENTION_GRAD);
@@ -176,9 +172,8 @@ static void a_batch_can_be_cut_into_slices(void **state)
     refused(ebb_cuda_read_cudnn_attention(&w, &t.call), "multiples of 16 bytes");
 }
 
-static void masks_that_cudnn_has_are_told_it(void **state)
+TEST(masks_that_cudnn_has_are_told_it)
 {
-    (void)state;
     ebb_work w;
     testing t;
     put_attention(&t, EBB_OP_EBB_ATTENTION);
@@ -206,9 +201,8 @@ static void masks_that_cudnn_has_are_told_it(void **state)
 }
 
 /* -infinity is what the library does to the future; another fill is put into the bias. */
-static void causality_beside_a_mask_is_the_librarys_where_it_is_exact(void **state)
+TEST(causality_beside_a_mask_is_the_librarys_where_it_is_exact)
 {
-    (void)state;
     ebb_work w;
     testing t;
     put_attention(&t, EBB_OP_EBB_ATTENTION);
@@ -226,9 +220,8 @@ static void causality_beside_a_mask_is_the_librarys_where_it_is_exact(void **sta
 }
 
 /* [d, t] is turned before, and its gradient after: both lie in scratch. */
-static void a_turned_key_is_turned_back(void **state)
+TEST(a_turned_key_is_turned_back)
 {
-    (void)state;
     ebb_work w;
     testing t;
     put_attention(&t, EBB_OP_EBB_ATTENTION_GRAD);
@@ -248,9 +241,8 @@ static void a_turned_key_is_turned_back(void **state)
     assert_int_equal(w.part[1].ask.of.attention.width, 16);
 }
 
-static void attentions_that_are_not_cudnns_say_why(void **state)
+TEST(attentions_that_are_not_cudnns_say_why)
 {
-    (void)state;
     ebb_work w;
     testing t;
     put_attention(&t, EBB_OP_EBB_ATTENTION);
@@ -278,9 +270,8 @@ static void attentions_that_are_not_cudnns_say_why(void **state)
 }
 
 /* A number a score, for as many sequences at a time as are not too many; drawn anew for each. */
-static void the_draws_of_a_dropout_are_handed_over(void **state)
+TEST(the_draws_of_a_dropout_are_handed_over)
 {
-    (void)state;
     testing t;
     ebb_work w = {.slices = 2};
     put_attention(&t, EBB_OP_EBB_ATTENTION_DROPOUT_GRAD);
@@ -331,9 +322,8 @@ static void put_heads(testing *t, bool packed, int64_t past)
         type_out(t, EBB_BF16, 4, D(2, 4, 40, 24));
 }
 
-static void heads_are_read_where_they_lie(void **state)
+TEST(heads_are_read_where_they_lie)
 {
-    (void)state;
     ebb_work w;
     testing t;
     put_heads(&t, true, 0);
@@ -356,9 +346,8 @@ static void heads_are_read_where_they_lie(void **state)
     assert_int_equal(s->bias_batch * 10000 + s->bias_heads * 100 + s->bias_rows, 10140);
 }
 
-static void past_tokens_are_put_before_the_new_ones(void **state)
+TEST(past_tokens_are_put_before_the_new_ones)
 {
-    (void)state;
     ebb_work w;
     testing t;
     put_heads(&t, true, 16);
@@ -378,9 +367,8 @@ static void past_tokens_are_put_before_the_new_ones(void **state)
     assert_int_equal(w.copies, 0);
 }
 
-static void heads_that_are_not_cudnns_say_why(void **state)
+TEST(heads_that_are_not_cudnns_say_why)
 {
-    (void)state;
     ebb_work w;
     testing t;
     put_heads(&t, false, 0);
@@ -471,24 +459,9 @@ static void a_long_text_is_planned_in_slices(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest calls[] = {
-        cmocka_unit_test(attention_gives_what_the_operator_keeps),
-        cmocka_unit_test(its_gradient_finds_the_output_again),
-        cmocka_unit_test(an_output_that_is_given_is_read_where_it_lies),
-        cmocka_unit_test(a_batch_can_be_cut_into_slices),
-        cmocka_unit_test(masks_that_cudnn_has_are_told_it),
-        cmocka_unit_test(causality_beside_a_mask_is_the_librarys_where_it_is_exact),
-        cmocka_unit_test(a_turned_key_is_turned_back),
-        cmocka_unit_test(attentions_that_are_not_cudnns_say_why),
-        cmocka_unit_test(the_draws_of_a_dropout_are_handed_over),
-        cmocka_unit_test(heads_are_read_where_they_lie),
-        cmocka_unit_test(past_tokens_are_put_before_the_new_ones),
-        cmocka_unit_test(heads_that_are_not_cudnns_say_why),
-    };
     const struct CMUnitTest plans[] = {
         cmocka_unit_test(attention_is_planned_with_its_scratch),
         cmocka_unit_test(a_long_text_is_planned_in_slices),
     };
-    return read_then_plan(calls, sizeof calls / sizeof calls[0], plans,
-                          sizeof plans / sizeof plans[0]);
+    return read_then_plan(plans, sizeof plans / sizeof plans[0]);
 }

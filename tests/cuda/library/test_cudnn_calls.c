@@ -26,9 +26,8 @@ static void put_norm(testing *t, ebb_op op, ebb_dtype dtype, int64_t rows, int64
         type_out(t, EBB_F32, 1, D(channels));
 }
 
-static void batch_norm_is_asked_for_with_channels_last(void **state)
+TEST(batch_norm_is_asked_for_with_channels_last)
 {
-    (void)state;
     const ebb_op ops[] = {EBB_OP_BATCH_NORMALIZATION, EBB_OP_BATCH_NORM_TRAINING,
                           EBB_OP_BATCH_NORM_GRAD};
     for (int i = 0; i < 3; i++) {
@@ -48,9 +47,8 @@ static void batch_norm_is_asked_for_with_channels_last(void **state)
     }
 }
 
-static void batch_norms_that_are_not_cudnns_say_why(void **state)
+TEST(batch_norms_that_are_not_cudnns_say_why)
 {
-    (void)state;
     ebb_work w;
     testing t;
     put_norm(&t, EBB_OP_BATCH_NORM_TRAINING, EBB_F64, 64, 8);
@@ -107,9 +105,8 @@ static void reads(const testing *t, unsigned with, size_t tensors)
         assert_int_equal(w.part[0].index[mask], 5); // the operator's bits
 }
 
-static void what_follows_a_batch_norm_is_asked_for_with_it(void **state)
+TEST(what_follows_a_batch_norm_is_asked_for_with_it)
 {
-    (void)state;
     ebb_work w;
     testing t;
     const unsigned relu = EBB_CUDNN_WITH_RELU, mask = EBB_CUDNN_WITH_MASK;
@@ -135,9 +132,8 @@ static void what_follows_a_batch_norm_is_asked_for_with_it(void **state)
 }
 
 /* What nobody wants needs a place all the same; what lies over an operand is made beside it. */
-static void gradients_in_place_and_unwanted_ones_lie_in_scratch(void **state)
+TEST(gradients_in_place_and_unwanted_ones_lie_in_scratch)
 {
-    (void)state;
     ebb_work w;
     testing t;
     put_norm(&t, EBB_OP_BATCH_NORM_GRAD, EBB_BF16, 64, 8);
@@ -159,9 +155,8 @@ static void gradients_in_place_and_unwanted_ones_lie_in_scratch(void **state)
 }
 
 /* The last step is ours: by what a plain batch norm saves, it finds what that one writes. */
-static void statistics_follow_from_what_a_library_saves(void **state)
+TEST(statistics_follow_from_what_a_library_saves)
 {
-    (void)state;
     const int64_t rows[] = {2, 7, 1000};
     for (int r = 0; r < 3; r++)
         for (int form = 0; form < 3; form++) {
@@ -225,9 +220,8 @@ static void put_pool(testing *t, ebb_op op, ebb_dtype dtype, const int64_t *wide
     type_out(t, dtype, 5, back ? wide : narrow);
 }
 
-static void pools_of_channels_last_are_seen_as_images(void **state)
+TEST(pools_of_channels_last_are_seen_as_images)
 {
-    (void)state;
     const ebb_op ops[] = {EBB_OP_MAX_POOL, EBB_OP_AVERAGE_POOL, EBB_OP_AVERAGE_POOL_GRAD};
     const ebb_cudnn_pool_kind kinds[] = {EBB_CUDNN_MAX_POOL, EBB_CUDNN_AVERAGE_POOL_INSIDE,
                                          EBB_CUDNN_AVERAGE_POOL_INSIDE};
@@ -253,9 +247,8 @@ static void pools_of_channels_last_are_seen_as_images(void **state)
     }
 }
 
-static void pools_of_channels_first_keep_their_axes(void **state)
+TEST(pools_of_channels_first_keep_their_axes)
 {
-    (void)state;
     ebb_work w;
     testing t;
     begin(&t, EBB_OP_MAX_POOL);
@@ -275,9 +268,8 @@ static void pools_of_channels_first_keep_their_axes(void **state)
     assert_int_equal(s->window.after[1], 1); // the last window reaches one past the end
 }
 
-static void pools_that_are_not_cudnns_say_why(void **state)
+TEST(pools_that_are_not_cudnns_say_why)
 {
-    (void)state;
     ebb_work w;
     testing t;
     put_pool(&t, EBB_OP_MAX_POOL, EBB_BF16, D(4, 1, 12, 8, 64), D(4, 1, 6, 4, 64));
@@ -325,19 +317,8 @@ static void workspaces_hold_scratch_and_what_cudnn_wants(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest calls[] = {
-        cmocka_unit_test(batch_norm_is_asked_for_with_channels_last),
-        cmocka_unit_test(batch_norms_that_are_not_cudnns_say_why),
-        cmocka_unit_test(what_follows_a_batch_norm_is_asked_for_with_it),
-        cmocka_unit_test(gradients_in_place_and_unwanted_ones_lie_in_scratch),
-        cmocka_unit_test(statistics_follow_from_what_a_library_saves),
-        cmocka_unit_test(pools_of_channels_last_are_seen_as_images),
-        cmocka_unit_test(pools_of_channels_first_keep_their_axes),
-        cmocka_unit_test(pools_that_are_not_cudnns_say_why),
-    };
     const struct CMUnitTest plans[] = {
         cmocka_unit_test(workspaces_hold_scratch_and_what_cudnn_wants),
     };
-    return read_then_plan(calls, sizeof calls / sizeof calls[0], plans,
-                          sizeof plans / sizeof plans[0]);
+    return read_then_plan(plans, sizeof plans / sizeof plans[0]);
 }

@@ -47,9 +47,8 @@ static const ebb_op layers[] = {EBB_OP_CONV_NHWC, EBB_OP_CONV_TRANSPOSE_NHWC,
 
 /* ---- what is asked ---- */
 
-static void three_ways_of_one_layer_have_the_same_sizes(void **state)
+TEST(three_ways_of_one_layer_have_the_same_sizes)
 {
-    (void)state;
     static const ebb_cuda_cudnn_kind ways[] = {EBB_ASK_CONV, EBB_ASK_CONV_DATA,
                                                EBB_ASK_CONV_FILTER};
     for (int i = 0; i < 3; i++) {
@@ -78,9 +77,8 @@ static void three_ways_of_one_layer_have_the_same_sizes(void **state)
     }
 }
 
-static void one_and_three_axes_begin_at_the_first_entry(void **state)
+TEST(one_and_three_axes_begin_at_the_first_entry)
 {
-    (void)state;
     ebb_cuda_cudnn_ask ask;
     testing t;
     begin(&t, EBB_OP_CONV);
@@ -117,9 +115,8 @@ static void one_and_three_axes_begin_at_the_first_entry(void **state)
 }
 
 /* Equal calls must be equal bytes, whatever was in the struct: it is a key. */
-static void equal_calls_ask_for_equal_bytes(void **state)
+TEST(equal_calls_ask_for_equal_bytes)
 {
-    (void)state;
     ebb_cuda_cudnn_ask a, b;
     testing t;
     memset(&a, 0xFF, sizeof a);
@@ -133,9 +130,8 @@ static void equal_calls_ask_for_equal_bytes(void **state)
     assert_memory_not_equal(&a, &b, sizeof a);
 }
 
-static void what_cudnn_has_not_is_left_to_the_own_kernels(void **state)
+TEST(what_cudnn_has_not_is_left_to_the_own_kernels)
 {
-    (void)state;
     ebb_cuda_cudnn_ask ask;
     testing t;
     put_layer(&t, EBB_OP_CONV_NHWC, EBB_F64);
@@ -169,9 +165,8 @@ static void put_joined(testing *t, ebb_op op, ebb_dtype dtype)
     type_out(t, EBB_U8, 1, D(8 * 14 * 14 * 128 / 8));
 }
 
-static void what_follows_a_convolution_is_asked_for_with_it(void **state)
+TEST(what_follows_a_convolution_is_asked_for_with_it)
 {
-    (void)state;
     const unsigned bias = EBB_CUDNN_WITH_BIAS, relu = EBB_CUDNN_WITH_RELU;
     ebb_cuda_cudnn_ask ask, alone;
     ebb_work w;
@@ -279,9 +274,8 @@ static void what_is_asked_for_computes_what_the_operators_say(void **state)
 
 /* ---- plans ---- */
 
-static void a_described_device_is_found_or_the_known_ones_are_named(void **state)
+TEST(a_described_device_is_found_or_the_known_ones_are_named)
 {
-    (void)state;
     ebb_status status = ebb_cuda_cudnn_describe("h10");
     assert_int_equal(ebb_status_code(status), EBB_USAGE);
     assert_non_null(strstr(ebb_status_text(status), "h100"));
@@ -448,9 +442,8 @@ static bool declines_without_a_device(void)
     return why != NULL && strstr(why, "no CUDA device") != NULL;
 }
 
-static void without_cudnn_the_kernels_say_so(void **state)
+TEST(without_cudnn_the_kernels_say_so)
 {
-    (void)state;
     assert_int_equal(in_a_child(declines_without_cudnn), 0);
 }
 
@@ -462,15 +455,6 @@ static void without_a_device_the_kernels_say_so(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest first[] = {
-        cmocka_unit_test(without_cudnn_the_kernels_say_so),
-        cmocka_unit_test(three_ways_of_one_layer_have_the_same_sizes),
-        cmocka_unit_test(one_and_three_axes_begin_at_the_first_entry),
-        cmocka_unit_test(equal_calls_ask_for_equal_bytes),
-        cmocka_unit_test(what_cudnn_has_not_is_left_to_the_own_kernels),
-        cmocka_unit_test(a_described_device_is_found_or_the_known_ones_are_named),
-        cmocka_unit_test(what_follows_a_convolution_is_asked_for_with_it),
-    };
     const struct CMUnitTest plans[] = {
         cmocka_unit_test(without_a_device_the_kernels_say_so),
         cmocka_unit_test(workspaces_are_those_of_the_described_device),
@@ -482,7 +466,7 @@ int main(void)
     const struct CMUnitTest compiled[] = {
         cmocka_unit_test(what_is_joined_takes_the_workspace_of_its_plan),
     };
-    int failed = cmocka_run_group_tests(first, NULL, NULL);
+    int failed = run_listed();
     ebb_status status = ebb_cudnn_open();
     if (status == NULL)
         failed += cmocka_run_group_tests(plans, NULL, NULL);

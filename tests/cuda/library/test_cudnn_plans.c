@@ -16,6 +16,7 @@
 
 #include "kernels/cuda/library/cudnn/plan.h"
 #include "kernels/cuda/library/cudnn/shapes.h"
+#include "tests/formatted.h"
 #include "tests/share.h"
 #include "tests/test.h"
 
@@ -322,11 +323,9 @@ static const char *row_of(const char *refusal)
 
 static void every_layer_has_plans_on_a_described_device(void **state)
 {
-    char path[1024];
     ebb_status status = ebb_cudnn_device_find(&at.device, *state);
     assert_null(status);
-    (void)snprintf(path, sizeof path, "%s/cudnn_plans_%s.txt", EBB_BINARY_DIR, at.device.name);
-    at.table = fopen(path, "w");
+    at.table = fopen(formatted("%s/cudnn_plans_%s.txt", EBB_BINARY_DIR, at.device.name), "w");
     at.index = 0;
     while (ebb_cudnn_described_names[at.index] != *state)
         at.index++;

@@ -14,6 +14,7 @@
 #include "onnx/file/file.h"
 #include "passes/budget/trial.h"
 #include "tests/eval_net.h"
+#include "tests/formatted.h"
 #include "tests/owned.h"
 #include "tests/status.h"
 
@@ -27,7 +28,7 @@ typedef struct planned {
 static void plan_step(planned *p, const char *sample, const char *backend, const char *memory)
 {
     ebb_setting setting;
-    char path[1024], passes[256];
+    char passes[256];
     memset(p, 0, sizeof *p);
     (void)snprintf(passes, sizeof passes,
                    "inline,fold,train-mode:dropout=off,fold,fuse,loss:%s,layout,"
@@ -36,8 +37,7 @@ static void plan_step(planned *p, const char *sample, const char *backend, const
     if (sample == NULL) {
         p->model = eval_net();
     } else {
-        (void)snprintf(path, sizeof path, "%s/samples/digits/%s.onnx", EBB_SOURCE_DIR, sample);
-        good(ebb_open(&p->model, path));
+        good(ebb_open(&p->model, formatted("%s/samples/digits/%s.onnx", EBB_SOURCE_DIR, sample)));
         good(ebb_set_dim(p->model, "batch", 32));
     }
     good(ebb_rewrite(p->model, passes, NULL, NULL));

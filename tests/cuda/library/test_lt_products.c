@@ -300,7 +300,8 @@ const fixture around_each = {forget, NULL};
 
 int main(void)
 {
-    (void)with_cuda(NULL);
+    if (with_cuda(NULL) != 0)
+        return 1;
     with_library = ebb_backend_cuda;
     with_library.families = families;
     more_backend = &with_library;
