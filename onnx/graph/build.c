@@ -465,7 +465,7 @@ void ebb_grad_rule(ebb_build *b, ebb_op op, ebb_grad *c)
 {
     check_countable(b, c, c->x, c->input_count);
     check_countable(b, c, c->y, c->output_count);
-    if (b->status == NULL)
+    if (b->status == NULL) // no rule asks that before it emits
         ebb_op_row_of(op)->grad(b, c);
 }
 

@@ -122,8 +122,6 @@ void ebb_grad_einsum(ebb_build *b, ebb_grad *c)
 {
     const ebb_type *types[EBB_EINSUM_INPUTS];
     ebb_einsum e;
-    if (b->status != NULL)
-        return;
     for (uint32_t i = 0; i < c->input_count && i < EBB_EINSUM_INPUTS; i++) {
         ebb_type type;
         types[i] = ebb_build_type(b, c->x[i]);

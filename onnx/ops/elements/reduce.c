@@ -77,8 +77,6 @@ static bool look(ebb_build *b, const ebb_grad *c, span *s)
     const int64_t *list = NULL;
     int64_t copy[EBB_MAX_RANK];
     uint32_t count = 0;
-    if (b->status != NULL)
-        return false;
     s->x = *ebb_build_type(b, c->x[0]);
     if (!ebb_type_is_static(&s->x)) {
         ebb_grad_fail(b, c, "the shape of its input is not known");
@@ -258,8 +256,6 @@ static ebb_value cumulate(ebb_build *b, const ebb_grad *c, ebb_op op, ebb_value 
 void ebb_grad_cum_prod(ebb_build *b, ebb_grad *c)
 {
     bool exclusive = ebb_attr_int(&c->attrs, "exclusive", 0) != 0;
-    if (b->status != NULL)
-        return;
     ebb_dtype dtype = (ebb_dtype)ebb_build_type(b, c->x[0])->dtype;
     ebb_value zero = ebb_const_like(b, c->x[0], 0.0), one = ebb_const_like(b, c->x[0], 1.0);
     ebb_value is_zero = ebb_emit(b, EBB_OP_EQUAL, c->x[0], zero);

@@ -273,6 +273,16 @@ static const layout channels_first = {false, EBB_OP_CONV, EBB_OP_CONV_TRANSPOSE,
 static const layout channels_last = {true, EBB_OP_CONV_NHWC, EBB_OP_CONV_TRANSPOSE_NHWC,
                                      EBB_OP_CONV_WEIGHT_GRAD_NHWC};
 
+/* By the operator, or the one that it begins with. */
+static const layout *layout_of(const ebb_build *b, const ebb_grad *c)
+{
+    const ebb_op own = ebb_node_of(b->g, c->node)->op, inner = ebb_op_convolution(own);
+    const ebb_op op = inner != EBB_OP_UNKNOWN ? inner : own;
+    const layout *last = &channels_last;
+    return op == last->conv || op == last->transpose || op == last->weight_grad ? last
+                                                                                : &channels_first;
+}
+
 /* A value's type with channels first, whatever its layout. */
 static ebb_type type_of(const ebb_build *b, ebb_value v, const layout *as)
 {
@@ -327,10 +337,9 @@ static bool read_window(ebb_build *b, const ebb_grad *c, const ebb_type *x, cons
 
 /* y = Conv(x, w, bias).  dx = ConvTranspose(dy, w), output_padding = what the stride left over;
  * dw = ConvWeightGrad(dy, x).  Needs w for dx, x for dw. */
-static void grad_conv(ebb_build *b, ebb_grad *c, const layout *as)
+void ebb_grad_conv(ebb_build *b, ebb_grad *c)
 {
-    if (b->status != NULL)
-        return;
+    const layout *as = layout_of(b, c);
     ebb_type x = type_of(b, c->x[0], as), weight = type_of(b, c->x[1], as);
     int64_t group = ebb_attr_int(&c->attrs, "group", 1);
     ebb_window w;
@@ -354,10 +363,9 @@ static void grad_conv(ebb_build *b, ebb_grad *c, const layout *as)
 
 /* dw = ConvWeightGrad(dy, x), linear in both: what arrives at dw plays the part of the weight. Into
  * dy flows Conv(x, dw'), into x ConvTranspose(dy, dw'). */
-static void grad_weight_grad(ebb_build *b, ebb_grad *c, const layout *as)
+void ebb_grad_conv_weight_grad(ebb_build *b, ebb_grad *c)
 {
-    if (b->status != NULL)
-        return;
+    const layout *as = layout_of(b, c);
     ebb_type x = type_of(b, c->x[1], as);
     int64_t group = ebb_attr_int(&c->attrs, "group", 1);
     ebb_window w;
@@ -403,10 +411,9 @@ static ebb_value rows_met(ebb_build *b, ebb_value dy, ebb_window *w, const layou
 
 /* y = ConvTranspose(x, w, bias).  dx = Conv(dy, w); dw = ConvWeightGrad(x, dy): x plays the part of
  * the output's gradient, dy that of the input. */
-static void grad_conv_transpose(ebb_build *b, ebb_grad *c, const layout *as)
+void ebb_grad_conv_transpose(ebb_build *b, ebb_grad *c)
 {
-    if (b->status != NULL)
-        return;
+    const layout *as = layout_of(b, c);
     ebb_type x = type_of(b, c->x[0], as), weight = type_of(b, c->x[1], as);
     int64_t group = ebb_attr_int(&c->attrs, "group", 1);
     ebb_window w;
@@ -429,34 +436,4 @@ static void grad_conv_transpose(ebb_build *b, ebb_grad *c, const layout *as)
     }
     if (c->input_count > 2 && c->wants[2])
         c->dx[2] = bias_grad(b, c->dy[0], as);
-}
-
-void ebb_grad_conv(ebb_build *b, ebb_grad *c)
-{
-    grad_conv(b, c, &channels_first);
-}
-
-void ebb_grad_conv_transpose(ebb_build *b, ebb_grad *c)
-{
-    grad_conv_transpose(b, c, &channels_first);
-}
-
-void ebb_grad_conv_nhwc(ebb_build *b, ebb_grad *c)
-{
-    grad_conv(b, c, &channels_last);
-}
-
-void ebb_grad_conv_transpose_nhwc(ebb_build *b, ebb_grad *c)
-{
-    grad_conv_transpose(b, c, &channels_last);
-}
-
-void ebb_grad_conv_weight_grad(ebb_build *b, ebb_grad *c)
-{
-    grad_weight_grad(b, c, &channels_first);
-}
-
-void ebb_grad_conv_weight_grad_nhwc(ebb_build *b, ebb_grad *c)
-{
-    grad_weight_grad(b, c, &channels_last);
 }

@@ -163,8 +163,6 @@ void ebb_grad_group_norm(ebb_build *b, ebb_grad *c)
         ebb_grad_fail(b, c, "its mean or deviation is used as a value");
         return;
     }
-    if (b->status != NULL)
-        return;
     const ebb_type *type = ebb_build_type(b, x);
     if (type->rank < 2 || type->dims[1] < 0) {
         ebb_grad_fail(b, c, "the number of channels of its input is not known");
@@ -280,8 +278,6 @@ void ebb_grad_rms_norm(ebb_build *b, ebb_grad *c)
  * dx = (dy - s sum(dy y)) / n, s = sign x or y; 0 where n = 0. */
 void ebb_grad_lp_normalization(ebb_build *b, ebb_grad *c)
 {
-    if (b->status != NULL)
-        return;
     int64_t p = ebb_attr_int(&c->attrs, "p", 2), axis = ebb_attr_int(&c->attrs, "axis", -1);
     int rank = ebb_build_type(b, c->x[0])->rank;
     if ((p != 1 && p != 2) || rank < 0) {

@@ -112,8 +112,6 @@ void ebb_grad_max_pool(ebb_build *b, ebb_grad *c)
 /* y = AveragePool(x).  Needs x's shape alone. */
 void ebb_grad_average_pool(ebb_build *b, ebb_grad *c)
 {
-    if (b->status != NULL)
-        return;
     ebb_type x = *ebb_build_type(b, c->x[0]);
     if (!ebb_type_is_static(&x)) {
         ebb_build_fail(b, ebb_error(EBB_REJECTED, "%s: its input's shape is not known",
@@ -128,8 +126,6 @@ void ebb_grad_average_pool(ebb_build *b, ebb_grad *c)
 /* y = mean of x over space.  dx = dy / (elements of space), spread over it. */
 void ebb_grad_global_average_pool(ebb_build *b, ebb_grad *c)
 {
-    if (b->status != NULL)
-        return;
     ebb_type x = *ebb_build_type(b, c->x[0]);
     ebb_value shape = ebb_const_shape(b, c->x[0]);
     double count = 1;

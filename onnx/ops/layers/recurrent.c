@@ -249,8 +249,6 @@ static void grad_usual_lstm(ebb_build *b, ebb_grad *c)
 /* The forward stays what it is, but for Y: all else is computed again from the states in it. */
 void ebb_grad_recurrent(ebb_build *b, ebb_grad *c)
 {
-    if (b->status != NULL)
-        return;
     ebb_op op = ebb_node_of(b->g, c->node)->op;
     bool lstm = op != EBB_OP_RNN && op != EBB_OP_GRU;
     if (lstm && is_usual_lstm(b, c)) {

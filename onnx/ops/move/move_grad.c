@@ -32,8 +32,6 @@ void ebb_grad_reshape(ebb_build *b, ebb_grad *c)
 
 void ebb_grad_transpose(ebb_build *b, ebb_grad *c)
 {
-    if (b->status != NULL)
-        return;
     int rank = ebb_build_type(b, c->x[0])->rank;
     uint32_t count;
     const int64_t *perm = ebb_attr_ints(&c->attrs, "perm", &count);
@@ -323,8 +321,6 @@ static ebb_value with_batch(ebb_build *b, ebb_value index, int batch)
 /* dy is added up where it came from: ScatterND with reduction = add, which opset 16 has first. */
 void ebb_grad_gather_nd(ebb_build *b, ebb_grad *c)
 {
-    if (b->status != NULL)
-        return;
     if (ebb_model_opset(b->g->model, EBB_DOMAIN_ONNX) < 16) {
         refuse(b, c, "before opset 16, where ScatterND cannot add");
         return;

@@ -46,8 +46,6 @@ static ebb_value flipped(ebb_build *b, ebb_value x)
 static bool read_heads(heads *h, ebb_build *b, ebb_grad *c)
 {
     *h = (heads){.b = b, .c = c};
-    if (b->status != NULL)
-        return false;
     ebb_type type;
     for (uint32_t i = 0; i < 7; i++)
         if (ebb_grad_has(c, i) && !ebb_grad_shape(b, c, c->x[i], &type))
@@ -422,8 +420,6 @@ static void read_linear(linear *l, ebb_build *b, const ebb_grad *c, bool decays,
 void ebb_grad_linear_attention(ebb_build *b, ebb_grad *c)
 {
     enum { QUERY, KEY, VALUE, STATE, DECAY, BETA };
-    if (b->status != NULL)
-        return;
     ebb_type type;
     for (uint32_t i = 0; i < c->input_count; i++)
         if (ebb_grad_has(c, i) && !ebb_grad_shape(b, c, c->x[i], &type))
