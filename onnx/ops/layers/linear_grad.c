@@ -13,13 +13,6 @@
 
 /* ---- steps ---- */
 
-/* y = round x, floor x, ceil x.  dx = dy. */
-void ebb_grad_straight(ebb_build *b, ebb_grad *c)
-{
-    (void)b;
-    c->dx[0] = c->dy[0];
-}
-
 /* y = sign x, taken for min(max(x, -1), 1).  dx = dy where -1 < x < 1, else 0. */
 void ebb_grad_sign(ebb_build *b, ebb_grad *c)
 {

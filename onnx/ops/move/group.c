@@ -2,12 +2,6 @@
 #include "onnx/graph/shape.h"
 #include "onnx/ops/ops.h"
 
-ebb_status ebb_infer_rank(ebb_infer *c)
-{
-    c->out[0] = ebb_type_tensor(EBB_I64, 0, NULL);
-    return NULL;
-}
-
 /* As many elements as each rank has of a tensor laid out flat; -1: not known. */
 static ebb_status length_of(const ebb_infer *c, const ebb_type *whole, int64_t *length)
 {

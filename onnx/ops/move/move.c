@@ -21,12 +21,6 @@ static bool join_dim(ebb_type *out, int at, const ebb_type *other, int which)
     return out->dims[at] == other->dims[which];
 }
 
-ebb_status ebb_infer_identity(ebb_infer *c)
-{
-    c->out[0] = *c->in[0];
-    return NULL;
-}
-
 /* The dim written -1: what is left of x after the other dims, where unknown dims of x that were
  * copied by 0 cancel out. */
 static ebb_status rest_dim(ebb_infer *c, ebb_type *out, int at, const bool *copied)

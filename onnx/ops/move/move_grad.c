@@ -18,6 +18,7 @@ static bool wants(const ebb_grad *c, uint32_t i)
 
 /* ---- views and permutations ---- */
 
+/* Also of steps (round, floor, ceil), straight through. */
 void ebb_grad_identity(ebb_build *b, ebb_grad *c)
 {
     (void)b;
