@@ -9,71 +9,8 @@
 #pragma GCC diagnostic ignored "-Woverlength-strings"
 #endif
 
-/* What many bodies have alike is a row of its own, a piece: its text begins with a mark, a byte from 128 on that
- * no text has else, and which stands for it in bodies and in other pieces. */
-#define CONV_WEIGHT_GRAD_OF_X "\200"
-#define CONV_NHWC_STEPS "\201"
-#define DECLARED_DILATIONS "\202"
-#define USED_DILATIONS "\203"
-#define BYTES_BEGIN "\204"
-#define BYTES_SUMS "\205"
-#define DIGITS_BEGIN "\206"
-#define DIGITS_FLAT "\207"
-#define PHILOX_DRAWN "\210"
-#define PHILOX_THRESHOLD "\211"
-#define PHILOX_OF_BLOCKS "\212"
-#define PHILOX_BEGIN "\213"
-#define PHILOX_TO_WORDS "\214"
-#define ATTENTION_OPERANDS "\215"
-#define ATTENTION_OPERANDS_AS_SUM "\216"
-#define ATTENTION_TO_SCORES "\217"
-#define ATTENTION_MAX "\220"
-#define ATTENTION_PROBABILITIES "\221"
-#define BATCH_NORM_STEPS "\222"
-#define BATCH_NORM_GRAD_BEGIN "\223"
-#define BATCH_NORM_GRAD_END "\224"
-#define Q_EXTREMES "\225"
-#define R_EXTREMES "\226"
-#define GROUPS_OF "\227"
-#define CODE_CONSTANTS "\230"
-#define CODES_TO_RESHAPE "\231"
-#define BLOCKS "\232"
-#define INVERT_SIDES "\233"
-#define INVERT_ROOT "\234"
-#define INVERT_LEFT "\235"
-#define INVERT_PIECE "\236"
-#define INVERT_END "\237"
-#define LOW_BIT_SIZES "\240"
-#define ROWS_AS_ATTRIBUTE "\241"
-#define ROWS_AS_INPUT "\242"
-#define M_RATIO "\243"
-#define V_RATIO "\244"
-#define M_BELOW "\245"
-#define V_BELOW "\246"
-#define M_BELOW_OR_AT "\247"
-#define V_BELOW_OR_AT "\250"
-#define LOW_BIT_DRAWS "\251"
-#define ADAMW_LOW_BIT_STEP "\252"
-#define ROI_NUMBERS "\253"
-#define ROI_START "\254"
-#define ROI_ROWS "\255"
-#define ROI_COLUMNS "\256"
-#define ROI_TAPS "\257"
-#define ROI_WHERE "\260"
-#define ROI_ADD "\261"
-#define LOSS_SLOPE "\262"
-#define FROZEN_ROWS "\263"
-#define BLOCK_SIZE "\264"
-#define GROUP_SHAPES "\265"
-#define SAFE_SCALE "\266"
-#define BACK_TO_Y "\267"
-#define COFACTORS "\270"
-#define SIZES "\271"
-#define SIZES_OF_STEPS "\272"
-#define NUMBERS "\273"
-#define INPUT_GRADS "\274"
-#define SHARD_OF_X "\275"
-#define UNSHARD_STEPS "\276"
+/* What many bodies have alike is a row of its own, a piece: bodies and other pieces name it, and no text has a $ else. */
+#define PIECE(name) "$" #name ";"
 
 /* Constants of bodies: integers, one or several, given or an attribute's; and a float of
  * x's type, by way of y_32 or y_64. */
@@ -97,9 +34,9 @@ static const struct body {
 } bodies[] = {
 #define EBB_BODY(id, signature, steps) \
     {EBB_OP_##id, INT64_MAX, false, signature " {\n" steps "}\n"},
-#define EBB_PIECE(mark, text) {EBB_OP_COUNT, INT64_MAX, false, mark text},
-#define EBB_PIECE_BEFORE(mark, opset, text) {EBB_OP_COUNT, opset, false, mark text},
-#define EBB_PIECE_NARROW(mark, text) {EBB_OP_COUNT, INT64_MAX, true, mark text},
+#define EBB_PIECE(name, text) {EBB_OP_COUNT, INT64_MAX, false, #name ";" text},
+#define EBB_PIECE_BEFORE(name, opset, text) {EBB_OP_COUNT, opset, false, #name ";" text},
+#define EBB_PIECE_NARROW(name, text) {EBB_OP_COUNT, INT64_MAX, true, #name ";" text},
 #include "onnx/tables/bodies.def"
 #include "onnx/tables/bodies_bits.def"
 #include "onnx/tables/bodies_image.def"
@@ -122,25 +59,27 @@ typedef struct wanted {
     bool narrow;
 } wanted;
 
-/* The text of an operator; of EBB_OP_COUNT, the piece's with this mark. */
-static const char *text_of(ebb_op op, char mark, wanted w)
+/* The text of an operator; of EBB_OP_COUNT, that behind the name of so many bytes. */
+static const char *text_of(ebb_op op, const char *name, size_t length, wanted w)
 {
     for (size_t i = 0; i < sizeof bodies / sizeof bodies[0]; i++) {
         const struct body *b = &bodies[i];
-        if (b->op == op && (op != EBB_OP_COUNT || b->text[0] == mark) && w.opset < b->before &&
+        if (b->op == op && strncmp(b->text, name, length) == 0 && w.opset < b->before &&
             (w.narrow || !b->narrow))
-            return b->text;
+            return b->text + length;
     }
     return NULL;
 }
 
-/* Bytes without the end, pieces for their marks; to: NULL, or so many. */
+/* Bytes without the end, pieces for their names; to: NULL, or so many. */
 static size_t copy_whole(char *to, const char *text, wanted w)
 {
     size_t bytes = 0;
     for (; *text != '\0'; text++) {
-        if ((*text & 0x80) != 0) {
-            const char *piece = text_of(EBB_OP_COUNT, *text, w) + 1;
+        if (*text == '$') {
+            const char *name = text + 1;
+            text = strchr(name, ';');
+            const char *piece = text_of(EBB_OP_COUNT, name, (size_t)(text - name) + 1, w);
             bytes += copy_whole(to != NULL ? to + bytes : NULL, piece, w);
             continue;
         }
@@ -155,7 +94,7 @@ const char *ebb_op_body_at(ebb_op op, int64_t opset, bool narrow, ebb_arena *are
 {
     const wanted w = {opset > OLDEST ? opset : OLDEST, narrow};
     const ebb_op_row *row = ebb_op_row_of(op);
-    const char *text = text_of(op, 0, w);
+    const char *text = text_of(op, "", 0, w);
     char *head = ebb_arena_printf(arena, "<domain: \"%s\", opset_import: [\"\" : %lld]>\n%s ",
                                   row->domain, (long long)w.opset, row->name);
     char *whole = EBB_NEW(arena, char, copy_whole(NULL, text, w) + 1);
@@ -167,7 +106,7 @@ const char *ebb_op_body_at(ebb_op op, int64_t opset, bool narrow, ebb_arena *are
 
 const char *ebb_op_body(ebb_op op)
 {
-    return text_of(op, 0, (wanted){INT64_MAX - 1, false});
+    return text_of(op, "", 0, (wanted){INT64_MAX - 1, false});
 }
 
 /* The names between "=> (" and ")" in the body's first lines. */
