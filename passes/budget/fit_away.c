@@ -105,6 +105,15 @@ static size_t pick_points(const plans *all, const variant *v, const choice **lis
 
 /* ---- steps of points ---- */
 
+/* States alone go for their time: not those that take the link no longer than their nodes take the step. */
+static uint64_t least_state(const ebb_graph *g, const base *b)
+{
+    const ebb_place place = b->places.place[b->places.count - 1];
+    const double nodes_ns = 4 * ebb_roofline_ns(g, 0, 0);
+    const double bytes = nodes_ns / ebb_move_time_of(g, 1, place, true).beside;
+    return b->lasts == STATES_AWAY && bytes > LEAST_BYTES ? (uint64_t)bytes : LEAST_BYTES;
+}
+
 /* The point's step on o's model, and what may go of it. Its times are b's, where they are known. */
 static ebb_status make_base(const joint *j, base *b, opened *o)
 {
@@ -120,7 +129,7 @@ static ebb_status make_base(const joint *j, base *b, opened *o)
     if (b->lasts != HERE) {
         b->states = (ebb_away_states){.place = b->places.place[b->places.count - 1],
                                       .weights = b->lasts == WEIGHTS_AWAY,
-                                      .least = LEAST_BYTES,
+                                      .least = least_state(g, b),
                                       .room = UINT64_MAX,
                                       .backend = j->backend};
         EBB_TRY(ebb_states_move(&o->edit, &b->states));
@@ -132,7 +141,8 @@ static ebb_status make_base(const joint *j, base *b, opened *o)
         EBB_GOT(kept);
         b->whole.workspace_bytes = memcpy(kept, b->whole.workspace_bytes, bytes);
     }
-    return ebb_moved_begin(&o->moved, &o->edit, &b->places, LEAST_BYTES, NULL, &b->whole);
+    return ebb_moved_begin(&o->moved, &o->edit, &b->places, LEAST_BYTES, NULL, &b->whole,
+                           &b->states);
 }
 
 static void close_base(opened *o)

@@ -1,4 +1,4 @@
-/* moved.c: what may go, what is alive with it away, the Stores, Fetches and Waits. */
+/* moved.c: what may go, and what is alive with it away. */
 #include "passes/budget/moved.h"
 
 #include <stdlib.h>
@@ -15,6 +15,22 @@ static bool is_move(const ebb_graph *g, ebb_node n)
     return ebb_op_moves(ebb_node_of(g, n)->op);
 }
 
+/* Moves of states may go from where they are: what would be put before them is put before what is behind them. */
+static ebb_status list_before(ebb_moved *o)
+{
+    bool *goes = EBB_SCRATCH(o->e, bool, o->g->node_count + (size_t)1);
+    o->before = EBB_SCRATCH(o->e, ebb_node, o->g->node_count + (size_t)1);
+    EBB_GOT(goes && o->before);
+    for (size_t k = 0; o->states != NULL && k < o->states->stay_count; k++) {
+        goes[o->states->stays[k].fetch.i] = true;
+        goes[o->states->stays[k].written.i] = true;
+    }
+    goes[0] = false;
+    for (uint32_t p = o->problem.count; p-- > 0;)
+        o->before[p] = goes[o->node[p].i] ? o->before[p + 1] : o->node[p];
+    return NULL;
+}
+
 static ebb_status read_list(ebb_moved *o)
 {
     o->at = ebb_graph_positions(o->g, o->e->scratch);
@@ -28,6 +44,7 @@ static ebb_status read_list(ebb_moved *o)
         o->node[o->problem.count++] = n;
     }
     o->problem.starts = o->starts;
+    EBB_TRY(list_before(o));
     return ebb_saves_find(&o->saves, o->g, o->e->scratch);
 }
 
@@ -112,10 +129,35 @@ static ebb_status link_sites(ebb_moved *o)
     return NULL;
 }
 
+/* The sites of what lies elsewhere from step to step. */
+static void add_states(ebb_moved *o)
+{
+    const uint32_t place = (uint32_t)o->places->count;
+    for (size_t k = 0; o->states != NULL && k < o->states->stay_count; k++) {
+        const ebb_away_stay *s = &o->states->stays[k];
+        o->problem.sites[o->problem.site_count++] =
+            (ebb_away_site){.tensor = ebb_out(o->g, s->fetch, 0).i,
+                            .bytes = s->bytes,
+                            .last = UINT32_MAX,
+                            .next = o->at[s->fetch.i],
+                            .lasts = EBB_AWAY_RETURNS,
+                            .place = place};
+        if (s->store.i != 0)
+            o->problem.sites[o->problem.site_count++] =
+                (ebb_away_site){.tensor = ebb_in(o->g, s->store, 0).i,
+                                .bytes = s->bytes,
+                                .made = o->at[s->store.i] - 1,
+                                .last = o->at[s->written.i],
+                                .next = o->problem.count,
+                                .lasts = EBB_AWAY_LEAVES,
+                                .place = place};
+    }
+}
+
 static ebb_status list_sites(ebb_moved *o, uint64_t least, const char *names)
 {
     const ebb_graph *g = o->g;
-    size_t count = 0, sites = 0;
+    size_t count = 0;
     uint32_t *number = EBB_SCRATCH(o->e, uint32_t, g->value_count); // by value id: index + 1
     waits *list = EBB_SCRATCH(o->e, waits, g->value_count);
     EBB_GOT(number && list);
@@ -142,18 +184,19 @@ static ebb_status list_sites(ebb_moved *o, uint64_t least, const char *names)
                 meet_reader(o, &list[k - 1], p);
         }
     }
-    o->problem.sites = EBB_SCRATCH(o->e, ebb_away_site, EBB_AWAY_GAPS * count + 1);
+    const size_t stays = o->states != NULL ? o->states->stay_count : 0;
+    o->problem.sites = EBB_SCRATCH(o->e, ebb_away_site, EBB_AWAY_GAPS * count + 2 * stays + 1);
     EBB_GOT(o->problem.sites);
     for (const waits *w = list; w != list + count; w++)
         for (uint32_t k = 0; k < w->count && number[w->tensor.i] != 0; k++)
-            o->problem.sites[sites++] = (ebb_away_site){.tensor = w->tensor.i,
-                                                        .bytes = w->bytes,
-                                                        .made = w->made,
-                                                        .last = w->last[k],
-                                                        .next = w->next[k]};
-    if (sites > 1)
-        qsort(o->problem.sites, sites, sizeof *o->problem.sites, in_order);
-    o->problem.site_count = sites;
+            o->problem.sites[o->problem.site_count++] = (ebb_away_site){.tensor = w->tensor.i,
+                                                                        .bytes = w->bytes,
+                                                                        .made = w->made,
+                                                                        .last = w->last[k],
+                                                                        .next = w->next[k]};
+    add_states(o);
+    if (o->problem.site_count > 1)
+        qsort(o->problem.sites, o->problem.site_count, sizeof *o->problem.sites, in_order);
     return link_sites(o);
 }
 
@@ -193,6 +236,12 @@ ebb_status ebb_moved_pack(const ebb_moved *o, uint64_t enough, uint64_t *height)
         if (s->place == 0 || tensor == 0)
             continue;
         ebb_interval *first = &list[last[tensor - 1]], *second = &list[count];
+        if (s->lasts == EBB_AWAY_RETURNS && TICKS * s->back + TICKS - 2 < first->lower)
+            first->lower = TICKS * s->back + TICKS - 2;
+        if (s->lasts == EBB_AWAY_LEAVES && TICKS * s->gone + TICKS - 2 > first->upper)
+            first->upper = TICKS * s->gone + TICKS - 2;
+        if (s->lasts != EBB_AWAY_STEP)
+            continue;
         last[tensor - 1] = count++;
         *second = *first;
         first->upper = TICKS * s->gone + TICKS - 2;
@@ -214,180 +263,27 @@ ebb_status ebb_moved_look(const ebb_moved *o, ebb_moved_plan *plan)
         ruled.rule = o->once;
     ebb_status status = ebb_away_find(&weight, &ruled, plan->aim, plan->all, scratch);
     plan->peak_bytes = weight.peak_bytes;
-    plan->added_ns = weight.added_ns;
+    plan->added_ns = weight.added_ns - o->states_ns;
     memset(plan->away_bytes, 0, sizeof plan->away_bytes);
     for (uint32_t i = 0; i < p->site_count; i++) {
         const ebb_away_site *s = &p->sites[i];
-        if (ebb_away_writes(p->sites, i))
+        if (s->lasts == EBB_AWAY_STEP && ebb_away_writes(p->sites, i))
             plan->away_bytes[s->place - 1] += ebb_away_bytes(&p->places[s->place - 1], s);
     }
     return status;
 }
 
-/* ---- the change ---- */
-
-/* Who reads the bytes of what waits elsewhere, tensor by tensor in their order, as the graph was before. */
-typedef struct reading {
-    ebb_value v;
-    uint32_t at, slot;
-    uint32_t behind; /* index + 1 of the tensor's next reading */
-} reading;
-
-typedef struct changes {
-    ebb_moved *o;
-    reading *readings;
-    uint32_t *first;  /* by value id of a tensor: index + 1 of its next reading */
-    ebb_value *of;    /* by value id of a view: what it was a view of */
-    ebb_value *shown; /* by value id: what shows it after it came back, */
-    uint32_t *site;   /* and for which site: index + 1 */
-} changes;
-
-static ebb_status list_readings(changes *c)
-{
-    const ebb_graph *g = c->o->g;
-    const ebb_away_problem *q = &c->o->problem;
-    ebb_arena *scratch = c->o->e->scratch;
-    size_t count = 0, inputs = 0;
-    c->first = EBB_NEW(scratch, uint32_t, g->value_count);
-    c->site = EBB_NEW(scratch, uint32_t, g->value_count);
-    c->of = EBB_NEW(scratch, ebb_value, g->value_count);
-    c->shown = EBB_NEW(scratch, ebb_value, g->value_count);
-    bool *goes = EBB_NEW(scratch, bool, g->value_count);
-    EBB_GOT(c->first && c->site && c->of && c->shown && goes);
-    for (size_t i = 0; i < q->site_count; i++)
-        goes[q->sites[i].tensor] = goes[q->sites[i].tensor] || q->sites[i].place != 0;
-    for (uint32_t p = 0; p < q->count; p++)
-        inputs += ebb_node_of(g, c->o->node[p])->in_count;
-    c->readings = EBB_NEW(scratch, reading, inputs + 1);
-    EBB_GOT(c->readings);
-    for (uint32_t p = q->count; p-- > 0;) {
-        const ebb_node_info *node = ebb_node_of(g, c->o->node[p]);
-        if (ebb_op_has(node->op, EBB_VIEW) && node->out_count > 0 && node->out[0].i != 0)
-            c->of[node->out[0].i] = ebb_in(g, c->o->node[p], 0);
-        for (uint32_t i = node->in_count; i-- > 0;) {
-            const ebb_value root =
-                node->in[i].i != 0 ? ebb_saves_root(&c->o->saves, node->in[i]) : EBB_NO_VALUE;
-            if (root.i == 0 || !goes[root.i])
-                continue;
-            c->readings[count] = (reading){node->in[i], p, i, c->first[root.i]};
-            c->first[root.i] = (uint32_t)++count;
-        }
-    }
-    return NULL;
-}
-
-static void show(changes *c, uint32_t site, ebb_value v, ebb_value by)
-{
-    c->shown[v.i] = by;
-    c->site[v.i] = site + 1;
-}
-
-/* What shows v, which is a view of what has come back for this site. */
-static ebb_status show_again(changes *c, uint32_t site, ebb_value v, ebb_node before)
-{
-    ebb_graph *g = c->o->g;
-    if (c->site[v.i] == site + 1)
-        return NULL;
-    const ebb_node view = ebb_value_of(g, v)->producer;
-    EBB_TRY(show_again(c, site, c->of[v.i], before));
-    ebb_value in[EBB_MAX_RANK] = {c->shown[c->of[v.i].i]};
-    const uint32_t ins = ebb_node_of(g, view)->in_count;
-    for (uint32_t i = 1; i < ins && i < EBB_MAX_RANK; i++)
-        in[i] = ebb_in(g, view, i);
-    ebb_build b = ebb_edit_build(c->o->e, before, EBB_PHASE_NONE);
-    ebb_with_attrs_of(&b, view);
-    show(c, site, v, ebb_emit_list(&b, ebb_node_of(g, view)->op, in, ins));
-    return b.status;
-}
-
-/* The tensor's site behind this one that is away; the sites' count: none. */
-static uint32_t site_behind(const ebb_away_problem *q, uint32_t site)
-{
-    uint32_t k = q->sites[site].ring;
-    while (k > site && q->sites[k].place == 0)
-        k = q->sites[k].ring;
-    return k > site ? k : (uint32_t)q->site_count;
-}
-
-/* Readers behind this time and before the next read what came back. */
-static ebb_status redirect(changes *c, uint32_t site, ebb_value back, ebb_node before)
-{
-    ebb_graph *g = c->o->g;
-    const ebb_away_problem *q = &c->o->problem;
-    const uint32_t tensor = q->sites[site].tensor, next = site_behind(q, site);
-    const uint32_t end = next < q->site_count ? q->sites[next].next : q->count;
-    uint32_t *first = &c->first[tensor];
-    show(c, site, (ebb_value){tensor}, back);
-    while (*first != 0 && c->readings[*first - 1].at < q->sites[site].next)
-        *first = c->readings[*first - 1].behind;
-    for (; *first != 0 && c->readings[*first - 1].at < end;
-         *first = c->readings[*first - 1].behind) {
-        const reading *r = &c->readings[*first - 1];
-        const ebb_node n = c->o->node[r->at];
-        EBB_TRY(show_again(c, site, r->v, before));
-        EBB_TRY(ebb_node_set_input(g, n, r->slot, c->shown[r->v.i]));
-        if (r->slot == 0 && ebb_op_has(ebb_node_of(g, n)->op, EBB_VIEW))
-            show(c, site, ebb_out(g, n, 0), ebb_out(g, n, 0)); // it shows what came back
-    }
-    return NULL;
-}
-
-typedef struct moved { /* by site; those of a tensor have one `away` */
-    ebb_value stored, away, fetched;
-} moved;
-
-static ebb_status move(changes *c, moved *list, uint32_t site, int stage)
-{
-    ebb_moved *o = c->o;
-    const ebb_away_site *s = &o->problem.sites[site];
-    const ebb_value root = {s->tensor};
-    moved *m = &list[site];
-    const uint32_t p[4] = {s->made + 1, s->gone, s->back, s->next};
-    const ebb_node before = o->node[p[stage]];
-    ebb_build b = ebb_edit_build(o->e, before, EBB_PHASE_NONE);
-    b.name = ebb_value_name(o->g, root);
-    if (stage == 0) {
-        ebb_with_string(&b, "place", ebb_place_name(o->places->place[s->place - 1]));
-        m->stored = ebb_emit(&b, EBB_OP_STORE, root);
-    } else if (stage == 1) {
-        m->away = ebb_emit(&b, EBB_OP_WAIT, m->stored, root);
-        for (uint32_t k = s->ring; k != site; k = o->problem.sites[k].ring)
-            list[k].away = m->away;
-    } else if (stage == 2) {
-        m->fetched = ebb_emit(&b, EBB_OP_FETCH, m->away);
-    } else {
-        const ebb_value back = ebb_emit(&b, EBB_OP_WAIT, m->fetched, m->away);
-        EBB_TRY(b.status);
-        EBB_TRY(redirect(c, site, back, before));
-        ebb_found(o->e);
-        ebb_applied(o->e);
-    }
-    return b.status;
-}
-
-/* All Stores, then all Waits for them, then what comes back: at one place what frees memory goes first. */
-ebb_status ebb_moved_apply(ebb_moved *o)
-{
-    const ebb_away_problem *q = &o->problem;
-    changes c = {.o = o};
-    moved *list = EBB_SCRATCH(o->e, moved, q->site_count + 1);
-    EBB_GOT(list);
-    EBB_TRY(list_readings(&c));
-    for (int stage = 0; stage < 4; stage++)
-        for (uint32_t i = 0; i < q->site_count; i++)
-            if (stage < 2 ? ebb_away_writes(q->sites, i) : q->sites[i].place != 0)
-                EBB_TRY(move(&c, list, i, stage));
-    return NULL;
-}
-
 /* ---- a plan ---- */
 
 ebb_status ebb_moved_begin(ebb_moved *o, ebb_edit *e, const ebb_moved_places *places,
-                           uint64_t least, const char *names, const ebb_estimate *estimate)
+                           uint64_t least, const char *names, const ebb_estimate *estimate,
+                           const ebb_away_states *states)
 {
+    ebb_away_weight weight;
     *o = (ebb_moved){.e = e,
                      .g = e->g,
                      .places = places,
+                     .states = states,
                      .problem.node_ns = ebb_roofline_ns(e->g, 0, 0),
                      .problem.place_count = places->count};
     for (size_t k = 0; k < places->count; k++) {
@@ -401,6 +297,12 @@ ebb_status ebb_moved_begin(ebb_moved *o, ebb_edit *e, const ebb_moved_places *pl
     EBB_TRY(list_sites(o, least, names));
     EBB_TRY(weigh(o, estimate));
     EBB_TRY(ebb_away_sort(&o->problem, e->scratch));
+    if (states != NULL && states->stay_count > 0) {
+        o->problem.fill = 1;
+        EBB_TRY(ebb_away_weigh(&weight, &o->problem, 0, e->scratch));
+        o->problem.fill = 0;
+        o->states_ns = weight.added_ns;
+    }
     EBB_TRY(ebb_away_rule_make(&o->problem.rule, &o->problem, false, e->scratch));
     for (uint32_t i = 0; i < o->problem.site_count; i++)
         if (o->problem.sites[i].ring != i)
@@ -444,7 +346,8 @@ const char *ebb_moved_text(const ebb_moved *o)
         uint64_t bytes = 0;
         size_t tensors = 0;
         for (uint32_t i = 0; i < o->problem.site_count; i++)
-            if (o->problem.sites[i].place == k && ebb_away_writes(o->problem.sites, i)) {
+            if (o->problem.sites[i].place == k && o->problem.sites[i].lasts == EBB_AWAY_STEP &&
+                ebb_away_writes(o->problem.sites, i)) {
                 bytes += o->problem.sites[i].bytes;
                 tensors++;
             }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "passes/budget/planners/away.h"
+#include "passes/budget/states.h"
 #include "passes/budget/trial.h"
 #include "passes/common.h"
 
@@ -16,12 +17,16 @@ typedef struct ebb_moved {
     ebb_graph *g;
     const ebb_moved_places *places;
     ebb_saves saves;
-    ebb_node *node; /* by position */
+    const ebb_away_states *states; /* whose moves are placed with the others; NULL: none */
+    ebb_node *node;                /* by position */
+    ebb_node *before; /* the same, but for moves of states, which may go: what is behind them */
     double *starts;
     uint32_t *at; /* by node id: position */
     ebb_memory memory;
     uint32_t align; /* of a tensor in the arena */
     ebb_away_problem problem;
+    double
+        states_ns; /* what the moves of states take while each is over at once: the estimate has it */
     ebb_away_rule
         once; /* as the problem's rule, each tensor away once; site NULL: none is away oftener */
 } ebb_moved;
@@ -35,9 +40,10 @@ typedef struct ebb_moved_plan {
     double added_ns;
 } ebb_moved_plan;
 
-/* What may go of the graph of e, whose marks are off; `places` outlives it. */
+/* What may go of the graph of e, whose marks are off; `places`, in whose last the states lie, and they outlive it. */
 ebb_status ebb_moved_begin(ebb_moved *o, ebb_edit *e, const ebb_moved_places *places,
-                           uint64_t least, const char *names, const ebb_estimate *estimate);
+                           uint64_t least, const char *names, const ebb_estimate *estimate,
+                           const ebb_away_states *states);
 /* By the plan's aim; what is found is the plan of o from then on. */
 ebb_status ebb_moved_look(const ebb_moved *o, ebb_moved_plan *plan);
 /* What the plan of o takes, packed; what is below `enough` may be said to be that. */

@@ -158,8 +158,8 @@ static ebb_status run(ebb_edit *e)
     }
     EBB_TRY(ebb_option_bytes(e, "least", 0, &least));
     EBB_TRY(read_places(e, &places));
-    EBB_TRY(
-        ebb_moved_begin(&o, e, &places, least, ebb_option_string(e, "values"), &before.estimate));
+    EBB_TRY(ebb_moved_begin(&o, e, &places, least, ebb_option_string(e, "values"), &before.estimate,
+                            NULL));
     EBB_TRY(budget > 0 ? find_plan(&o, backend, before.bytes, budget)
                        : take_all(&o, ebb_option_given(e, "values")));
     EBB_TRY(ebb_moved_apply(&o));

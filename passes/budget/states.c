@@ -6,9 +6,8 @@
  *                 s = Store(m')  k = Wait(s, m')                              m <- k
  *
  * The arena holds those of a few nodes at a time. Where two readers are further apart than it takes to fetch the
- * bytes, they are fetched again: a weight forward and backward. They are fetched as early as those before them are
- * waited for, and waited for on their way back until those behind them are stored, where the peak does not rise
- * for it: by the ruler, with memory shared as the alias pass shares it.
+ * bytes, they are fetched again: a weight forward and backward. When each move begins, and when it is waited for, is
+ * found together with those of other tensors (moved.h), so that none stands behind one that is needed later.
  *
  * Declines for what is read by name, or smaller than `least`.
  *
@@ -19,16 +18,17 @@
 
 #include <stdlib.h>
 
-#include "passes/budget/trial.h"
+#include "passes/budget/moved.h"
 #include "passes/common.h"
 #include "onnx/words/amount.h"
 
+enum { FILLS = 16 };
+
 typedef struct stay {      /* of a state in the arena */
     ebb_value state, next; /* next: none, but where the state is replaced */
-    uint64_t bytes;
     uint32_t first,
         last; /* positions: its first reader; the last one, or who makes its next value */
-    ebb_node fetch, read, store, written;
+    ebb_away_stay moves;
 } stay;
 
 typedef struct states {
@@ -36,12 +36,11 @@ typedef struct states {
     ebb_graph *g;
     ebb_away_states *wish;
     uint32_t *at;   /* by node id: position */
-    ebb_node *node; /* by position; none: it was moved from there */
+    ebb_node *node; /* by position */
     uint32_t count;
     double *starts; /* by position */
     stay *list;
     size_t stay_count, capacity;
-    uint64_t *live; /* by position, of the arena */
 } states;
 
 static ebb_status read_list(states *s)
@@ -95,7 +94,7 @@ static ebb_status add_stays(states *s, ebb_value state, ebb_value next, uint64_t
     for (size_t k = 0; k < info->use_count; k++)
         readers[k] = s->at[info->uses[k].node.i];
     qsort(readers, info->use_count, sizeof *readers, ascending);
-    stay one = {.state = state, .bytes = bytes, .first = readers[0], .last = readers[0]};
+    stay one = {.state = state, .moves.bytes = bytes, .first = readers[0], .last = readers[0]};
     for (size_t k = 1; k < info->use_count; k++) {
         if (s->starts[readers[k]] - s->starts[one.last + 1] > fetch_ns) {
             EBB_TRY(add_stay(s, one));
@@ -152,8 +151,8 @@ static ebb_status store(states *s, stay *p)
     const ebb_value stored = ebb_emit(&b, EBB_OP_STORE, p->next);
     const ebb_value written = ebb_emit(&b, EBB_OP_WAIT, stored, p->next);
     EBB_TRY(b.status);
-    p->store = ebb_value_of(s->g, stored)->producer;
-    p->written = ebb_value_of(s->g, written)->producer;
+    p->moves.store = ebb_value_of(s->g, stored)->producer;
+    p->moves.written = ebb_value_of(s->g, written)->producer;
     ebb_graph_unbind(s->g, p->state);
     return ebb_graph_bind(s->g, p->state, written);
 }
@@ -165,8 +164,7 @@ static ebb_status fetch(states *s, stay *p)
     const ebb_value fetched = ebb_emit(&b, EBB_OP_FETCH, p->state);
     const ebb_value read = ebb_emit(&b, EBB_OP_WAIT, fetched, p->state);
     EBB_TRY(b.status);
-    p->fetch = ebb_value_of(s->g, fetched)->producer;
-    p->read = ebb_value_of(s->g, read)->producer;
+    p->moves.fetch = ebb_value_of(s->g, fetched)->producer;
     for (uint32_t at = p->first; at <= p->last; at++)
         for (uint32_t i = 0; i < ebb_node_of(s->g, s->node[at])->in_count; i++)
             if (ebb_same_value(ebb_in(s->g, s->node[at], i), p->state))
@@ -176,79 +174,11 @@ static ebb_status fetch(states *s, stay *p)
     return NULL;
 }
 
-/* ---- sooner and later ---- */
-
-static ebb_status weigh(states *s)
-{
-    ebb_estimate estimate;
-    ebb_memory memory;
-    EBB_TRY(ebb_estimate_within(&estimate, s->e->scratch, s->g, s->wish->backend, UINT64_MAX));
-    EBB_TRY(ebb_trial_memory(&memory, s->e->scratch, s->g, &estimate));
-    s->live = memory.live;
-    return NULL;
-}
-
-/* Up to one update ahead: behind where what `before` fetched is waited for. */
-static void start_sooner(states *s, const stay *p, const stay *before, uint64_t most)
-{
-    const uint32_t from = s->at[p->fetch.i], bound = s->at[before->read.i];
-    uint32_t to = from;
-    while (to > bound + 1 && s->live[to - 1] + p->bytes <= most)
-        s->live[--to] += p->bytes;
-    while (to < from && s->node[to].i == 0)
-        to++;
-    if (to == from)
-        return;
-    ebb_node_move(s->g, p->fetch, s->node[to]);
-    s->node[from] = EBB_NO_NODE;
-}
-
-/* Up to one update behind: before `after` begins to be stored. */
-static void end_later(states *s, const stay *p, const stay *after, uint64_t most)
-{
-    const uint32_t from = s->at[p->written.i], bound = s->at[after->store.i];
-    uint32_t to = from;
-    while (to + 1 < bound && s->live[to + 1] + p->bytes <= most)
-        s->live[++to] += p->bytes;
-    if (to == from)
-        return;
-    for (to++; to < bound && s->node[to].i == 0; to++)
-        ;
-    ebb_node_move(s->g, p->written, s->node[to]);
-    s->node[from] = EBB_NO_NODE;
-}
-
-/* Stays stand in the order of their first readers; those of one reader go together. */
-static void spread(states *s)
-{
-    uint64_t most = 0;
-    size_t before = 0;
-    for (uint32_t at = 0; at < s->count; at++)
-        most = s->live[at] > most ? s->live[at] : most;
-    for (size_t i = 1; i < s->stay_count; i++) {
-        if (s->list[i].first != s->list[i - 1].first)
-            before = i;
-        if (before > 0)
-            start_sooner(s, &s->list[i], &s->list[before - 1], most);
-    }
-    const stay *after = NULL, *last = NULL; // of those that are stored
-    for (size_t i = s->stay_count; i-- > 0;) {
-        const stay *one = &s->list[i];
-        if (one->store.i == 0)
-            continue;
-        if (last != NULL && one->first != last->first)
-            after = last;
-        if (after != NULL)
-            end_later(s, one, after, most);
-        last = one;
-    }
-}
-
 ebb_status ebb_states_move(ebb_edit *e, ebb_away_states *wish)
 {
     states s = {.e = e, .g = e->g, .wish = wish};
     wish->bytes = wish->pages = 0;
-    wish->count = 0;
+    wish->count = wish->stay_count = 0;
     EBB_TRY(read_list(&s));
     EBB_TRY(list_stays(&s));
     if (s.stay_count == 0)
@@ -257,9 +187,10 @@ ebb_status ebb_states_move(ebb_edit *e, ebb_away_states *wish)
         EBB_TRY(store(&s, &s.list[i]));
     for (size_t i = 0; i < s.stay_count; i++)
         EBB_TRY(fetch(&s, &s.list[i]));
-    EBB_TRY(read_list(&s));
-    EBB_TRY(weigh(&s));
-    spread(&s);
+    wish->stays = EBB_SCRATCH(e, ebb_away_stay, s.stay_count);
+    EBB_GOT(wish->stays);
+    for (size_t i = 0; i < s.stay_count; i++)
+        wish->stays[wish->stay_count++] = s.list[i].moves;
     return NULL;
 }
 
@@ -267,6 +198,30 @@ const char *ebb_states_text(const ebb_edit *e, const ebb_away_states *away)
 {
     return ebb_arena_printf(e->scratch, "%zu states, %s, lie on the %s from step to step",
                             away->count, ebb_bytes(away->bytes).text, ebb_place_name(away->place));
+}
+
+/* Moves as early, and as late, as they take beside the step, as far as the arena is no larger for it. */
+static ebb_status spread(ebb_edit *e, const ebb_away_states *wish)
+{
+    ebb_moved o;
+    ebb_estimate estimate;
+    uint64_t least, height;
+    const ebb_moved_places places = {.count = 1, .place = {wish->place}, .room = {UINT64_MAX}};
+    EBB_TRY(ebb_trial_measure(&estimate, e->scratch, e->g, wish->backend, UINT64_MAX));
+    EBB_TRY(ebb_moved_begin(&o, e, &places, UINT64_MAX, NULL, &estimate, wish));
+    const uint64_t peak = o.memory.peak_bytes;
+    ebb_moved_plan plan = {.aim = peak};
+    o.problem.fill = 1;
+    EBB_TRY(ebb_moved_look(&o, &plan));
+    EBB_TRY(ebb_moved_pack(&o, peak, &least));
+    for (int part = FILLS; part >= 0; part--) {
+        o.problem.fill = peak / FILLS * (uint64_t)part + 1;
+        EBB_TRY(ebb_moved_look(&o, &plan));
+        EBB_TRY(ebb_moved_pack(&o, least, &height));
+        if (height <= least)
+            break;
+    }
+    return ebb_moved_apply(&o);
 }
 
 ebb_status ebb_offload_states(ebb_edit *e)
@@ -285,6 +240,7 @@ ebb_status ebb_offload_states(ebb_edit *e)
     EBB_TRY(ebb_states_move(e, &wish));
     if (wish.count == 0)
         return NULL;
+    EBB_TRY(spread(e, &wish));
     const char *text = ebb_states_text(e, &wish);
     return text != NULL ? ebb_note(e, "%s", text) : ebb_error_memory();
 }

@@ -4,6 +4,12 @@
 #include "onnx/graph/place.h"
 #include "rewrite/rewrite.h"
 
+/* While it is in the arena: a Fetch and its Wait; a Store and its Wait, if it is replaced then. */
+typedef struct ebb_away_stay {
+    uint64_t bytes;
+    ebb_node fetch, store, written;
+} ebb_away_stay;
+
 /* Which states lie in another place from step to step, and what they are. */
 typedef struct ebb_away_states {
     ebb_place place;
@@ -13,9 +19,12 @@ typedef struct ebb_away_states {
     const char *backend;
     size_t count; /* found */
     uint64_t bytes, pages;
+    ebb_away_stay *stays; /* in the order of their first readers */
+    size_t stay_count;
 } ebb_away_states;
 
-/* states.c. Marks of shared memory must be off. */
+/* states.c. Each is fetched right before its first reader and has gone right behind its last: moved.h places these
+ * moves. Marks of shared memory must be off. */
 ebb_status ebb_states_move(ebb_edit *e, ebb_away_states *wish);
 /* "12 states, 8192 bytes, lie on the disk from step to step"; NULL: no memory. */
 const char *ebb_states_text(const ebb_edit *e, const ebb_away_states *away);

@@ -330,3 +330,55 @@ TEST(no_choice_among_few_tensors_is_faster)
     assert_true(made > GRAPHS / 2);
     assert_int_equal(better, 0);
 }
+
+/* A tensor of 40 bytes is read at 11, a state of 10 at 10, over a link of a byte a nanosecond: the state comes first, and
+ * nothing stands still; its next value has gone when the link had the time. */
+TEST(a_state_does_not_wait_behind_a_tensor)
+{
+    enum { POSITIONS = 12 };
+    double starts[POSITIONS + 1];
+    uint64_t live[POSITIONS];
+    ebb_away_site sites[] = {
+        {.tensor = 1,
+         .bytes = 10,
+         .last = UINT32_MAX,
+         .next = 10,
+         .lasts = EBB_AWAY_RETURNS,
+         .place = 1,
+         .ring = 0},
+        {.tensor = 0, .bytes = 40, .made = 0, .last = 0, .next = 11, .ring = 1},
+        {.tensor = 2,
+         .bytes = 10,
+         .made = 4,
+         .last = 4,
+         .next = POSITIONS,
+         .lasts = EBB_AWAY_LEAVES,
+         .place = 1,
+         .ring = 2},
+    };
+    ebb_away_problem p = {.starts = starts,
+                          .live = live,
+                          .count = POSITIONS,
+                          .sites = sites,
+                          .site_count = 3,
+                          .place_count = 1};
+    p.places[0] = (ebb_away_place){UINT64_MAX, 1, {{1, 1, 0}, {1, 1, 0}}};
+    for (int i = 0; i <= POSITIONS; i++)
+        starts[i] = 10 * i;
+    for (int i = 0; i < POSITIONS; i++)
+        live[i] = i == 6 ? 140 : 60;
+    OWNED_ARENA scratch = {0};
+    ebb_away_weight weight;
+    good(ebb_away_find(&weight, &p, 110, false, &scratch));
+    assert_int_equal(weight.peak_bytes, 100);
+    assert_int_equal(sites[1].place, 1);
+    assert_true(weight.added_ns == 0);
+    assert_int_equal(sites[0].back, 6);
+    assert_int_equal(sites[1].back, 7);
+    assert_int_equal(sites[2].gone, 6);
+    p.fill = 1; // no room for any time beside the step
+    good(ebb_away_weigh(&weight, &p, 110, &scratch));
+    assert_true(weight.added_ns > 0);
+    assert_int_equal(sites[0].back, 10);
+    assert_int_equal(sites[2].gone, 5);
+}

@@ -44,7 +44,7 @@ bool ebb_away_writes(const ebb_away_site *sites, uint32_t site)
     for (uint32_t k = sites[site].ring; k != site; k = sites[k].ring)
         if (k < site && sites[k].place != 0)
             return false;
-    return sites[site].place != 0;
+    return sites[site].place != 0 && sites[site].lasts != EBB_AWAY_RETURNS;
 }
 
 uint64_t ebb_away_bytes(const ebb_away_place *place, const ebb_away_site *site)
@@ -81,7 +81,7 @@ static void live_now(search *w)
     uint64_t away = 0;
     memset(w->gone, 0, (p->count + (size_t)1) * sizeof *w->gone);
     for (const ebb_away_site *s = p->sites; s != p->sites + p->site_count; s++)
-        if (s->place != 0) {
+        if (s->place != 0 && s->lasts == EBB_AWAY_STEP) {
             w->gone[s->last + 1] += s->bytes;
             w->gone[s->next] -= s->bytes; // below zero, until what begins before is added
         }
@@ -121,7 +121,7 @@ static void place_fetches(search *w, uint64_t most)
     double busy = p->starts[p->count];
     for (size_t i = p->site_count; i-- > 0;) {
         ebb_away_site *s = &p->sites[i];
-        if (s->place == 0)
+        if (!ebb_away_reads(s))
             continue;
         const double needed = p->starts[s->next];
         busy = (busy < needed ? busy : needed) - way_of(p, s, true)->beside * (double)s->bytes;
@@ -141,7 +141,7 @@ static uint32_t position_of(const ebb_away_site *s, uint32_t k)
 static bool has_stage(const search *w, uint32_t site, uint32_t k)
 {
     const ebb_away_site *sites = w->p->sites;
-    return sites[site].place != 0 && (k >= FETCH || ebb_away_writes(sites, site));
+    return k >= FETCH ? ebb_away_reads(&sites[site]) : ebb_away_writes(sites, site);
 }
 
 /* In the order of positions; at one of them by stage, then by site. */
@@ -203,9 +203,9 @@ static void weigh(search *w, ebb_away_weight *weight)
     }
     live_now(w);
     weight->peak_bytes = highest(w->live, p->count, &at);
-    const uint64_t most = weight->peak_bytes > w->most ? weight->peak_bytes : w->most;
-    place_waits(w, most);
-    place_fetches(w, most);
+    const uint64_t peak = weight->peak_bytes > w->most ? weight->peak_bytes : w->most;
+    place_waits(w, p->fill != 0 ? p->fill : peak);
+    place_fetches(w, p->fill != 0 ? p->fill : peak);
     weight->added_ns = clock_moves(w);
 }
 
@@ -297,7 +297,7 @@ static void leave_needless(search *w)
 {
     for (size_t i = 0; i < w->p->site_count; i++) {
         ebb_away_site *s = &w->p->sites[w->p->by_bytes[i]];
-        bool stays = s->place != 0;
+        bool stays = s->place != 0 && s->lasts == EBB_AWAY_STEP;
         for (uint32_t q = s->last + 1; q < s->next && stays; q++)
             stays = w->live[q] + s->bytes <= w->most;
         if (stays) {
@@ -331,6 +331,10 @@ static void branch(search *w, size_t depth, double ns)
         return;
     }
     ebb_away_site *s = &p->sites[p->by_bytes[depth]];
+    if (s->lasts != EBB_AWAY_STEP) {
+        branch(w, depth + 1, ns);
+        return;
+    }
     if (reaches(w, s)) {
         hold_bytes(w->rest, s);
         branch(w, depth + 1, ns);
@@ -354,6 +358,8 @@ static void look_at_all(search *w)
     const ebb_away_problem *p = w->p;
     memcpy(w->rest, p->live, p->count * sizeof *w->rest);
     for (size_t i = 0; i < p->site_count; i++) {
+        if (p->sites[i].lasts != EBB_AWAY_STEP)
+            continue;
         if (p->sites[i].place != 0)
             put_back(w, &p->sites[i]);
         free_bytes(w->rest, &p->sites[i]);
@@ -474,7 +480,8 @@ ebb_status ebb_away_find(ebb_away_weight *weight, const ebb_away_problem *p, uin
         EBB_TRY(ebb_away_sort(&ruled, scratch));
     EBB_TRY(begin(&w, &ruled, most, scratch));
     for (size_t i = 0; i < p->site_count; i++)
-        p->sites[i].place = 0;
+        if (p->sites[i].lasts == EBB_AWAY_STEP)
+            p->sites[i].place = 0;
     if (ruled.rule.peak == NULL)
         EBB_TRY(list_rule(&ruled.rule, &w, false, scratch));
     follow_rule(&w);

@@ -27,12 +27,21 @@ enum {
     EBB_AWAY_FEW = 12, /* the best is looked for among so many sites */
 };
 
+/* What lies there from step to step has two sites, and both are away whatever is wanted: it comes back for its
+ * readers, and what replaces it goes. They choose moments alone, from the latest and the soonest on. */
+typedef enum ebb_away_lasts {
+    EBB_AWAY_STEP,    /* a tensor of the step */
+    EBB_AWAY_RETURNS, /* last: none; next: where it is fetched at the latest */
+    EBB_AWAY_LEAVES,  /* last: where it has gone at the soonest; next: none */
+} ebb_away_lasts;
+
 typedef struct
     ebb_away_site {  /* by `next`, then by `made`: so moves at one position follow each other */
     uint32_t tensor; /* the caller's */
     uint64_t bytes;
     uint32_t made, last, next;
-    uint32_t ring;  /* the tensor's site behind this one; of the last its first */
+    uint32_t ring; /* the tensor's site behind this one; of the last its first */
+    ebb_away_lasts lasts;
     uint32_t place; /* found. 0: it stays; else index + 1 */
     uint32_t gone, back;
 } ebb_away_site;
@@ -56,6 +65,7 @@ typedef struct ebb_away_problem {
     const uint64_t *live; /* by position: bytes alive if nothing is moved */
     uint32_t count;
     double node_ns; /* of an operator that starts or waits */
+    uint64_t fill; /* bytes that may be alive for moves to have time beside the step; 0: the peak */
     ebb_away_site *sites;
     size_t site_count;
     ebb_away_place places[EBB_AWAY_PLACES]; /* the nearest first */
@@ -75,6 +85,10 @@ typedef struct ebb_away_weight {
 uint32_t ebb_away_elsewhere(const ebb_away_site *sites, uint32_t site);
 /* Whether the site is away, and the first of its tensor that is: for it the tensor is written. */
 bool ebb_away_writes(const ebb_away_site *sites, uint32_t site);
+static inline bool ebb_away_reads(const ebb_away_site *site)
+{
+    return site->place != 0 && site->lasts != EBB_AWAY_LEAVES;
+}
 /* What the tensor takes there. */
 uint64_t ebb_away_bytes(const ebb_away_place *place, const ebb_away_site *site);
 /* For who looks for many placements of p: its sites in order, */
