@@ -128,6 +128,7 @@ bool cli_printed_json(void);
 int cli_show(const cli *c, char *json, void (*show)(const json_t *object));
 const char *cli_text(const json_t *object, const char *key);
 double cli_real(const json_t *object, const char *key);
+const char *cli_bytes_of(const json_t *object, const char *key); /* good for eight calls */
 
 /* manual.c: what a package installs, "man", "bash", "zsh" or "fish", on stdout. */
 bool cli_has_page(const char *name);

@@ -1,13 +1,6 @@
 /* diff.c: two plans side by side: bytes, categories, curves, who saved what, who pins the peaks. */
 #include "cli/cli.h"
 
-static const char *bytes_of(const json_t *o, const char *key)
-{
-    static char ring[8][32];
-    static unsigned next;
-    return cli_bytes(ring[next++ % 8], cli_real(o, key));
-}
-
 static void show_totals(const json_t *before, const json_t *after)
 {
     static const struct {
@@ -17,9 +10,9 @@ static void show_totals(const json_t *before, const json_t *after)
     for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
         char change[32];
         double b = cli_real(before, rows[r].key), a = cli_real(after, rows[r].key);
-        printf("%-18s %12s %12s %12s  %+6.1f %%\n", rows[r].label, bytes_of(before, rows[r].key),
-               bytes_of(after, rows[r].key), cli_bytes(change, a - b),
-               b > 0 ? (a / b - 1) * 100 : 0);
+        printf("%-18s %12s %12s %12s  %+6.1f %%\n", rows[r].label,
+               cli_bytes_of(before, rows[r].key), cli_bytes_of(after, rows[r].key),
+               cli_bytes(change, a - b), b > 0 ? (a / b - 1) * 100 : 0);
     }
 }
 
@@ -55,14 +48,14 @@ static void show_categories(const json_t *before, const json_t *after)
     json_object_foreach((json_t *)(uintptr_t)b, name, bytes) {
         char change[32];
         if (cli_real(a, name) > 0 || cli_real(b, name) > 0)
-            printf("  %-16s %12s %12s %12s\n", name, bytes_of(b, name), bytes_of(a, name),
+            printf("  %-16s %12s %12s %12s\n", name, cli_bytes_of(b, name), cli_bytes_of(a, name),
                    cli_bytes(change, cli_real(a, name) - cli_real(b, name)));
     }
 }
 
 static const char *bytes_or_dash(const json_t *o, const char *key)
 {
-    return json_is_integer(json_object_get(o, key)) ? bytes_of(o, key) : "-";
+    return json_is_integer(json_object_get(o, key)) ? cli_bytes_of(o, key) : "-";
 }
 
 /* Passes that moved no byte at the peak are left out, unless there is a reason not to know. */
@@ -96,7 +89,7 @@ static void show_peak_tensors(const char *title, const json_t *plan)
     printf("peak %s at %s\n", title, cli_text(plan, "peak_node"));
     json_array_foreach(json_object_get(plan, "peak_tensors"), i, t) {
         if (i < SHOWN)
-            printf("  %12s  %-10s %s\n", bytes_of(t, "bytes"), cli_text(t, "category"),
+            printf("  %12s  %-10s %s\n", cli_bytes_of(t, "bytes"), cli_text(t, "category"),
                    cli_text(t, "name"));
     }
 }

@@ -63,7 +63,7 @@ int cli_show(const cli *c, char *json, void (*show)(const json_t *object))
     return EBB_OK;
 }
 
-static const char *bytes_of(const json_t *o, const char *key)
+const char *cli_bytes_of(const json_t *o, const char *key)
 {
     static char ring[8][32];
     static unsigned next;
@@ -119,8 +119,8 @@ static void show_weights(const json_t *o)
     json_array_foreach((json_t *)(uintptr_t)list, i, w)
         trained += json_is_true(json_object_get(w, "trained"));
     printf("weights\n  %zu initializers, %s, of them %s external, %s missing; %zu %s trained\n",
-           count, bytes_of(o, "initializer_bytes"), bytes_of(o, "external_bytes"),
-           bytes_of(o, "missing_bytes"), trained,
+           count, cli_bytes_of(o, "initializer_bytes"), cli_bytes_of(o, "external_bytes"),
+           cli_bytes_of(o, "missing_bytes"), trained,
            json_is_true(json_object_get(o, "is_step")) ? "are" : "would be");
     json_array_foreach((json_t *)(uintptr_t)list, i, w)
         if (i < most)
@@ -212,8 +212,8 @@ static void show_report(const json_t *p)
     printf("%-13s found %4lld  applied %4lld", cli_text(p, "name"), (long long)cli_real(p, "found"),
            (long long)cli_real(p, "applied"));
     if (cli_real(p, "peak_before_bytes") > 0)
-        printf("  peak %s -> %s  saved %s", bytes_of(p, "peak_before_bytes"),
-               bytes_of(p, "peak_after_bytes"), bytes_of(p, "saved_bytes"));
+        printf("  peak %s -> %s  saved %s", cli_bytes_of(p, "peak_before_bytes"),
+               cli_bytes_of(p, "peak_after_bytes"), cli_bytes_of(p, "saved_bytes"));
     printf("  (%s)\n", time_of(p, "ns"));
     json_array_foreach(json_object_get(p, "skipped"), k, s) {
         const char *site = json_string_value(json_array_get(json_object_get(s, "nodes"), 0));
@@ -298,21 +298,21 @@ void cli_show_plan(const json_t *o)
     size_t i;
     json_t *t;
     show_notes(o);
-    printf("peak   %s at %s\n", bytes_of(o, "peak_bytes"), cli_text(o, "peak_node"));
-    printf("arena  %s (%.2f %% above the bound)\n", bytes_of(o, "arena_bytes"),
+    printf("peak   %s at %s\n", cli_bytes_of(o, "peak_bytes"), cli_text(o, "peak_node"));
+    printf("arena  %s (%.2f %% above the bound)\n", cli_bytes_of(o, "arena_bytes"),
            100 * (cli_real(o, "arena_bytes") / cli_real(o, "lower_bound_bytes") - 1));
-    printf("saved  %s kept by forward for backward\n", bytes_of(o, "saved_bytes"));
+    printf("saved  %s kept by forward for backward\n", cli_bytes_of(o, "saved_bytes"));
     json_array_foreach(json_object_get(o, "places"), i, t)
         if (strcmp(cli_text(t, "place"), "mapped") == 0)
-            printf("mapped %s, read in the model's file\n", bytes_of(t, "bytes"));
+            printf("mapped %s, read in the model's file\n", cli_bytes_of(t, "bytes"));
         else
-            printf("%-6s %s, most at %s\n", cli_text(t, "place"), bytes_of(t, "bytes"),
+            printf("%-6s %s, most at %s\n", cli_text(t, "place"), cli_bytes_of(t, "bytes"),
                    cli_text(t, "peak_node"));
     printf("at the peak\n");
     show_categories(o);
     json_array_foreach(json_object_get(o, "peak_tensors"), i, t)
         if (i < 10)
-            printf("  %12s  %-10s %s\n", bytes_of(t, "bytes"), cli_text(t, "category"),
+            printf("  %12s  %-10s %s\n", cli_bytes_of(t, "bytes"), cli_text(t, "category"),
                    cli_text(t, "name"));
     cli_show_curve(o);
     cli_show_neighbourhood(o);
@@ -320,7 +320,7 @@ void cli_show_plan(const json_t *o)
            cli_real(o, "flops") / 1e9, time_of(o, "planned_ns"));
     show_host_work(o);
     if (json_object_get(o, "measured_arena_bytes") != NULL)
-        printf("measured arena %s, step %s\n", bytes_of(o, "measured_arena_bytes"),
+        printf("measured arena %s, step %s\n", cli_bytes_of(o, "measured_arena_bytes"),
                time_of(o, "step_ns"));
     cli_show_device(cli_real(o, "arena_bytes"), cli_real(o, "device_bytes"),
                     cli_real(o, "process_bytes"));
@@ -387,7 +387,7 @@ void cli_show_bench(const json_t *o)
 void cli_show_pack(const json_t *o)
 {
     double height = cli_real(o, "height_bytes"), least = cli_real(o, "least_bytes");
-    printf("height %.0f bytes (%s), %lld intervals\n", height, bytes_of(o, "height_bytes"),
+    printf("height %.0f bytes (%s), %lld intervals\n", height, cli_bytes_of(o, "height_bytes"),
            (long long)cli_real(o, "intervals"));
     printf("bound  %.0f bytes alive at once: ratio %.4f\n", cli_real(o, "lower_bound_bytes"),
            cli_real(o, "ratio"));

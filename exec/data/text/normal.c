@@ -148,26 +148,10 @@ static ebb_status replace(ebb_text *t, const ebb_normal_step *s, const char *tex
     return NULL;
 }
 
-static bool is_space_at(const char *text, size_t size)
-{
-    int32_t c;
-    return ebb_char_at(text, size, &c) > 0 && ebb_char_is(c, EBB_CHAR_SPACE);
-}
-
 static void strip(ebb_text *t, const ebb_normal_step *s, const char *text, size_t size)
 {
-    size_t from = 0, to = size;
-    int32_t c;
-    while (s->left && from < to && is_space_at(text + from, to - from))
-        from += ebb_char_at(text + from, to - from, &c);
-    while (s->right && to > from) {
-        size_t last = to - 1;
-        while (last > from && ((uint8_t)text[last] & 0xC0) == 0x80)
-            last--;
-        if (!is_space_at(text + last, to - last))
-            break;
-        to = last;
-    }
+    const size_t from = s->left ? ebb_blanks_end(text, 0, size) : 0;
+    const size_t to = s->right ? ebb_blanks_begin(text, from, size) : size;
     ebb_text_add(t, text + from, to - from);
 }
 

@@ -316,25 +316,6 @@ static const added *added_at(const ebb_tokenizer *t, const char *text, size_t si
     return best;
 }
 
-static bool is_space(const char *text, size_t size)
-{
-    int32_t c;
-    return ebb_char_at(text, size, &c) > 0 && ebb_char_is(c, EBB_CHAR_SPACE);
-}
-
-static size_t without_blanks_behind(const char *text, size_t from, size_t to)
-{
-    while (to > from) {
-        size_t last = to - 1;
-        while (last > from && ((uint8_t)text[last] & 0xC0) == 0x80)
-            last--;
-        if (!is_space(text + last, to - last))
-            break;
-        to = last;
-    }
-    return to;
-}
-
 typedef ebb_status (*part_fn)(encoding *e, const char *text, size_t size, bool first);
 
 /* Calls `rest` for what lies between added tokens, which become ids. */
@@ -342,21 +323,18 @@ static ebb_status take_added(encoding *e, const char *text, size_t size, bool fi
                              bool normalized, part_fn rest)
 {
     size_t done = 0;
-    int32_t c;
     for (size_t at = 0; at < size;) {
         const added *a = added_at(e->t, text, size, at, normalized);
         if (a == NULL) {
             at++;
             continue;
         }
-        const size_t end = a->left ? without_blanks_behind(text, done, at) : at;
+        const size_t end = a->left ? ebb_blanks_begin(text, done, at) : at;
         if (end > done)
             EBB_TRY(rest(e, text + done, end - done, first && done == 0));
         EBB_TRY(ebb_ids_add(e->ids, a->id));
         at += a->size;
-        while (a->right && at < size && is_space(text + at, size - at))
-            at += ebb_char_at(text + at, size - at, &c);
-        done = at;
+        done = at = a->right ? ebb_blanks_end(text, at, size) : at;
     }
     return done < size ? rest(e, text + done, size - done, first && done == 0) : NULL;
 }

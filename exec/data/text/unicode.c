@@ -61,6 +61,34 @@ size_t ebb_char_at(const char *text, size_t size, int32_t *c)
     return u < least[length] || u > 0x10FFFF || (u >= 0xD800 && u < 0xE000) ? 0 : length;
 }
 
+/* Bytes of the blank at text[0]; 0: there is none. */
+static size_t blank_at(const char *text, size_t size)
+{
+    int32_t c;
+    const size_t bytes = ebb_char_at(text, size, &c);
+    return bytes > 0 && ebb_char_is(c, EBB_CHAR_SPACE) ? bytes : 0;
+}
+
+size_t ebb_blanks_end(const char *text, size_t from, size_t to)
+{
+    for (size_t bytes; from < to && (bytes = blank_at(text + from, to - from)) > 0;)
+        from += bytes;
+    return from;
+}
+
+size_t ebb_blanks_begin(const char *text, size_t from, size_t to)
+{
+    while (to > from) {
+        size_t last = to - 1;
+        while (last > from && ((uint8_t)text[last] & 0xC0) == 0x80)
+            last--;
+        if (blank_at(text + last, to - last) == 0)
+            break;
+        to = last;
+    }
+    return to;
+}
+
 #ifdef EBB_HAS_TEXT
 
 /* ---- characters ---- */

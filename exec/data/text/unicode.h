@@ -30,6 +30,9 @@ typedef enum ebb_char_kind {
 } ebb_char_kind;
 
 bool ebb_char_is(int32_t c, ebb_char_kind kind);
+/* Of text[from] to text[to - 1]: where the blanks that it begins with end, and where those that it ends with begin. */
+size_t ebb_blanks_end(const char *text, size_t from, size_t to);
+size_t ebb_blanks_begin(const char *text, size_t from, size_t to);
 void ebb_text_add_lower(ebb_text *t, int32_t c);
 
 /* Where the grapheme cluster (UAX 29, extended) that begins at text[0] ends; 0: this is no UTF-8. */
