@@ -9,21 +9,14 @@
 
 enum { PIECE = 256 };
 
-static bool is_real(ebb_dtype dtype)
-{
-    return dtype == EBB_F16 || dtype == EBB_BF16 || dtype == EBB_F32 || dtype == EBB_F64;
-}
-
 static bool is_whole(ebb_dtype dtype)
 {
-    return dtype == EBB_BOOL || dtype == EBB_U8 || dtype == EBB_I8 || dtype == EBB_U16 ||
-           dtype == EBB_I16 || dtype == EBB_I32 || dtype == EBB_U32 || dtype == EBB_I64 ||
-           dtype == EBB_U64;
+    return dtype == EBB_BOOL || (ebb_dtype_is_integer(dtype) && ebb_dtype_bits(dtype) >= 8);
 }
 
 bool ebb_cast_is(ebb_dtype to, ebb_dtype from)
 {
-    return (is_real(to) || is_whole(to)) && (is_real(from) || is_whole(from));
+    return (ebb_dtype_is_float(to) || is_whole(to)) && (ebb_dtype_is_float(from) || is_whole(from));
 }
 
 /* ---- in ---- */
@@ -192,16 +185,16 @@ static size_t piece(ebb_dtype to, void *out, ebb_dtype from, const void *in, siz
     int64_t v[PIECE];
     double r[PIECE];
     size_t good = count;
-    if (is_real(from)) {
+    if (ebb_dtype_is_float(from)) {
         load_real(r, from, in, count);
-        good = is_real(to) ? count : to_whole(v, r, count);
+        good = ebb_dtype_is_float(to) ? count : to_whole(v, r, count);
     } else {
         good = load_whole(v, from, in, count);
-        if (is_real(to))
+        if (ebb_dtype_is_float(to))
             good = to_real(r, v, good, round);
     }
-    const size_t stored =
-        is_real(to) ? store_real(to, out, r, good, round) : store_whole(to, out, v, good);
+    const size_t stored = ebb_dtype_is_float(to) ? store_real(to, out, r, good, round)
+                                                 : store_whole(to, out, v, good);
     return stored < good ? stored : good;
 }
 
@@ -236,7 +229,7 @@ static bool has_nan_f32(const float *x, size_t count)
 size_t ebb_find_nan(ebb_dtype dtype, const void *data, size_t count)
 {
     double r[PIECE];
-    if (!is_real(dtype) || (dtype == EBB_F32 && !has_nan_f32(data, count)))
+    if (!ebb_dtype_is_float(dtype) || (dtype == EBB_F32 && !has_nan_f32(data, count)))
         return count;
     for (size_t at = 0; at < count; at += PIECE) {
         const size_t n = count - at < PIECE ? count - at : PIECE;
