@@ -271,9 +271,9 @@ def body(name, k):
     yield (f'EBB_BODY( {OPERATORS[name]}_GRAD_FROM_OUTPUT, '
            f'"{"<alpha: float = 1.702> " if scaled else ""}(dY, Y, bits) => (dX)",')
     yield "    SCALED_Y" if scaled else '    "y = Identity (Y)\\n"'
-    yield f'    INVERT_SIDES DOUBLE("high", "{k["y0"]!r}") INVERT_ROOT'
+    yield f'    PIECE(INVERT_SIDES) DOUBLE("high", "{k["y0"]!r}") PIECE(INVERT_ROOT)'
     yield f'    DOUBLE("per_y0", "{1 / k["y0"]!r}") DOUBLE("per_root", "{1 / math.sqrt(-k["y0"])!r}")'
-    yield f'    INVERT_LEFT FLOAT("r1", "{c_float(k["r1"])}") FLOAT("r2", "{c_float(k["r2"])}") INVERT_PIECE'
+    yield f'    PIECE(INVERT_LEFT) FLOAT("r1", "{c_float(k["r1"])}") FLOAT("r2", "{c_float(k["r2"])}") PIECE(INVERT_PIECE)'
     for row in ("scale", "shift"):
         yield f'    COLUMN("{row}", "{", ".join(map(c_float, k[row]))}")'
     yield "    INVERT_ALONG"
@@ -282,7 +282,7 @@ def body(name, k):
         row = ", ".join(c_float(p[0][i]) for p in k["pieces"])
         yield f'    TERM("{i}", "{last}", "{row}")' if last else f'    COLUMN("c{i}", "{row}")'
         last = f"p{i}" if last else f"c{i}"
-    yield "    INVERT_END )\n"
+    yield "    PIECE(INVERT_END) )\n"
 
 
 def bodies(fits):
