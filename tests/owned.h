@@ -2,10 +2,14 @@
  *
  *     OWNED_MODEL *m = model_of(text);
  *     OWNED_PROGRAM *p = NULL;
+ *     FREED double *expected = values_of(o);  goes by free()
+ *     RELEASED char *report = NULL;           by ebb_release()
  *
  * Each needs a value from the first, NULL or {0} where there is none yet. The last goes first.
  */
 #pragma once
+
+#include <stdlib.h>
 
 #include "ebb.h"
 #include "onnx/words/arena.h"
@@ -14,6 +18,8 @@
 #define OWNED_PROGRAM __attribute__((cleanup(drop_program))) ebb_program
 #define OWNED_DATA __attribute__((cleanup(drop_data))) ebb_data
 #define OWNED_ARENA __attribute__((cleanup(ebb_arena_fini))) ebb_arena
+#define FREED __attribute__((cleanup(drop_memory)))
+#define RELEASED __attribute__((cleanup(drop_released)))
 
 static inline void drop_model(ebb_model **model)
 {
@@ -28,4 +34,14 @@ static inline void drop_program(ebb_program **program)
 static inline void drop_data(ebb_data **data)
 {
     ebb_data_close(*data);
+}
+
+static inline void drop_memory(void *pointer)
+{
+    free(*(void **)pointer);
+}
+
+static inline void drop_released(void *pointer)
+{
+    ebb_release(*(void **)pointer);
 }

@@ -4,7 +4,6 @@
  */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -294,7 +293,7 @@ TEST(gradients_alone_need_no_optimizer)
 
 TEST(an_unbiased_variance_is_said_to_be_narrowed)
 {
-    char *json = NULL;
+    RELEASED char *json = NULL;
     OWNED_MODEL *step = NULL;
     good(ebb_open(&step, SAMPLES "digits/cnn.onnx"));
     good(ebb_set_dim(step, "batch", BATCH));
@@ -305,7 +304,6 @@ TEST(an_unbiased_variance_is_said_to_be_narrowed)
     empty_folder();
     good(ebb_artifacts_save(step, folder, &json));
     assert_non_null(strstr(json, "as ONNX Runtime does it"));
-    ebb_release(json);
 }
 
 TEST(what_has_no_place_in_them_is_refused)

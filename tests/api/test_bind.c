@@ -1,5 +1,4 @@
 /* test_bind.c: what decides sizes may be an input: a run finds them from its values. */
-#include <string.h>
 
 #include "ebb.h"
 #include "onnx/file/file.h"

@@ -81,9 +81,8 @@ static void says_what_is_written(void **state)
     }
     if (status != NULL)
         fail_msg("%s: %s", g->path, ebb_status_text(status));
-    char *printed = examined(model);
+    FREED char *printed = examined(model);
     golden_compare(g, printed);
-    free(printed);
     golden_free(g);
 }
 
@@ -99,25 +98,22 @@ TEST(weights_in_a_file_above_two_gibibytes_are_no_problem_unless_it_is_missing)
     t.external = true;
     t.location = "model.onnx.data";
     assert_null(ebb_value_set_tensor(model->graph, w, &t));
-    char *text = examined(model);
+    FREED char *text = examined(model);
     assert_non_null(strstr(text, "note large-file 0: 6.40 GB"));
     assert_non_null(strstr(text, "problem external-data 1: 1 weights (6400 MB) have no values, "
                                  "for their file 'model.onnx.data' is not beside the model"));
     assert_non_null(strstr(text, "code 8\n"));
-    free(text);
 }
 
 TEST(a_model_that_is_looked_at_stays_as_it_is)
 {
-    char *before, *after;
+    RELEASED char *before = NULL, *after = NULL;
     OWNED_MODEL *model = NULL;
     assert_null(ebb_open(&model, EBB_SOURCE_DIR "/samples/digits/transformer.onnx"));
     assert_null(ebb_text_print(&before, model->graph));
     free(examined(model));
     assert_null(ebb_text_print(&after, model->graph));
     assert_string_equal(before, after);
-    ebb_free(before);
-    ebb_free(after);
 }
 
 int main(void)

@@ -377,7 +377,7 @@ TEST(curve_and_neighbourhood_agree_with_the_peak)
 TEST(a_long_curve_is_thinned_and_keeps_the_peak)
 {
     enum { LONG = 1500 };
-    char *text = malloc(200 * (size_t)LONG);
+    FREED char *text = malloc(200 * (size_t)LONG);
     assert_non_null(text);
     int n = sprintf(text, "<ir_version: 10, opset_import: [\"\" : 20]> g (float[64] x) => "
                           "(float[64] y) { v0 = Relu (x)");
@@ -392,5 +392,4 @@ TEST(a_long_curve_is_thinned_and_keeps_the_peak)
     check_curve(o);
     check_neighbourhood(o);
     json_decref(o);
-    free(text);
 }

@@ -99,7 +99,7 @@ TEST(rates_groups_and_averages_are_options_of_the_optimizer)
 
 TEST(a_loss_or_optimizer_is_one_pass)
 {
-    char *text;
+    RELEASED char *text = NULL;
     static const ebb_step_options wrong[] = {{.loss = "mse,sign-mask"},
                                              {.loss = "mse:target=t,fold"},
                                              {.optimizer = "sgd:lr=0.1,fold"},
@@ -113,7 +113,6 @@ TEST(a_loss_or_optimizer_is_one_pass)
     const ebb_step_options quoted = {.loss = "mse:target=\"a,b\""};
     assert_null(ebb_evaluation_pipeline(&text, &quoted));
     assert_non_null(strstr(text, "loss:kind=mse,target=\"a,b\",keep-output=1"));
-    ebb_release(text);
 }
 
 TEST(facts_are_those_of_the_graph)

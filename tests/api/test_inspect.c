@@ -1,5 +1,4 @@
 /* test_inspect.c: what ebb_inspect_json says of weights is what a training does with them. */
-#include <stdio.h>
 #include <string.h>
 
 #include <jansson.h>

@@ -48,15 +48,13 @@ TEST(options_of_a_later_header_are_read_where_their_new_fields_are_zero)
 /* What lies behind an older struct is not read: the block ends there. */
 TEST(options_of_an_earlier_header_are_read_as_far_as_they_go)
 {
-    char *text;
+    RELEASED char *text = NULL;
     const size_t size = offsetof(ebb_step_options, train);
-    ebb_step_options *older = malloc(size);
+    FREED ebb_step_options *older = malloc(size);
     assert_non_null(older);
     memcpy(older, &(ebb_step_options){.size = size, .optimizer = "sgd:lr=0.1"}, size);
     good(ebb_step_pipeline(&text, older));
     assert_non_null(strstr(text, "optimizer:kind=sgd,lr=0.1"));
-    ebb_release(text);
-    free(older);
 }
 
 TEST(a_size_that_nobody_set_is_named)
@@ -127,7 +125,7 @@ TEST(a_model_in_memory_runs_as_the_file_does)
     ebb_model *text = model_of(linear), *m;
     ebb_program *p;
     ebb_named y;
-    void *bytes;
+    RELEASED void *bytes = NULL;
     size_t size;
     good(ebb_model_write_memory(text, &bytes, &size));
     good(ebb_open_memory(&m, bytes, size, NULL));
@@ -138,7 +136,6 @@ TEST(a_model_in_memory_runs_as_the_file_does)
     ebb_program_free(p);
     ebb_close(m);
     refused(ebb_open_memory(&m, bytes, size / 2, NULL), EBB_REJECTED, "not all of one");
-    ebb_free(bytes);
     ebb_close(text);
 }
 
@@ -155,10 +152,9 @@ TEST(external_data_of_a_model_in_memory_want_a_folder)
     refused(ebb_open_memory(&m, bytes, size, NULL), EBB_REJECTED,
             "'w' has its data in another file: tell the folder");
     good(ebb_open_memory(&m, bytes, size, path_of(".")));
-    ebb_model_facts *f;
+    RELEASED ebb_model_facts *f = NULL;
     good(ebb_facts_of(&f, m));
     assert_true(ebb_element(&f->weights[0]->value, 11) == 12);
-    ebb_release(f);
 }
 
 TEST(arrays_in_memory_are_data_and_are_not_copied)
@@ -185,7 +181,7 @@ TEST(weights_and_plans_are_read_without_json)
 {
     OWNED_MODEL *m = model_of(linear);
     ebb_model_facts *f;
-    ebb_plan_facts *plan;
+    RELEASED ebb_plan_facts *plan = NULL;
     OWNED_PROGRAM *p = NULL;
     char *text;
     good(ebb_step_pipeline(&text, &(ebb_step_options){.loss = "mse"}));
@@ -214,7 +210,6 @@ TEST(weights_and_plans_are_read_without_json)
                      plan->peak_bytes);
     assert_non_null(plan->peak_node);
     assert_null(plan->missing);
-    ebb_release(plan);
 }
 
 const fixture around_all = {make_folder, remove_folder};

@@ -1,7 +1,6 @@
 /* test_locale.c: a program whose locale writes one half as "0,5" gets the files of one that writes "0.5". */
 #include <locale.h>
 #include <stdbool.h>
-#include <string.h>
 
 #include "ebb.h"
 #include "tests/folder.h"

@@ -196,7 +196,7 @@ TEST(modules_are_named_by_what_the_file_still_tells)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char name[64];
-        char *report = NULL;
+        RELEASED char *report = NULL;
         OWNED_MODEL *m = parsed(formatted("%s%s", head, cases[i].body));
         ebb_graph *g = m->graph;
         const ebb_node n =
@@ -217,7 +217,6 @@ TEST(modules_are_named_by_what_the_file_still_tells)
             fail_msg("case %zu: no %s: %s", i, name, report);
         assert_int_equal(strstr(report, "PEFT will not find their adapters") != NULL,
                          cases[i].told);
-        ebb_release(report);
     }
 }
 

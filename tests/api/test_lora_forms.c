@@ -206,7 +206,7 @@ TEST(a_broken_file_of_onnx_runtime_is_refused)
     size_t refused = 0;
     for (size_t i = 0; i < 2 * size; i++) {
         ebb_data data;
-        unsigned char *copy = malloc(size);
+        FREED unsigned char *copy = malloc(size);
         assert_non_null(copy);
         memcpy(copy, bytes, size);
         if (i < size)
@@ -214,7 +214,6 @@ TEST(a_broken_file_of_onnx_runtime_is_refused)
         good(ebb_data_init(&data, "broken"));
         refused += ebb_ort_adapter_parse(&data, copy, i < size ? size : i - size) != NULL;
         ebb_data_fini(&data);
-        free(copy);
     }
     assert_true(refused > size);
     (void)remove(path);

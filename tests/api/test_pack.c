@@ -1,6 +1,5 @@
 /* test_pack.c: CSV files of intervals in, offsets out: what is kept, what is refused, and the
  * public instances that are known to be hard. */
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

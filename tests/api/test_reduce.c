@@ -1,6 +1,4 @@
 /* test_reduce.c: models with a planted failure become the few nodes that it takes. */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <jansson.h>
@@ -33,10 +31,9 @@ static char *left_of(ebb_model *model, const ebb_reduce_options *options)
 static void becomes(const char *model_text, const ebb_reduce_options *options, const char *expected)
 {
     OWNED_MODEL *model = parsed(model_text);
-    char *text = left_of(model, options);
+    RELEASED char *text = left_of(model, options);
     if (strcmp(text, expected) != 0)
         fail_msg("left:\n%s\nexpected:\n%s", text, expected);
-    ebb_free(text);
 }
 
 /* ---- nodes ---- */
@@ -191,13 +188,12 @@ TEST(a_model_that_always_fails_becomes_one_node)
 {
     OWNED_MODEL *model = NULL;
     good(ebb_open(&model, EBB_SOURCE_DIR "/samples/digits/transformer.onnx"));
-    char *text = left_of(model, &(ebb_reduce_options){.test = always});
+    RELEASED char *text = left_of(model, &(ebb_reduce_options){.test = always});
     size_t equals = 0;
     for (const char *c = strchr(text, '{'); *c != '\0'; c++)
         equals += *c == '=';
     if (equals != 1)
         fail_msg("left:\n%s", text);
-    ebb_free(text);
 }
 
 /* A step that training takes: a real model, with an operator put into its middle. */
@@ -229,15 +225,13 @@ TEST(an_operator_in_a_transformer_is_found_by_the_failing_step)
     ebb_reduce_options options = {.fails = "rewrite",
                                   .pipeline =
                                       "inline,fold,unroll,train-mode,fold,fuse,loss:mse,gradient"};
-    char *text = left_of(model, &options), *again = left_of(model, &options);
+    RELEASED char *text = left_of(model, &options), *again = left_of(model, &options);
     assert_string_equal(text, again);
     size_t lines = 0;
     for (const char *c = strstr(text, "{\n"); *c != '\0'; c++)
         lines += *c == '\n';
     if (strstr(text, "my.ops.Wobble") == NULL || lines > 4)
         fail_msg("left:\n%s", text);
-    ebb_free(text);
-    ebb_free(again);
 }
 
 /* ---- refusals ---- */

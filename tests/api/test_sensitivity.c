@@ -80,14 +80,13 @@ static void count_calls(void *context, size_t done, size_t count, const char *te
 static json_t *measure(const char *text, const char *passes, const char *path)
 {
     OWNED_MODEL *m = make(text, passes);
-    char *json = NULL;
+    RELEASED char *json = NULL;
     const ebb_sensitivity_options options = {
         .batch = &both, .threads = 1, .progress = count_calls, .context = &calls};
     fill();
     good(ebb_sensitivity(m, &options, path, &json));
     json_t *o = json_loads(json, 0, NULL);
     assert_non_null(o);
-    ebb_release(json);
     return o;
 }
 
@@ -164,7 +163,7 @@ TEST(the_optimizer_and_shared_memory_are_of_no_account)
 TEST(dropout_is_the_same_in_all_runs)
 {
     OWNED_MODEL *m = make(with_dropout, "train-mode:seed=7," STEP "none");
-    char *json = NULL;
+    RELEASED char *json = NULL;
     const ebb_sensitivity_options options = {.batch = &without_xb, .threads = 1};
     fill();
     for (int i = 0; i < ROWS * COLUMNS; i++)
@@ -175,7 +174,6 @@ TEST(dropout_is_the_same_in_all_runs)
     assert_true(number(o, "xa", "range2") == 0);
     assert_true(number(o, "xa", "sensitivity") == 0);
     json_decref(o);
-    ebb_release(json);
 }
 
 /* ---- the file ---- */

@@ -6,12 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <unistd.h>
-
 #include "ebb.h"
 #include "onnx/file/file.h"
 #include "onnx/words/arena.h"
 #include "tests/folder.h"
+#include "tests/owned.h"
 #include "tests/status.h"
 
 #define DIGITS EBB_SOURCE_DIR "/samples/digits/"
@@ -258,11 +257,9 @@ static size_t bytes_of(const char *path, char **bytes)
 
 static bool same_bytes(const char *a, const char *b)
 {
-    char *x, *y;
+    FREED char *x = NULL, *y = NULL;
     const size_t n = bytes_of(a, &x), m = bytes_of(b, &y);
     const bool same = n == m && memcmp(x, y, n) == 0;
-    free(x);
-    free(y);
     return same;
 }
 

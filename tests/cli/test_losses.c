@@ -1,5 +1,4 @@
 /* test_losses.c: --loss, given more than once, and --metric. */
-#include <math.h>
 
 #include "cli.h"
 #include "ebb.h"

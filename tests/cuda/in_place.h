@@ -3,13 +3,14 @@
 #pragma once
 
 #include "tests/cuda/cuda.h"
+#include "tests/owned.h"
 
 static inline void agrees_in_place(testing *t, const char *kernel, uint32_t input)
 {
     const ebb_kernel *k = kernel_named(kernel);
     const size_t bytes = t->out[0].bytes;
     run_with(t, kernel);
-    unsigned char *before = malloc(bytes + 1);
+    FREED unsigned char *before = malloc(bytes + 1);
     assert_non_null(before);
     memcpy(before, t->in[input].data, bytes);
     for (int reverse = 0; reverse < 2; reverse++) {
@@ -29,5 +30,4 @@ static inline void agrees_in_place(testing *t, const char *kernel, uint32_t inpu
             fail_msg("%s over its input %u is not what it is beside it", kernel, input);
         memcpy(t->in[input].data, before, bytes);
     }
-    free(before);
 }

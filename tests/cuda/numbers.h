@@ -12,6 +12,7 @@
 #include "tests/cuda/edges.h"
 
 #include "kernels/nested/widen.h"
+#include "tests/owned.h"
 
 static inline bool is_real(const ebb_operand *o)
 {
@@ -136,11 +137,10 @@ static inline void run_both_orders(testing *t, const char *kernel)
     (void)setenv("EBB_CUDA_ORDER", "reverse", 1);
     run_with(t, kernel);
     (void)unsetenv("EBB_CUDA_ORDER");
-    void *first = bytes_of(&t->out[0]);
+    FREED void *first = bytes_of(&t->out[0]);
     run_with(t, kernel);
     if (memcmp(first, t->out[0].data, t->out[0].bytes) != 0)
         fail_msg("%s depends on the order of threads", kernel);
-    free(first);
 }
 
 static inline void same_as(testing *t, const char *kernel, const char *oracle)
@@ -148,10 +148,9 @@ static inline void same_as(testing *t, const char *kernel, const char *oracle)
     const bound b = bound_of(kernel);
     assert_true(b.in_places || b.f32 == 0);
     run_with(t, oracle);
-    void *expected = bytes_of(&t->out[0]);
+    FREED void *expected = bytes_of(&t->out[0]);
     run_both_orders(t, kernel);
     check_near(&t->out[0], expected, b.f32, b.least, kernel);
-    free(expected);
 }
 
 /* A float32 operand of the same numbers, or none. */
@@ -176,7 +175,7 @@ static inline void same_as_float32(testing *t, const char *kernel)
         widen_operand(&t->in[i]);
     widen_operand(&t->out[0]);
     run_with(t, kernel);
-    void *rounded = malloc(narrow.bytes + 1);
+    FREED void *rounded = malloc(narrow.bytes + 1);
     assert_non_null(rounded);
     if (is_narrow(&narrow))
         ebb_narrow(rounded, t->out[0].data, (ebb_dtype)narrow.type.dtype,
@@ -184,6 +183,5 @@ static inline void same_as_float32(testing *t, const char *kernel)
     else
         memcpy(rounded, t->out[0].data, narrow.bytes);
     check_near(&narrow, rounded, 0, 0, kernel);
-    free(rounded);
     free(narrow.data);
 }

@@ -3,6 +3,7 @@
  */
 #include "tests/cuda/halves.h"
 #include "tests/kernels/attention_problems.h"
+#include "tests/owned.h"
 
 /* The rows of these fill several tiles; keys that do not matter are left out. */
 // clang-format off
@@ -214,7 +215,7 @@ TEST(a_gradient_may_be_written_over_an_input)
             run_with(&t, named(&t, false));
             put_backward(&g, &p, &t, 7);
             run_with(&g, named(&g, true));
-            double *expected = values_of(&g.out[0]);
+            FREED double *expected = values_of(&g.out[0]);
             void *own = g.out[0].data;
             g.out[0].data = g.in[input].data;
             g.call.workspace = guarded(g.call.workspace_bytes);
@@ -222,7 +223,6 @@ TEST(a_gradient_may_be_written_over_an_input)
             unguard(g.call.workspace);
             check_close(&g.out[0], expected, 0, "over an input");
             g.out[0].data = own;
-            free(expected);
         }
 }
 

@@ -5,6 +5,7 @@
 
 #include "kernels/nested/widen.h"
 #include "tests/kernels/codes_calls.h"
+#include "tests/owned.h"
 
 static const ebb_dtype dtypes[] = {EBB_F32, EBB_F64, EBB_F16, EBB_BF16};
 
@@ -147,7 +148,7 @@ TEST(a_group_with_no_number_has_no_range)
             set_value(&t.in[0], (size_t)(2 * group + 9), bad[b]); // row 1, group 0
             run_with(&t, "plain.quantize");
             memcpy(range, t.out[1].data, sizeof range);
-            uint8_t *codes = malloc(t.out[0].bytes);
+            FREED uint8_t *codes = malloc(t.out[0].bytes);
             assert_non_null(codes);
             memcpy(codes, t.out[0].data, t.out[0].bytes);
             run_with(&t, "cuda.quantize");
@@ -155,7 +156,6 @@ TEST(a_group_with_no_number_has_no_range)
             same_or_no_numbers(t.out[1].data, range, 12);
             for (int64_t g = 0; g < 6; g++)
                 assert_int_equal(isnan(range_at(&t, &k, g / 3, g % 3 * group, 1)) != 0, g == 3);
-            free(codes);
         }
 }
 

@@ -5,6 +5,7 @@
 #include "tests/cuda/halves.h"
 
 #include "kernels/nested/on_host.h"
+#include "tests/owned.h"
 
 typedef struct equation {
     const char *text;
@@ -116,7 +117,7 @@ TEST(halves_that_are_declined_are_widened_on_the_device)
             const ebb_backend *const *plain, *const more[] = {more_backend, NULL};
             assert_null(ebb_backends("plain", &plain));
             run_picked(&t, plain);
-            void *expected = malloc(t.out[0].bytes);
+            FREED void *expected = malloc(t.out[0].bytes);
             assert_non_null(expected);
             memcpy(expected, t.out[0].data, t.out[0].bytes);
             memset(t.out[0].data, 0xFF, t.out[0].bytes);
@@ -129,7 +130,6 @@ TEST(halves_that_are_declined_are_widened_on_the_device)
                 if (!(fabs(a - b) <= (mixed ? 1e-6 : brain ? 0x1p-8 : 0x1p-11) * (1 + fabs(b))))
                     fail_msg("element %zu is %g, expected %g", e, a, b);
             }
-            free(expected);
         }
 }
 

@@ -3,6 +3,7 @@
 #include "tests/cuda/bits.h"
 #include "tests/cuda/in_place.h"
 #include "tests/cuda/halves.h"
+#include "tests/owned.h"
 
 typedef struct scores {
     int rank;
@@ -180,7 +181,7 @@ TEST(log_probabilities_may_lie_over_the_scores)
         const char *const kernel =
             both ? "cuda.scores_cross_entropy" : "cuda.softmax_cross_entropy_loss";
         run_with(&t, kernel);
-        double *expected = values_of(&loss), *log_prob = values_of(&t.out[1]);
+        FREED double *expected = values_of(&loss), *log_prob = values_of(&t.out[1]);
         ebb_operand out[2] = {t.out[0], t.out[1]};
         out[1].data = t.in[both].data;
         t.call.out = out;
@@ -190,8 +191,6 @@ TEST(log_probabilities_may_lie_over_the_scores)
         unguard(t.call.workspace);
         check_close(&loss, expected, 0, "loss");
         check_close(&out[1], log_prob, 0, "log_prob");
-        free(expected);
-        free(log_prob);
     }
 }
 

@@ -4,6 +4,7 @@
 #include "tests/cuda/bits.h"
 
 #include "kernels/nested/widen.h"
+#include "tests/owned.h"
 
 typedef struct shape {
     int64_t n, block;
@@ -99,7 +100,7 @@ static void put_step(testing *t, kind k, const shape *s, ebb_dtype dtype)
 /* Outputs but the first, and the first to within a share of 1. */
 static void check_step(const testing *t, void *const expected[8], double stated, const char *name)
 {
-    double *weights = malloc((count_of(&t->out[0]) + 1) * sizeof *weights);
+    FREED double *weights = malloc((count_of(&t->out[0]) + 1) * sizeof *weights);
     assert_non_null(weights);
     ebb_operand first = t->out[0];
     first.data = expected[0];
@@ -109,7 +110,6 @@ static void check_step(const testing *t, void *const expected[8], double stated,
     for (uint32_t o = 1; o < t->call.output_count; o++)
         if (memcmp(t->out[o].data, expected[o], t->out[o].bytes) != 0)
             fail_msg("%s: output %u is not that of plain", name, o);
-    free(weights);
 }
 
 static void keep_outputs(const testing *t, void *kept[8])
@@ -173,14 +173,13 @@ TEST(halves_are_those_of_float32_rounded)
             }
             same_bits(&t, cuda_names[k], cuda_names[k]);
             for (uint32_t o = 0; o < t.call.output_count; o++) {
-                uint16_t *rounded = malloc(wide_out[o].bytes + 1);
+                FREED uint16_t *rounded = malloc(wide_out[o].bytes + 1);
                 assert_non_null(rounded);
                 if (wide_out[o].type.dtype == EBB_F32)
                     ebb_narrow(rounded, wide_out[o].data, half, (int64_t)count_of(&wide_out[o]));
                 else
                     memcpy(rounded, wide_out[o].data, wide_out[o].bytes);
                 assert_memory_equal(t.out[o].data, rounded, t.out[o].bytes);
-                free(rounded);
                 unguard(wide_out[o].data);
             }
         }
@@ -275,7 +274,7 @@ TEST(calls_in_a_row_share_launches_and_keep_their_bits)
     enum { ROW = 2 * SHAPES };
     const ebb_backend *const here[] = {&ebb_backend_cuda, NULL};
     for (int k = 0; k < KINDS; k++) {
-        testing *t = calloc(ROW, sizeof *t);
+        FREED testing *t = calloc(ROW, sizeof *t);
         ebb_call calls[ROW];
         void *expected[ROW][8];
         assert_non_null(t);
@@ -302,7 +301,6 @@ TEST(calls_in_a_row_share_launches_and_keep_their_bits)
             end(&t[i]);
         }
         calls[0].kernel->release(&calls[0]);
-        free(t);
     }
 }
 

@@ -4,6 +4,7 @@
 #include "tests/cuda/halves.h"
 
 #include "kernels/cuda/library/lt_map.h"
+#include "tests/owned.h"
 
 typedef struct shapes {
     int rank_a, rank_b, rank;
@@ -253,11 +254,10 @@ TEST(products_in_columns_are_those_in_rows)
             if (ebb_lt_map_read(&map, &p) == NULL) {
                 mapped++;
                 run_with(&t, "plain.fused_matmul");
-                double *expected = values_of(&t.out[0]);
+                FREED double *expected = values_of(&t.out[0]);
                 memset(t.out[0].data, 0xFF, t.out[0].bytes);
                 multiply_in_columns(&t, &map, 1.5);
                 check_close(&t.out[0], expected, bound_of("cuda.fused_matmul").f64, "in columns");
-                free(expected);
             } else {
                 assert_true(p.walk.rank > 1 || p.m * p.n * p.k * p.batches == 0);
             }

@@ -4,6 +4,7 @@
  * (a fused multiply-add here and there), float64 by the order of sums.
  */
 #include "tests/cuda/halves.h"
+#include "tests/owned.h"
 
 typedef struct image {
     int rank;
@@ -136,7 +137,7 @@ TEST(rows_of_a_tile_are_rows_of_the_whole)
             put_backward(&t, &m, dtype, true);
             put_float(&t, "slope", 0.5);
             run_with(&t, "plain.batch_norm_grad_from_output");
-            double *expected = values_of(&t.out[0]);
+            FREED double *expected = values_of(&t.out[0]);
             memset(t.out[0].data, 0xFF, t.out[0].bytes);
             for (int half = 0; half < 2; half++) {
                 ebb_call tile = t.call;
@@ -157,7 +158,6 @@ TEST(rows_of_a_tile_are_rows_of_the_whole)
             check_guards(t.out[0].data, t.out[0].bytes, "dx");
             check_close(&t.out[0], expected, bound_for(&t, "cuda.batch_norm_grad_from_output"),
                         "batch_norm_rows");
-            free(expected);
         }
 }
 
@@ -170,7 +170,7 @@ TEST(tiles_are_added_up)
         begin(&t, EBB_OP_ADD);
         put_in(&t, dtype, 1, dims);
         put_in(&t, dtype, 1, dims);
-        double *expected = values_of(&t.in[0]);
+        FREED double *expected = values_of(&t.in[0]);
         for (size_t i = 0; i < 777; i++) {
             expected[i] += value_of(&t.in[1], i);
             expected[i] = wide ? expected[i] : (double)(float)expected[i];
@@ -180,7 +180,6 @@ TEST(tiles_are_added_up)
                      "add");
         check_guards(t.in[0].data, t.in[0].bytes, "the sum");
         check_close(&t.in[0], expected, 0, "add");
-        free(expected);
     }
 }
 

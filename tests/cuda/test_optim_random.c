@@ -2,6 +2,7 @@
  * for draws their bits. */
 #include "tests/cuda/bits.h"
 #include "tests/cuda/halves.h"
+#include "tests/owned.h"
 
 static const int64_t sizes[] = {0, 1, 7, 8, 9, 257, 5003};
 enum { SIZES = sizeof sizes / sizeof sizes[0], RATE = 1 }; // input 0 stays float32
@@ -232,10 +233,9 @@ TEST(draws_without_a_key_follow_the_step)
             }
             device->close(t.call.queue);
             t.call.queue = NULL;
-            double *cuda = values_of(&t.out[0]);
+            FREED double *cuda = values_of(&t.out[0]);
             run_with(&t, "plain.random_normal");
             check_close(&t.out[0], cuda, 0, "cuda.random_normal");
-            free(cuda);
         } else {
             agrees(&t, "cuda.random_normal", "plain.random_normal");
         }

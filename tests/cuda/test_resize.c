@@ -2,6 +2,7 @@
  * larger and smaller, axes that stay, integers, halves, what is not known before the run. */
 #include "tests/cuda/bits.h"
 #include "tests/cuda/halves.h"
+#include "tests/owned.h"
 
 typedef struct sizes {
     int rank;
@@ -100,12 +101,11 @@ TEST(integers_are_rounded_to_the_nearest)
                 for (size_t e = 0; d == 1 && e < count_of(&t.in[0]); e++)
                     set_value(&t.in[0], e, 1e6 * draw(&t));
                 run_with(&t, "plain.resize");
-                void *expected = malloc(t.out[0].bytes + 1);
+                FREED void *expected = malloc(t.out[0].bytes + 1);
                 assert_non_null(expected);
                 memcpy(expected, t.out[0].data, t.out[0].bytes);
                 run_with(&t, "cuda.resize");
                 assert_memory_equal(t.out[0].data, expected, t.out[0].bytes);
-                free(expected);
             }
 }
 
@@ -134,14 +134,13 @@ TEST(what_the_run_brings_is_read_on_the_device)
             put_resize(&t, &k, &shapes[i], EBB_F32, modes[way % 3], transforms[way], roundings[2]);
             put_int(&t, "antialias", way / 3);
             run_with(&t, "cuda.resize");
-            void *expected = malloc(t.out[0].bytes + 1);
+            FREED void *expected = malloc(t.out[0].bytes + 1);
             assert_non_null(expected);
             memcpy(expected, t.out[0].data, t.out[0].bytes);
             t.in[3].constant = NULL;
             t.in[1].constant = way % 2 ? NULL : t.in[1].constant;
             agrees(&t, "cuda.resize", "plain.resize");
             assert_memory_equal(t.out[0].data, expected, t.out[0].bytes);
-            free(expected);
         }
 }
 

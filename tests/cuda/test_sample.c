@@ -2,6 +2,7 @@
  * weights; its sketches have the same signs.
  */
 #include "tests/cuda/halves.h"
+#include "tests/owned.h"
 
 static void set_key(ebb_operand *key, int64_t seed, int64_t step)
 {
@@ -45,11 +46,10 @@ TEST(the_same_rows_are_drawn_as_on_the_cpu)
                 TESTING(t);
                 put_rows(&t, wide ? EBB_F64 : EBB_F32, sizes[i][0], sizes[i][1], sizes[i][2], what);
                 run_with(&t, "plain.sample_rows");
-                double *rows = values_of(&t.out[0]);
+                FREED double *rows = values_of(&t.out[0]);
                 agrees(&t, "cuda.sample_rows", "plain.sample_rows");
                 for (size_t j = 0; j < count_of(&t.out[0]); j++)
                     assert_true(value_of(&t.out[0], j) == rows[j]);
-                free(rows);
             }
 }
 
@@ -71,11 +71,10 @@ TEST(halves_draw_the_rows_that_float32_draws)
     TESTING(t);
     put_rows(&t, EBB_F32, 300, 4, 50, EQUAL);
     agrees_in_halves(&t, "cuda.sample_rows");
-    double *rows = values_of(&t.out[0]);
+    FREED double *rows = values_of(&t.out[0]);
     run_with(&t, "plain.sample_rows");
     for (size_t j = 0; j < count_of(&t.out[0]); j++)
         assert_true(value_of(&t.out[0], j) == rows[j]);
-    free(rows);
 }
 
 TEST(sketches_agree_with_the_plain_sums)

@@ -338,13 +338,12 @@ TEST(what_the_device_has_no_kernel_for_the_host_computes)
     }
     ebb_program_free(host);
     ebb_program_free(device);
-    char *json;
+    RELEASED char *json = NULL;
     good(ebb_plan_json(there, &(ebb_plan_options){.backend = "cuda"}, &json));
     json_t *o = json_loads(json, 0, NULL), *visits = json_object_get(o, "on_host");
     assert_int_equal(json_integer_value(json_object_get(visits, "CumSum")), 1);
     assert_int_equal(json_object_size(visits), 1);
     json_decref(o);
-    ebb_release(json);
 }
 
 TEST(an_error_of_the_host_ends_the_step)

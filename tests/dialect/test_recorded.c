@@ -158,7 +158,8 @@ static void slope_agrees(ebb_program *p, const char *what, const char *x)
         return;
     good_for(ebb_program_get(p, x, &values), what);
     int64_t n = size_of(&grad);
-    double *old = malloc((size_t)(n + 1) * sizeof *old), *at = malloc((size_t)(n + 1) * sizeof *at);
+    FREED double *old = malloc((size_t)(n + 1) * sizeof *old),
+                 *at = malloc((size_t)(n + 1) * sizeof *at);
     double *way = malloc((size_t)(n + 1) * sizeof *way), slope = 0, ends[2];
     assert_true(old != NULL && at != NULL && way != NULL);
     for (int64_t i = 0; i < n; i++) {
@@ -179,8 +180,6 @@ static void slope_agrees(ebb_program *p, const char *what, const char *x)
     if (!(fabs(slope - difference) <= 1e-6 + 1e-5 * fabs(difference)))
         fail_msg("%s: the slope along %s is %.10g, by differences %.10g", what, x, slope,
                  difference);
-    free(old);
-    free(at);
     free(way);
 }
 

@@ -11,6 +11,7 @@
 
 #include "ebb.h"
 #include "tests/folder.h"
+#include "tests/owned.h"
 #include "tests/test.h"
 
 typedef struct member {
@@ -49,9 +50,8 @@ static inline unsigned char *npy_of(const member *m, size_t *size)
 static inline void write_npy(const char *path, const member *m)
 {
     size_t size;
-    unsigned char *bytes = npy_of(m, &size);
+    FREED unsigned char *bytes = npy_of(m, &size);
     put_file(path, bytes, size);
-    free(bytes);
 }
 
 /* As numpy.savez writes it, or numpy.savez_compressed. */

@@ -1,8 +1,6 @@
 /* test_allowance.c: how much a node may do, by what its file holds; and what is computed before a
  * run. Files that ask for too much: tests/hostile/corpus_text.h. */
 
-#include <stdio.h>
-
 #include "exec/run/eval.h"
 #include "exec/run/program.h"
 #include "exec/weigh/allowance.h"

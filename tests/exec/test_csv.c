@@ -120,7 +120,7 @@ TEST(files_are_joined_by_rows)
 TEST(many_rows_and_long_lines_are_read)
 {
     enum { ROWS = 20000, WIDE = 3000 };
-    char *text = malloc(WIDE * 80);
+    FREED char *text = malloc(WIDE * 80);
     assert_non_null(text);
     size_t used = 0;
     for (int i = 0; i < WIDE; i++)
@@ -148,7 +148,6 @@ TEST(many_rows_and_long_lines_are_read)
         assert_true(ebb_element(ebb_data_find(data, "m"), i) == -(double)i);
     }
     ebb_data_close(data);
-    free(text);
 }
 
 static void is_refused(const char *text, const char *const *columns, ebb_code code,

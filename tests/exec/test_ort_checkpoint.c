@@ -101,11 +101,10 @@ static ebb_status parse(const unsigned char *bytes, size_t size)
     ebb_data data;
     good(ebb_data_init(&data, "memory"));
     // exactly as large as said, so that a sanitizer sees a read beyond it
-    unsigned char *copy = malloc(size + 1);
+    FREED unsigned char *copy = malloc(size + 1);
     assert_non_null(copy);
     memcpy(copy + 1, bytes, size);
     ebb_status status = ebb_ort_checkpoint_parse(&data, copy + 1, size, NULL, "memory", NULL);
-    free(copy);
     ebb_data_fini(&data);
     return status;
 }
@@ -123,9 +122,8 @@ static size_t cut_off(const unsigned char *bytes, size_t size)
 TEST(a_file_cut_off_anywhere_is_refused_or_whole)
 {
     size_t size;
-    unsigned char *bytes = read_all(&size);
+    FREED unsigned char *bytes = read_all(&size);
     assert_in_range(cut_off(bytes, size), size - 3, size); // its last bytes fill up a string
-    free(bytes);
 }
 
 /* How many of the files with one byte that is wrong are refused. */
@@ -147,9 +145,8 @@ static size_t spoil(unsigned char *bytes, size_t size)
 TEST(no_byte_that_is_wrong_leads_out_of_the_file)
 {
     size_t size;
-    unsigned char *bytes = read_all(&size);
+    FREED unsigned char *bytes = read_all(&size);
     assert_true(spoil(bytes, size) > size);
-    free(bytes);
 }
 
 TEST(each_refusal_says_what_and_where)
@@ -248,11 +245,10 @@ TEST(what_is_written_is_read_again)
     write_one(f.tables, 0);
     assert_int_equal(access(f.data, F_OK), -1);
     holds_what_was_written(f.tables);
-    unsigned char *bytes = read_file(f.tables, &size);
+    FREED unsigned char *bytes = read_file(f.tables, &size);
     assert_memory_equal(bytes + 4, "ODTC", 4);
     assert_int_equal(cut_off(bytes, size), size);
     assert_true(spoil(bytes, size) > size);
-    free(bytes);
     end(&f);
 }
 
@@ -284,7 +280,7 @@ TEST(places_in_the_file_beside_it_are_checked)
     files f = begin();
     size_t size, refused = 0;
     write_one(f.tables, sizeof bias);
-    unsigned char *bytes = read_file(f.tables, &size);
+    FREED unsigned char *bytes = read_file(f.tables, &size);
     for (size_t at = 0; at < size; at++) { // among them the offsets' high and low bytes
         ebb_data data;
         unsigned char was = bytes[at];
@@ -296,7 +292,6 @@ TEST(places_in_the_file_beside_it_are_checked)
         bytes[at] = was;
     }
     assert_in_range(refused, size / 4, size - 1);
-    free(bytes);
     end(&f);
 }
 

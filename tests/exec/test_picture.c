@@ -7,6 +7,7 @@
 #include <png.h>
 
 #include "exec/data/picture/picture.h"
+#include "tests/owned.h"
 
 /* ---- pictures ---- */
 
@@ -111,7 +112,7 @@ TEST(a_folder_of_pictures_is_images_and_labels)
 TEST(kinds_of_png_are_all_red_green_and_blue)
 {
     ebb_picture p = {0};
-    void *file = NULL;
+    RELEASED void *file = NULL;
     size_t size = 0;
     unsigned char alpha[HEIGHT * WIDTH * 4];
     uint16_t wide[HEIGHT * WIDTH * 3];
@@ -130,7 +131,6 @@ TEST(kinds_of_png_are_all_red_green_and_blue)
     for (int i = 0; i < HEIGHT * WIDTH * 3; i++)
         assert_true(abs((int)p.rgb[i] * 257 - (int)wide[i]) <= 129);
     ebb_picture_free(&p);
-    ebb_free(file);
 }
 
 /* Numbers of Pillow's resize with BILINEAR, on the same pixels. */

@@ -2,8 +2,6 @@
  * which reading and writing a file can fail; and that exchanges go on beside the step. */
 #include <errno.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
 #include <unistd.h>

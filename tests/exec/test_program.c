@@ -176,17 +176,16 @@ TEST(every_node_without_kernel_is_named)
     refused(status, EBB_UNSUPPORTED, "3 nodes");
     refused(status, EBB_UNSUPPORTED, "Spin (2)");
     refused(status, EBB_UNSUPPORTED, "Turn (1)");
-    char *json = NULL;
+    FREED char *json = NULL;
     good(ebb_plan_json(m, NULL, &json)); /* weighed all the same */
     assert_non_null(strstr(json, "unsupported"));
-    free(json);
 }
 
 /* So many nodes stand behind it that what an estimate knows of it is let go meanwhile. */
 TEST(a_node_without_kernel_is_named_in_a_long_graph)
 {
     enum { NODES = 20000, LINE = 32 };
-    char *text = malloc(1024 + (size_t)NODES * LINE);
+    FREED char *text = malloc(1024 + (size_t)NODES * LINE);
     assert_non_null(text);
     int at = sprintf(text, "<ir_version: 10, opset_import: [\"\" : 20, \"acme\" : 1]>\n"
                            "g (float[4] x) => (float[4] y) <float[4] v0> { v0 = acme.Spin(x) ");
@@ -194,12 +193,10 @@ TEST(a_node_without_kernel_is_named_in_a_long_graph)
         at += snprintf(text + at, LINE, "v%d = Relu(v%d) ", i + 1, i);
     (void)sprintf(text + at, "y = Relu(v%d) }", NODES);
     OWNED_MODEL *m = model_of(text);
-    ebb_plan_facts *facts;
+    RELEASED ebb_plan_facts *facts = NULL;
     good(ebb_plan_facts_of(&facts, m, NULL));
     assert_non_null(facts->missing);
     assert_non_null(strstr(facts->missing, "Spin (1): Spin 'v0'"));
-    ebb_release(facts);
-    free(text);
 }
 
 TEST(a_checkpoint_brings_states_and_steps_back)

@@ -12,8 +12,8 @@ enum { ROWS = 5 << 10, COLUMNS = 1 << 10 }; /* 20 MiB of float32: above what is 
 
 static void write_large(const char *path, bool compressed)
 {
-    float *x = malloc((size_t)ROWS * COLUMNS * sizeof *x);
-    int64_t *label = malloc(ROWS * sizeof *label);
+    FREED float *x = malloc((size_t)ROWS * COLUMNS * sizeof *x);
+    FREED int64_t *label = malloc(ROWS * sizeof *label);
     assert_non_null(x);
     assert_non_null(label);
     for (int64_t i = 0; i < (int64_t)ROWS * COLUMNS; i++)
@@ -25,8 +25,6 @@ static void write_large(const char *path, bool compressed)
         {"x", "<f4", "5120, 1024", x, (size_t)ROWS * COLUMNS * sizeof *x},
     };
     write_npz(path, members, 2, compressed);
-    free(x);
-    free(label);
 }
 
 TEST(a_large_entry_is_read_row_by_row_where_it_lies)
@@ -180,13 +178,12 @@ static maker make_zip(places *at, bool wide)
 static bool is_found(const maker *m, size_t size, const char *entry, uint64_t bytes,
                      uint64_t *offset)
 {
-    unsigned char *exact = malloc(size + (size == 0));
+    FREED unsigned char *exact = malloc(size + (size == 0));
     assert_non_null(exact);
     memcpy(exact, m->bytes, size);
     const bool found = ebb_npz_stored(exact, size, entry, bytes, offset);
     if (found)
         assert_true(*offset <= size && bytes <= size - *offset);
-    free(exact);
     return found;
 }
 

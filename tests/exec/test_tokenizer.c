@@ -41,7 +41,7 @@ static void use(recorded *r, const char *name)
 
 static void check(const char *name, const json_t *text, const ebb_ids *ids, const json_t *want)
 {
-    char *shown = json_dumps(text, JSON_ENCODE_ANY);
+    FREED char *shown = json_dumps(text, JSON_ENCODE_ANY);
     const size_t count = json_array_size(want);
     for (size_t i = 0; i < ids->count || i < count; i++) {
         const long long id = (long long)json_integer_value(json_array_get(want, i));
@@ -49,7 +49,6 @@ static void check(const char *name, const json_t *text, const ebb_ids *ids, cons
             fail_msg("%s, %s: %zu ids, not %zu; id %zu is %d, not %lld", name, shown, ids->count,
                      count, i, i < ids->count ? (int)ids->list[i] : -1, i < count ? id : -1);
     }
-    free(shown);
 }
 
 static void check_text(recorded *r, const json_t *text, const json_t *plain, const json_t *whole)
@@ -123,7 +122,7 @@ static double number(const ebb_data *data, const char *name, size_t i)
 static void check_messages(const char *name, const json_t *messages, const json_t *want, int end)
 {
     json_t *row = json_pack("{s:O}", "messages", messages);
-    char *text = json_dumps(row, 0);
+    FREED char *text = json_dumps(row, 0);
     const size_t count = json_array_size(want);
     OWNED_DATA *data = NULL;
     good(open_rows(&data, text, name, (int64_t)count));
@@ -139,7 +138,6 @@ static void check_messages(const char *name, const json_t *messages, const json_
     }
     assert_int_equal(ends, json_array_size(messages) / 2); // of the assistant's turns
     assert_true(learned > 4 * ends && learned < count * 2 / 3);
-    free(text);
     json_decref(row);
 }
 
@@ -256,7 +254,7 @@ TEST(a_long_text_is_read_in_one_go)
     enum { WORDS = 400000 };
     static const char word[] = "harbour ", before[] = "{\"text\": \"", behind[] = "\"}";
     const size_t size = sizeof before + sizeof behind + WORDS * (sizeof word - 1);
-    char *text = malloc(size);
+    FREED char *text = malloc(size);
     OWNED_DATA *data = NULL;
     if (!reads_text())
         skip();
@@ -268,7 +266,6 @@ TEST(a_long_text_is_read_in_one_go)
     const clock_t began = clock();
     good(open_rows(&data, text, "gpt2", 64));
     assert_true((double)(clock() - began) / CLOCKS_PER_SEC < 20);
-    free(text);
 }
 
 static void write_file(const char *folder, const char *name, const char *text)

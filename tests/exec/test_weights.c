@@ -262,7 +262,7 @@ static bool is_mapped(const ebb_model *m, const void *data)
 TEST(what_is_drawn_lies_in_a_file_that_is_mapped_where_one_can_be_made)
 {
     const char *folder = getenv("TMPDIR");
-    char *before = folder != NULL ? strdup(folder) : NULL;
+    FREED char *before = folder != NULL ? strdup(folder) : NULL;
     OWNED_MODEL *m = skeleton(), *other = skeleton();
     good(ebb_init_weights(m, 0));
     assert_true(is_mapped(m, tensor_of(m, "weight")->data));
@@ -271,5 +271,4 @@ TEST(what_is_drawn_lies_in_a_file_that_is_mapped_where_one_can_be_made)
     assert_int_equal(before != NULL ? setenv("TMPDIR", before, 1) : unsetenv("TMPDIR"), 0);
     assert_false(is_mapped(other, tensor_of(other, "weight")->data));
     assert_memory_equal(tensor_of(m, "weight")->data, tensor_of(other, "weight")->data, 16384);
-    free(before);
 }

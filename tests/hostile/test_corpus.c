@@ -63,7 +63,7 @@ static ebb_status use(const hostile_file *f, const char *path)
 {
     OWNED_MODEL *model = NULL;
     ebb_data *data = NULL;
-    char *json = NULL;
+    RELEASED char *json = NULL;
     const ebb_plan_options options = {.backend = "cpu"};
     if (strstr(f->name, ".onnx") == NULL && f->command[0] != 'c') {
         ebb_status status = ebb_data_open(&data, path, NULL);
@@ -81,7 +81,6 @@ static ebb_status use(const hostile_file *f, const char *path)
     } else {
         status = ebb_check_json(model, &json);
     }
-    ebb_release(json);
     return status;
 }
 
@@ -133,7 +132,7 @@ static void command_of(const hostile_file *f, char *text, size_t size)
 
 static bool put_in_folder(const hostile_file *f)
 {
-    void *data;
+    FREED void *data = NULL;
     size_t size;
     if (f->text == NULL && f->make == NULL && f->make_model == NULL && f->json == NULL &&
         f->data == NULL)
@@ -141,7 +140,6 @@ static bool put_in_folder(const hostile_file *f)
     if (!corpus_content(f, &data, &size))
         return false;
     bool written = corpus_write(folder, f->name, data, size);
-    free(data);
     return written;
 }
 

@@ -58,7 +58,7 @@ static original read_golden(const char *path, ebb_arena *arena)
     original o = read_file(path, arena);
     char *text = (char *)(uintptr_t)o.data, *end;
     OWNED_MODEL *model = NULL;
-    void *written = NULL;
+    RELEASED void *written = NULL;
     size_t size = 0;
     o.data = NULL;
     if (text == NULL || (text = strstr(text, "---\n")) == NULL ||
@@ -72,7 +72,6 @@ static original read_golden(const char *path, ebb_arena *arena)
     if (data != NULL)
         memcpy(data, written, size);
     o = (original){data, size};
-    ebb_free(written);
     return o;
 }
 

@@ -3,7 +3,6 @@
  * fixed seed, so a failure repeats; the file that failed is kept and named. Those of test_fields.c
  * are protobuf to the last byte; these need not be.
  */
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -107,7 +106,7 @@ static int judge(const char *path)
 {
     OWNED_MODEL *model = NULL;
     const ebb_plan_options options = {.backend = "cpu"};
-    char *checked = NULL, *planned = NULL;
+    RELEASED char *checked = NULL, *planned = NULL;
     ebb_status status = ebb_open(&model, path);
     if (status == NULL)
         status = ebb_check_json(model, &checked);
@@ -115,8 +114,6 @@ static int judge(const char *path)
         (void)ebb_set_dim(model, "batch", 2); // it may have none
     if (status == NULL)
         status = ebb_plan_json(model, &options, &planned);
-    ebb_release(checked);
-    ebb_release(planned);
     return (int)ebb_status_code(status);
 }
 

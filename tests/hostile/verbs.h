@@ -30,10 +30,9 @@ static inline ebb_status verbs_rewrite(ebb_model *model, const char *pipeline, b
 
 static inline ebb_status verbs_check(ebb_model *model, bool *illegal)
 {
-    char *json = NULL;
+    RELEASED char *json = NULL;
     ebb_status status = ebb_check_json(model, &json);
     (void)illegal;
-    ebb_release(json);
     return status;
 }
 
@@ -49,12 +48,11 @@ static inline ebb_status verbs_grad(ebb_model *model, bool *illegal)
 static inline ebb_status verbs_plan(ebb_model *model, bool *illegal)
 {
     const ebb_plan_options options = {.backend = "cpu", .threads = 1};
-    char *json = NULL;
+    RELEASED char *json = NULL;
     (void)ebb_set_dim(model, "batch", 2); // it may have none
     ebb_status status = verbs_rewrite(model, "flatten", illegal);
     if (status == NULL)
         status = ebb_plan_json(model, &options, &json);
-    ebb_release(json);
     return status;
 }
 

@@ -2,6 +2,7 @@
  * rows: sizes that fill no tile, masks of every kind, several tiles, and rows that see no key.
  */
 #include "tests/kernels/attention_problems.h"
+#include "tests/owned.h"
 
 static const double TOLERANCE = 2e-5;
 
@@ -24,13 +25,11 @@ static void check_forward(testing *t, const problem *p)
     }
     // Rows without a key have no sum: compared by hand, since nothing equals a NaN.
     run_with(t, plain);
-    double *expected = values_of(sum), *y_expected = values_of(&t->out[0]);
+    FREED double *expected = values_of(sum), *y_expected = values_of(&t->out[0]);
     run_with(t, fast);
     for (size_t i = 0; i < count_of(sum); i++)
         assert_true(isnan(expected[i]) == isnan(value_of(sum, i)));
     check_close(&t->out[0], y_expected, TOLERANCE, fast);
-    free(expected);
-    free(y_expected);
 }
 
 /* The gradient, with the statistics that the forward has just made. */

@@ -4,6 +4,7 @@
 #include "kernels/math/codes.h"
 #include "kernels/math/philox.h"
 #include "tests/kernels/codes_calls.h"
+#include "tests/owned.h"
 
 static uint32_t code_at(const testing *q, const tensor *k, int64_t row, int64_t i)
 {
@@ -103,7 +104,7 @@ static void check_draws(const tensor *k, const kind *what, ebb_dtype dtype)
     TESTING(q);
     testing d;
     size_t n = (size_t)(k->rows * k->inner);
-    double *sum = calloc(n, sizeof *sum), *squares = calloc(n, sizeof *squares);
+    FREED double *sum = calloc(n, sizeof *sum), *squares = calloc(n, sizeof *squares);
     assert_non_null(sum);
     assert_non_null(squares);
     put_quantize(&q, k, dtype);
@@ -140,8 +141,6 @@ static void check_draws(const tensor *k, const kind *what, ebb_dtype dtype)
     }
     if (fabs(all) > 4.5 * sqrt(all_variance))
         fail_msg("%d bits, %s: z = %g over all", k->bits, what->name, all / sqrt(all_variance));
-    free(sum);
-    free(squares);
 }
 
 TEST(rounding_is_unbiased_and_within_its_variance)

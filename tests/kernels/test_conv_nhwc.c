@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "tests/kernels/call.h"
+#include "tests/owned.h"
 
 #define TOLERANCE 2e-5
 
@@ -114,8 +115,8 @@ static void pairs_agree(const shape *s, const char *kernel)
     check_status(ebb_backends("plain", &plain), "plain");
     check_status(ebb_pick(&t.call, plain), "plain");
     compute_picked(&t, "plain");
-    double *expected = values_of(&t.out[0]);
-    void *first = malloc(t.out[0].bytes);
+    FREED double *expected = values_of(&t.out[0]);
+    FREED void *first = malloc(t.out[0].bytes);
     assert_non_null(first);
     for (int threads = 1; threads <= 5; threads += 2) {
         const ebb_threads_before before = ebb_threads_enter(threads);
@@ -126,8 +127,6 @@ static void pairs_agree(const shape *s, const char *kernel)
             memcpy(first, t.out[0].data, t.out[0].bytes);
         assert_memory_equal(first, t.out[0].data, t.out[0].bytes);
     }
-    free(first);
-    free(expected);
 }
 
 TEST(pairs_agree_with_the_plain_ones)

@@ -2,6 +2,7 @@
  * that X in memory in float64; and oneDNN's products against the plain loops in float32.
  */
 #include "tests/kernels/conv_shape.h"
+#include "tests/owned.h"
 
 static const double TOLERANCE = 2e-5; /* of the largest: sums of up to some thousand terms */
 
@@ -81,15 +82,13 @@ TEST(it_is_the_gradient_by_the_averages_in_float64)
             TESTING(cells);
             put(&cells, EBB_OP_CONV_WEIGHT_GRAD_POOLED, &shapes[i], &d, p, EBB_F64, by);
             put(&whole, EBB_OP_CONV_WEIGHT_GRAD, &shapes[i], &d, p, EBB_F64, d.x);
-            double *m = values_of(&cells.in[1]);
+            FREED double *m = values_of(&cells.in[1]);
             for (size_t e = 0; e < count_of(&whole.in[1]); e++)
                 set_value(&whole.in[1], e, m[cell_of(&d, by, p, e)]);
             run_with(&whole, "plain.conv_weight_grad");
             run_with(&cells, "plain.conv_weight_grad_pooled");
-            double *expected = values_of(&whole.out[0]);
+            FREED double *expected = values_of(&whole.out[0]);
             check_close(&cells.out[0], expected, 1e-12, shapes[i].what);
-            free(expected);
-            free(m);
         }
 }
 

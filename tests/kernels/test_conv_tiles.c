@@ -1,5 +1,6 @@
 /* test_conv_tiles.c: convolutions by kernels/fast/gathered.h against the plain ones. */
 #include "tests/kernels/dnnl_shapes.h"
+#include "tests/owned.h"
 
 static const double TOLERANCE = 2e-5;
 
@@ -97,7 +98,7 @@ TEST(a_convolution_that_is_none_is_declined)
 
 TEST(bits_are_the_same_for_every_number_of_threads)
 {
-    float *first = NULL;
+    FREED float *first = NULL;
     for (int threads = 1; threads < 5; threads++) {
         TESTING(t);
         ebb_threads_before before = ebb_threads_enter(threads);
@@ -111,5 +112,4 @@ TEST(bits_are_the_same_for_every_number_of_threads)
         assert_memory_equal(first, t.out[0].data, t.out[0].bytes);
         ebb_threads_leave(before);
     }
-    free(first);
 }

@@ -3,6 +3,7 @@
  * float32 sums of up to a few thousand terms in another order: 2e-5 of the largest result.
  */
 #include "tests/kernels/dnnl_shapes.h"
+#include "tests/owned.h"
 
 #include <oneapi/dnnl/dnnl.h>
 #include <unistd.h>
@@ -135,7 +136,7 @@ TEST(depthwise_by_rows_agrees_with_the_plain_one)
 
 static void to_channels_last(ebb_operand *o)
 {
-    double *v = values_of(o);
+    FREED double *v = values_of(o);
     int64_t channels = o->type.dims[1], volume = 1;
     for (int i = 2; i < o->type.rank; i++)
         volume *= o->type.dims[i];
@@ -145,7 +146,6 @@ static void to_channels_last(ebb_operand *o)
                 set_value(o, (size_t)((n * volume + s) * channels + c),
                           v[(n * channels + c) * volume + s]);
     o->type.layout.kind = EBB_LAYOUT_CHANNELS_LAST;
-    free(v);
 }
 
 TEST(conv_takes_channels_last)
@@ -163,10 +163,9 @@ TEST(conv_takes_channels_last)
         run_with(&t, "plain.conv");
         to_channels_last(&t.in[0]);
         to_channels_last(&t.out[0]);
-        double *expected = values_of(&t.out[0]);
+        FREED double *expected = values_of(&t.out[0]);
         run_with(&t, "dnnl.conv");
         check_close(&t.out[0], expected, TOLERANCE, s->what);
-        free(expected);
     }
 }
 
@@ -239,10 +238,9 @@ TEST(ties_and_nans_go_the_same_way)
         for (size_t e = 0; e < count_of(x); e += 7)
             set_value(x, e, (double)NAN);
         run_with(&t, "plain.max_pool");
-        double *expected = values_of(&t.out[1]);
+        FREED double *expected = values_of(&t.out[1]);
         run_with(&t, "rows.max_pool");
         check_close(&t.out[1], expected, 0, "indices beside NaN");
-        free(expected);
     }
 }
 
@@ -462,14 +460,13 @@ TEST(two_runs_give_the_same_bits)
     put_in(&t, EBB_F32, d.rank, d.x);
     put_out(&t, EBB_F32, d.rank, d.w);
     run_with(&t, "dnnl.conv_weight_grad");
-    void *first = malloc(t.out[0].bytes);
+    FREED void *first = malloc(t.out[0].bytes);
     assert_non_null(first);
     memcpy(first, t.out[0].data, t.out[0].bytes);
     for (int i = 0; i < 20; i++) {
         run_with(&t, "dnnl.conv_weight_grad");
         assert_memory_equal(first, t.out[0].data, t.out[0].bytes);
     }
-    free(first);
 }
 
 /* Copies of whole operands of these would take 45 to 52 MiB: they go through in parts. 11 and 23
@@ -493,13 +490,12 @@ static void check_in_parts(testing *t, const char *kernel, const char *oracle)
     assert_true(bytes < (all + t->out[0].bytes) * 3 / 4);
     /* One thread adds up 368,000 products one after the other, two threads half as many each. */
     check_agree(t, kernel, oracle, 3 * TOLERANCE);
-    void *first = malloc(t->out[0].bytes);
+    FREED void *first = malloc(t->out[0].bytes);
     assert_non_null(first);
     run_with(t, kernel);
     memcpy(first, t->out[0].data, t->out[0].bytes);
     run_with(t, kernel);
     assert_memory_equal(first, t->out[0].data, t->out[0].bytes);
-    free(first);
 }
 
 TEST(large_batches_go_through_in_parts)

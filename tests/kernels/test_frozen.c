@@ -3,6 +3,7 @@
  * by ONNX Runtime's kernels (tests/dialect).
  */
 #include "tests/kernels/frozen.h"
+#include "tests/owned.h"
 
 static void put_form(testing *t, const form *f)
 {
@@ -12,14 +13,13 @@ static void put_form(testing *t, const form *f)
 static void both_agree(testing *t, const char *plain, const char *tiles, const char *what)
 {
     run_with(t, plain);
-    double *expected = values_of(&t->out[0]);
+    FREED double *expected = values_of(&t->out[0]);
     for (int threads = 1; threads <= 3; threads++) {
         const ebb_threads_before before = ebb_threads_enter(threads);
         run_with(t, tiles);
         check_close(&t->out[0], expected, 3e-6, what);
         ebb_threads_leave(before);
     }
-    free(expected);
 }
 
 TEST(tiles_are_what_the_plain_kernel_computes)
@@ -95,7 +95,7 @@ TEST(threads_change_no_bit)
 {
     TESTING(t);
     put_form(&t, &forms[5]);
-    float *one = NULL;
+    FREED float *one = NULL;
     const size_t bytes = t.out[0].bytes;
     for (int threads = 1; threads <= 7; threads += 2) {
         const ebb_threads_before before = ebb_threads_enter(threads);
@@ -108,7 +108,6 @@ TEST(threads_change_no_bit)
         }
         assert_memory_equal(one, t.out[0].data, bytes);
     }
-    free(one);
 }
 
 /* Every product with a scale that is no number would be none either: so those that were made are counted.

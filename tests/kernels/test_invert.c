@@ -2,6 +2,7 @@
  * line: y as float, and as it would be kept in the two short types.
  */
 #include "tests/kernels/call.h"
+#include "tests/owned.h"
 
 #define DIMS(...) ((const int64_t[]){__VA_ARGS__})
 
@@ -99,9 +100,9 @@ static double floor_of(const function *f, const store *s)
 
 TEST(derivatives_are_near_on_the_whole_line)
 {
-    double *y = calloc(GRID, sizeof *y), *d = calloc(GRID, sizeof *d);
-    double *got = calloc(GRID, sizeof *got), *kept = calloc(GRID, sizeof *kept);
-    bool *right = calloc(GRID, sizeof *right);
+    FREED double *y = calloc(GRID, sizeof *y), *d = calloc(GRID, sizeof *d);
+    FREED double *got = calloc(GRID, sizeof *got), *kept = calloc(GRID, sizeof *kept);
+    FREED bool *right = calloc(GRID, sizeof *right);
     assert_true(y != NULL && d != NULL && got != NULL && kept != NULL && right != NULL);
     for (const function *f = functions; f < functions + FUNCTIONS; f++) {
         evaluate(f, false, EBB_F32, y);
@@ -133,11 +134,6 @@ TEST(derivatives_are_near_on_the_whole_line)
         print_message("%s, all in double: %.1e\n", f->name, worst);
         assert_true(worst < 6e-6);
     }
-    free(y);
-    free(d);
-    free(got);
-    free(kept);
-    free(right);
 }
 
 TEST(tails_end_and_nothing_below_the_minimum_is_nan)

@@ -1,7 +1,6 @@
 /* test_pick.c: back ends by name: those that are here, and those of the table of plug-ins. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "kernels/plugin.h"
 #include "kernels/processor.h"

@@ -14,6 +14,7 @@
     EBB_BOTH REAL NAMED(name)           \
     parameters __VA_ARGS__
 #include "kernels/math/pointwise.def"
+#include "tests/owned.h"
 
 /* ---- elementary functions ---- */
 
@@ -499,7 +500,7 @@ static void same_for_any_threads(testing *t, const char *name)
 {
     (void)ebb_threads_enter(1);
     run_with(t, name);
-    void *one = malloc(t->out[0].bytes);
+    FREED void *one = malloc(t->out[0].bytes);
     assert_non_null(one);
     memcpy(one, t->out[0].data, t->out[0].bytes);
     (void)ebb_threads_enter(3);
@@ -507,7 +508,6 @@ static void same_for_any_threads(testing *t, const char *name)
     (void)ebb_threads_enter(0);
     if (memcmp(one, t->out[0].data, t->out[0].bytes) != 0)
         fail_msg("%s depends on the number of threads", name);
-    free(one);
 }
 
 TEST(results_do_not_depend_on_the_number_of_threads)

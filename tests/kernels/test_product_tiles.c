@@ -4,6 +4,7 @@
  */
 #include "kernels/fast/product.h"
 #include "tests/kernels/call.h"
+#include "tests/owned.h"
 
 /* Of float32 sums in another order; and where both round to 16 bits they may differ by a last digit. */
 static const double TOLERANCE = 3e-6;
@@ -35,8 +36,8 @@ static void agrees(testing *t, const char *tiles)
     check_status(ebb_backends("plain", &plain), "plain");
     check_status(ebb_pick(&t->call, plain), "plain");
     compute_picked(t, "plain");
-    double *expected = values_of(&t->out[0]);
-    void *first = malloc(t->out[0].bytes);
+    FREED double *expected = values_of(&t->out[0]);
+    FREED void *first = malloc(t->out[0].bytes);
     assert_non_null(first);
     for (int threads = 1; threads <= 5; threads += 2) {
         const ebb_threads_before before = ebb_threads_enter(threads);
@@ -48,8 +49,6 @@ static void agrees(testing *t, const char *tiles)
         else
             assert_memory_equal(first, t->out[0].data, t->out[0].bytes);
     }
-    free(first);
-    free(expected);
 }
 
 /* Below one vector; odd; at tiles' sides; beyond a tile in each direction. */

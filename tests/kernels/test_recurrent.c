@@ -3,6 +3,7 @@
  * and without what may be left out, with any number of threads, and in bfloat16.
  */
 #include "tests/cuda/recurrent.h"
+#include "tests/owned.h"
 
 static const double TOLERANCE = 2e-5;
 static const double TOLERANCE_BF16 = 0x1p-6;
@@ -62,9 +63,8 @@ static void check(const problem *p, ebb_dtype dtype)
     for (uint32_t o = 0; o < t.call.output_count; o++) {
         if (t.out[o].data == NULL)
             continue;
-        double *expected = values_of(&wide.out[o]);
+        FREED double *expected = values_of(&wide.out[o]);
         check_close(&t.out[o], expected, dtype == EBB_F32 ? TOLERANCE : TOLERANCE_BF16, p->tiles);
-        free(expected);
     }
 }
 

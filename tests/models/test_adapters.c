@@ -276,10 +276,9 @@ static void add_copies(const recorded *r, const ebb_model *model, const char *pa
         if (strcmp(other, parameter) == 0 || strcmp(there, initializer) == 0 ||
             strcmp(kept_as(model, there), initializer) != 0)
             continue;
-        double *more = taken(r, other, dims);
+        FREED double *more = taken(r, other, dims);
         for (int64_t i = 0; i < dims[0] * dims[1]; i++)
             want[i] += more[i];
-        free(more);
     }
 }
 
@@ -550,13 +549,12 @@ static void compute(texts *t, const char *model, bool pack, int64_t other)
             continue;
         ebb_named b;
         good(ebb_program_get(t->program, ebb_value_name(g, v), &b));
-        float *values = calloc(elements(&b), sizeof *values);
+        FREED float *values = calloc(elements(&b), sizeof *values);
         assert_non_null(values);
         for (size_t k = 0; k < elements(&b); k++)
             values[k] = 0.05f * (float)cos(1.0 + (double)(k + elements(&b)));
         b.data = values;
         good(ebb_program_set(t->program, &b));
-        free(values);
     }
     ebb_batch batch;
     good(ebb_data_rows(t->data, index, pack ? 1 : 2, NULL, &batch));

@@ -53,25 +53,21 @@ static double distance(const void *x, const void *y, size_t size)
 static void check(ebb_model *m, const ebb_batch *batch, const char *what)
 {
     size_t size, other;
-    char *ordinary = states_after(m, "cpu", 2, batch, &size, what);
-    char *plain = states_after(m, "plain", 2, batch, &size, what);
+    FREED char *ordinary = states_after(m, "cpu", 2, batch, &size, what);
+    FREED char *plain = states_after(m, "plain", 2, batch, &size, what);
     ebb_set_deterministic(m, true);
-    char *first = states_after(m, "cpu", threads[0], batch, &size, what);
+    FREED char *first = states_after(m, "cpu", threads[0], batch, &size, what);
     /* No further away than the plain kernels, by which an activation within rounding of a bend may be
      * on its other side. */
     const double apart = distance(first, ordinary, size), most = distance(plain, ordinary, size);
     if (!(apart <= fmax(1e-4, 2 * most)))
         fail_msg("%s: %g of the ordinary step's states, plain %g", what, apart, most);
     for (int i = 1; i < COUNTS; i++) {
-        char *states = states_after(m, "cpu", threads[i], batch, &other, what);
+        FREED char *states = states_after(m, "cpu", threads[i], batch, &other, what);
         assert_int_equal(other, size);
         if (memcmp(states, first, size) != 0)
             fail_msg("%s: %d threads give other bits than %d", what, threads[i], threads[0]);
-        free(states);
     }
-    free(ordinary);
-    free(plain);
-    free(first);
 }
 
 static const struct {

@@ -3,8 +3,6 @@
  * these rows, forward and back, and no other.
  */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <jansson.h>
@@ -40,7 +38,7 @@ static const struct head {
 
 static ebb_model *open_head(const struct head *h)
 {
-    char *pipeline;
+    RELEASED char *pipeline = NULL;
     unsigned seed = 1;
     ebb_model *m = parsed(h->graph);
     const ebb_graph *g = m->graph;
@@ -66,7 +64,6 @@ static ebb_model *open_head(const struct head *h)
                                                .optimizer = "none",
                                                .passes = passes}));
     good(ebb_rewrite(m, pipeline, &(ebb_rewrite_options){.verify_each = true}, NULL));
-    ebb_release(pipeline);
     return m;
 }
 
@@ -75,7 +72,7 @@ static double operations(const struct head *h, const int64_t *labels)
 {
     static float x[ROWS * IN];
     static const int64_t of_x[] = {ROWS, IN}, of_labels[] = {ROWS};
-    char *json;
+    RELEASED char *json = NULL;
     for (int i = 0; i < ROWS * IN; i++)
         x[i] = (float)cos(i);
     const ebb_named inputs[] = {{"x", EBB_F32, 2, of_x, x},
@@ -93,7 +90,6 @@ static double operations(const struct head *h, const int64_t *labels)
         if (strstr(json_string_value(json_object_get(node, "node")), "'loss/") != NULL)
             sum += json_number_value(json_object_get(node, "flops"));
     json_decref(root);
-    ebb_release(json);
     return sum;
 }
 

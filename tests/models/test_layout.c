@@ -1,6 +1,5 @@
 /* test_layout.c: the step with channels last against the step as it was, on every small model with
  * convolutions: loss, outputs, gradients and states within what another order of sums does. */
-#include <stdlib.h>
 
 #include <math.h>
 

@@ -9,7 +9,6 @@
  * direction.
  */
 #include <math.h>
-#include <stdlib.h>
 
 #include "tests/models/models.h"
 

@@ -22,7 +22,7 @@ static void plan_bert(const char *passes, int64_t *states, int64_t *peak, int64_
                       int64_t bits, int64_t block)
 {
     OWNED_MODEL *model = NULL;
-    char *text = NULL;
+    RELEASED char *text = NULL;
     *formula = 0;
     recorded r;
     assert_true(recorded_open(&r, "bert_base", "ts.onnx"));
@@ -46,7 +46,6 @@ static void plan_bert(const char *passes, int64_t *states, int64_t *peak, int64_
     *states = number_at(plan, "OPTIMIZER_STATE");
     *peak = json_integer_value(json_object_get(plan, "peak_bytes"));
     json_decref(plan);
-    ebb_release(text);
 }
 
 TEST(the_states_of_bert_take_what_arithmetic_says)

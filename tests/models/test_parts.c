@@ -6,7 +6,6 @@
  * of the largest in all gradients).
  */
 #include <math.h>
-#include <stdlib.h>
 
 #include "tests/models/models.h"
 

@@ -196,7 +196,7 @@ static void write_towers(char *step, size_t size, bool shared)
 {
     static writer w;
     const int second = shared ? LAYERS : LAYERS / 2;
-    char *pipeline = NULL;
+    RELEASED char *pipeline = NULL;
     w.at = 0;
     add(&w,
         "<ir_version: 10, opset_import: [\"\" : 20]> g (float[%d,%d] ha0, float[%d,%d] hb0) => "
@@ -214,7 +214,6 @@ static void write_towers(char *step, size_t size, bool shared)
     good(ebb_rewrite(m, pipeline, NULL, NULL));
     (void)snprintf(step, size, EBB_BINARY_DIR "/schedules_towers.onnx");
     good(ebb_save(m, step));
-    ebb_release(pipeline);
 }
 
 /* And cheaper than as one chain, or where that does not fit. */

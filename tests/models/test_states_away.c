@@ -1,7 +1,6 @@
 /* test_states_away.c: states of optimizers, and weights, that lie on disk from step to step: the bits of the step
  * that keeps them in memory, bytes as planned, the same checkpoint; and where a file may not say so. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "onnx/graph/infer.h"

@@ -10,7 +10,6 @@
  * and the dropouts of the embeddings and of the pooled output once. The last norm's output is read
  * by the pooler alone, and only where a sequence begins: that norm keeps its input.
  */
-#include <stdlib.h>
 
 #include "tests/formatted.h"
 #include "tests/models/models.h"
@@ -81,7 +80,7 @@ static const part parts[] = {
 
 static void plan(recorded *r, int64_t batch)
 {
-    char *text = NULL;
+    RELEASED char *text = NULL;
     json_t *report = NULL;
     OWNED_MODEL *model = NULL;
     MUST(ebb_open(&model, formatted("%s%s/%s", SHARED, r->model, r->file)));
@@ -109,7 +108,6 @@ static void plan(recorded *r, int64_t batch)
     r->failures += !(each > published);
 done:
     json_decref(report);
-    ebb_release(text);
 }
 
 /* In sdpa exports the probabilities are guarded against NaN. The gradient reads the guarded ones alone,
@@ -118,7 +116,7 @@ done:
 static void plan_guarded(recorded *r, const char *file, int64_t batch)
 {
     enum { BASE_L = 12, BASE_A = 12 };
-    char *text = NULL;
+    RELEASED char *text = NULL;
     json_t *report = NULL;
     OWNED_MODEL *model = NULL;
     const int64_t scores = BASE_A * batch * S * S;
@@ -141,7 +139,6 @@ static void plan_guarded(recorded *r, const char *file, int64_t batch)
     }
 done:
     json_decref(report);
-    ebb_release(text);
 }
 
 TEST(guarded_probabilities_are_kept_once)

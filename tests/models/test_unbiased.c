@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "tests/models/models.h"
+#include "tests/owned.h"
 
 /* Of elements that depend on each other: the mean of the ratio is 1, 4 is two sigmas of one alone
  * and far beyond those of many. The keys are fixed. */
@@ -37,11 +38,10 @@ typedef struct step {
 
 static void step_open(recorded *r, const char *passes, step *s)
 {
-    char *report = NULL;
+    RELEASED char *report = NULL;
     *s = (step){0};
     OK(recorded_program_report(r, "off", "none", passes, &s->model, &s->program, s->inputs,
                                &s->count, &report));
-    ebb_release(report);
 }
 
 static void step_close(step *s)

@@ -1,5 +1,4 @@
 /* test_amount.c: amounts of memory: what is taken, to the byte, and what is refused. */
-#include <stdio.h>
 #include <string.h>
 
 #include "onnx/words/status.h"

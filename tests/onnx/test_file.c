@@ -12,13 +12,12 @@
 static void assert_round_trip(const bytes *b)
 {
     OWNED_MODEL *model = NULL;
-    void *out;
+    RELEASED void *out = NULL;
     size_t size;
     OK(ebb_model_read_memory(&model, b->data, b->count, NULL));
     OK(ebb_model_write_memory(model, &out, &size));
     assert_int_equal(size, b->count);
     assert_memory_equal(out, b->data, size);
-    ebb_free(out);
 }
 
 /* ---- models of others ---- */
@@ -385,7 +384,7 @@ TEST(phases_roles_loss_and_places_are_written)
     OK(ebb_graph_bind(g, w, dx));
     g->loss = y;
 
-    void *memory;
+    RELEASED void *memory = NULL;
     copy = again(model, &memory);
     assert_int_equal(copy->ir_version, 10);
     assert_int_equal(ebb_model_opset(copy, EBB_DOMAIN_MS), 1);
@@ -409,15 +408,12 @@ TEST(phases_roles_loss_and_places_are_written)
     assert_int_equal(ebb_value_of(h, ebb_value_find(h, "x_grad"))->type->rank, 1);
 
     // What has been written once is written the same again.
-    void *twice;
+    RELEASED void *twice = NULL;
     OWNED_MODEL *third = again(copy, &twice);
     size_t size;
-    void *bytes_of_third;
+    RELEASED void *bytes_of_third = NULL;
     OK(ebb_model_write_memory(third, &bytes_of_third, &size));
     assert_memory_equal(bytes_of_third, memory, size);
-    ebb_free(bytes_of_third);
-    ebb_free(twice);
-    ebb_free(memory);
 }
 
 TEST(metadata_that_a_pass_changes_stays_in_its_place)
@@ -440,13 +436,12 @@ TEST(metadata_that_a_pass_changes_stays_in_its_place)
     ebb_node_info *info = ebb_node_of(model->graph, ebb_first(model->graph));
     assert_int_equal(info->phase, EBB_FORWARD);
     OK(ebb_props_set(model->graph, &info->props, "last", "4"));
-    void *memory;
+    RELEASED void *memory = NULL;
     OWNED_MODEL *copy = again(model, &memory);
     info = ebb_node_of(copy->graph, ebb_first(copy->graph));
     assert_int_equal(ebb_props_count(&info->props), 2);
     assert_string_equal(ebb_props_get(copy->graph, &info->props, "first"), "1");
     assert_string_equal(ebb_props_get(copy->graph, &info->props, "last"), "4");
-    ebb_free(memory);
 }
 
 static bool has_body(const ebb_model *model, const char *name)
@@ -476,11 +471,10 @@ TEST(an_operator_of_ours_brings_its_body)
         ebb_model_free(model);
         skip();
     }
-    void *memory;
+    RELEASED void *memory = NULL;
     OWNED_MODEL *copy = again(model, &memory);
     assert_int_equal(ebb_model_opset(copy, EBB_DOMAIN_EBB), 1);
     assert_true(has_body(copy, "PackSign"));
-    ebb_free(memory);
     ebb_model_free(model);
 }
 
@@ -500,10 +494,9 @@ TEST(an_operator_of_the_initialization_graph_brings_its_body)
     OK(ebb_node_add(model->initialization, &n, EBB_NO_NODE, EBB_DOMAIN_EBB, "Shard", &w, 1, &s, 1));
     OK(ebb_node_set_int(model->initialization, n, "ranks", 2));
     OK(ebb_graph_add_output(model->initialization, s));
-    void *memory;
+    RELEASED void *memory = NULL;
     OWNED_MODEL *copy = again(model, &memory);
     assert_true(has_body(copy, "Shard"));
-    ebb_free(memory);
 }
 
 TEST(equal_attributes_of_a_file_lie_in_memory_once)
@@ -512,12 +505,11 @@ TEST(equal_attributes_of_a_file_lie_in_memory_once)
                                 "g (float[4,8] x) => (float[4,8] y) {\n"
                                 "  a = Transpose<perm = [1,0]> (x)\n"
                                 "  y = Transpose<perm = [1,0]> (a)\n}");
-    void *memory;
+    RELEASED void *memory = NULL;
     OWNED_MODEL *copy = again(model, &memory);
     const ebb_node first = ebb_first(copy->graph);
     assert_ptr_equal(ebb_node_of(copy->graph, first)->attr,
                      ebb_node_of(copy->graph, ebb_next(copy->graph, first))->attr);
-    ebb_free(memory);
 }
 
 /* ONNX Runtime wants it; and what is written once is written so again. */
@@ -527,7 +519,7 @@ TEST(a_call_of_an_operator_with_a_body_names_all_outputs)
     OK(ebb_text_parse_model(
         &model, "<ir_version: 8, opset_import: [\"\" : 17, \"ai.ebb\" : 1]>\n"
                 "g (float[4,8] x, float[8] s) => (float[4,8] y) { y = ai.ebb.RmsNorm (x, s) }"));
-    void *first, *second;
+    RELEASED void *first = NULL, *second = NULL;
     size_t first_size, second_size;
     OK(ebb_model_write_memory(model, &first, &first_size));
     OK(ebb_model_read_memory(&copy, first, first_size, NULL));
@@ -540,8 +532,6 @@ TEST(a_call_of_an_operator_with_a_body_names_all_outputs)
     OK(ebb_model_write_memory(copy, &second, &second_size));
     assert_int_equal(first_size, second_size);
     assert_memory_equal(first, second, first_size);
-    ebb_free(first);
-    ebb_free(second);
 }
 
 /* ---- failure ---- */

@@ -6,6 +6,7 @@
 
 #include "onnx/file/file.h"
 #include "tests/onnx/bytes.h"
+#include "tests/owned.h"
 #include "tests/status.h"
 #include "tests/test.h"
 
@@ -41,14 +42,13 @@ static int remove_folder(void **state)
 static ebb_status read_bytes(const bytes *b)
 {
     // A copy of exactly this size, so that a sanitizer sees any read past the end.
-    uint8_t *copy = malloc(b->count > 0 ? b->count : 1);
+    FREED uint8_t *copy = malloc(b->count > 0 ? b->count : 1);
     assert_non_null(copy);
     memcpy(copy, b->data, b->count);
     ebb_model *model = NULL;
     ebb_status status = ebb_model_read_memory(&model, copy, b->count, folder);
     if (status == NULL)
         ebb_model_free(model);
-    free(copy);
     return status;
 }
 

@@ -1,6 +1,5 @@
 /* test_model.c: a copied model is the same model, and a separate one. */
 #include <stdio.h>
-#include <string.h>
 
 #include "onnx/file/file.h"
 #include "tests/owned.h"
@@ -54,18 +53,16 @@ TEST(a_model_becomes_what_has_become_of_its_copy)
     good(ebb_model_copy(&copy, model));
     good(ebb_set_dim(copy, "batch", 2));
     good(ebb_rewrite(copy, "flatten,train-mode,fuse,loss:cross-entropy,gradient", NULL, NULL));
-    void *changed = written(copy, &sizes[0]);
+    RELEASED void *changed = written(copy, &sizes[0]);
     ebb_graph *graph = model->graph;
     ebb_model_adopt(model, copy);
-    void *adopted = written(model, &sizes[1]);
+    RELEASED void *adopted = written(model, &sizes[1]);
     assert_ptr_equal(model->graph, graph);
     assert_ptr_equal(graph->model, model);
     assert_int_equal(sizes[0], sizes[1]);
     assert_memory_equal(changed, adopted, sizes[0]);
     good(ebb_rewrite(model, "optimizer:sgd,alias", NULL, NULL)); // it is changed as any other
     good(ebb_model_copy(&again, model));
-    ebb_free(changed);
-    ebb_free(adopted);
 }
 
 TEST(bodies_belong_to_the_model_that_adopts_them)

@@ -1,5 +1,4 @@
 /* test_number.c: numbers of options: what is taken, and that a refusal states the range. */
-#include <string.h>
 
 #include "onnx/words/status.h"
 #include "tests/status.h"

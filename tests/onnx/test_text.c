@@ -1,7 +1,6 @@
 /* ONNX text: what is printed reads back as it was, and what is not ONNX text is refused by its
  * place. */
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -24,12 +23,11 @@ static ebb_model *parsed(const char *text)
 /* The text is in the form that the printer writes, so that it must come back to the letter. */
 static void stays(const char *text)
 {
-    char *back = NULL;
+    RELEASED char *back = NULL;
     OWNED_MODEL *model = parsed(text);
     assert_null(ebb_verify(model->graph));
     assert_null(ebb_text_print_model(&back, model));
     assert_string_equal(back, text);
-    ebb_free(back);
 }
 
 static void refused(const char *text, const char *because)
@@ -163,7 +161,7 @@ TEST(metadata_of_the_model_stays)
 
 TEST(large_weights_are_left_out_and_read_back_as_missing)
 {
-    char *text, *again;
+    RELEASED char *text = NULL, *again = NULL;
     OWNED_MODEL *model = parsed(HEAD "g (float[128] x) => (y) <float[128] w> { y = Add(x, w) }");
     assert_null(ebb_text_print_model(&text, model));
     assert_non_null(strstr(text, "float[128] w  # 512 bytes, missing\n"));
@@ -173,8 +171,6 @@ TEST(large_weights_are_left_out_and_read_back_as_missing)
     assert_null(ebb_value_of(copy->graph, w)->tensor->data);
     assert_null(ebb_text_print_model(&again, copy));
     assert_string_equal(text, again);
-    ebb_free(text);
-    ebb_free(again);
 }
 
 TEST(initializers_keep_their_order_with_and_without_bytes)
@@ -187,7 +183,7 @@ TEST(initializers_keep_their_order_with_and_without_bytes)
 
 TEST(provenance_is_a_comment)
 {
-    char *text;
+    RELEASED char *text = NULL;
     OWNED_MODEL *model = parsed(HEAD "g (float[2] x) => (y) { # of no consequence\n"
                                      " h = Relu(x)\n y = Neg(h) }");
     ebb_graph *g = model->graph;
@@ -197,7 +193,6 @@ TEST(provenance_is_a_comment)
     assert_null(ebb_infer_graph(g));
     assert_null(ebb_text_print(&text, g));
     assert_non_null(strstr(text, "h = Relu (x)  # float[2]; backward; sign-mask\n"));
-    ebb_free(text);
 }
 
 TEST(the_body_of_each_operator_of_ours_reads_and_prints)
@@ -277,14 +272,13 @@ TEST(a_text_that_is_cut_off_is_refused)
                              "(y) { y = Relu<c: int = @a>(x) }";
     size_t length = strlen(whole);
     for (size_t cut = 0; cut <= length; cut++) {
-        char *part = malloc(cut + 1);
+        FREED char *part = malloc(cut + 1);
         assert_non_null(part);
         memcpy(part, whole, cut);
         part[cut] = '\0';
         ebb_model *model = NULL;
         if (ebb_text_parse_model(&model, part) == NULL)
             ebb_model_free(model);
-        free(part);
     }
 }
 

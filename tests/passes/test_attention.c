@@ -2,8 +2,6 @@
  * does: each spelling, on both back ends, with dropout drawing the same elements.
  */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <math.h>
 
@@ -227,7 +225,7 @@ TEST(an_offer_says_what_is_saved_and_may_be_refused)
     good_for(ebb_pipeline_run(model, "train-mode,inline,fold,fuse,loss:mse,gradient", &checks,
                               &keep, &reports, &count),
              "step");
-    char *before, *after;
+    RELEASED char *before = NULL, *after = NULL;
     good_for(ebb_text_print(&before, model->graph), "text");
     ebb_edit edit = {.g = model->graph,
                      .pass = pass,
@@ -243,6 +241,4 @@ TEST(an_offer_says_what_is_saved_and_may_be_refused)
     assert_int_equal(report.applied, 0);
     const int64_t scores = BATCH * HEADS * S * S, rows = BATCH * HEADS * S;
     assert_int_equal(offer.saved_bytes, scores * (4 + 4 + 1) - rows * 8);
-    ebb_free(before);
-    ebb_free(after);
 }

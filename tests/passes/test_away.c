@@ -2,7 +2,6 @@
  * of what may go. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "onnx/file/file.h"

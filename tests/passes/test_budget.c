@@ -188,7 +188,7 @@ TEST(what_an_offer_may_cost_is_by_the_device)
     static const char words[] = "nodes run again, ";
     (void)setenv("EBB_CUDA_PLUGIN", EBB_BINARY_DIR "/kernels/cuda/libebb_cuda_host_plugin.so", 0);
     OWNED_MODEL *step = step_of("transformer");
-    char *report = NULL;
+    RELEASED char *report = NULL;
     int taken = 0, heard = 0;
     good(ebb_rewrite(step, "fit:budget=95%,time=0.03,backend=cuda", NULL, &report));
     const char *note = strstr(report, words);
@@ -196,7 +196,6 @@ TEST(what_an_offer_may_cost_is_by_the_device)
     assert_int_equal(sscanf(note + strlen(words), "%d of %d offers", &taken, &heard), 2);
     if (taken == 0 || taken == heard)
         fail_msg("%s", report);
-    ebb_release(report);
 }
 
 /* ---- what was tried is what the step becomes ---- */

@@ -144,7 +144,7 @@ enum { LINKS = 100, WALKS = 64 };
 
 static ebb_model *chain_of(const char *first, void (*link)(FILE *out, int i), const char *last)
 {
-    char *text = NULL;
+    FREED char *text = NULL;
     size_t bytes;
     ebb_model *model = NULL;
     FILE *out = open_memstream(&text, &bytes);
@@ -155,7 +155,6 @@ static ebb_model *chain_of(const char *first, void (*link)(FILE *out, int i), co
     (void)fputs(last, out);
     assert_int_equal(fclose(out), 0);
     assert_null(ebb_text_parse_model(&model, text));
-    free(text);
     return model;
 }
 

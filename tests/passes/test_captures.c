@@ -1,8 +1,6 @@
 /* test_captures.c: a value that only the body of an If reads is read. No pass may take it for one
  * that nobody wants.
  */
-#include <stdio.h>
-#include <string.h>
 
 #include "onnx/file/file.h"
 #include "passes/pipeline.h"

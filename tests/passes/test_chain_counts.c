@@ -135,8 +135,9 @@ TEST(chain_objectives_equal_brute_force)
 TEST(a_thousand_equal_outputs_need_63_and_44)
 {
     enum { N = 1024 };
-    uint64_t *one = ebb_alloc((N + 2) * sizeof *one), *need = ebb_alloc((N + 2) * sizeof *need);
-    uint64_t *bound = ebb_alloc((N + 2) * sizeof *bound);
+    RELEASED uint64_t *one = ebb_alloc((N + 2) * sizeof *one),
+                      *need = ebb_alloc((N + 2) * sizeof *need);
+    RELEASED uint64_t *bound = ebb_alloc((N + 2) * sizeof *bound);
     for (int k = 0; k < N + 2; k++)
         one[k] = k >= 1 && k <= N;
     OWNED_ARENA arena = {0};
@@ -145,7 +146,4 @@ TEST(a_thousand_equal_outputs_need_63_and_44)
     OK(ebb_links_least_resident(&links, NULL, need, bound, &arena));
     assert_int_equal(need[N + 1], 63);
     assert_int_equal(ebb_links_least_running(&links), 44);
-    ebb_free(one);
-    ebb_free(need);
-    ebb_free(bound);
 }

@@ -104,14 +104,12 @@ TEST(a_second_run_changes_nothing_and_a_wrong_time_is_overwritten)
 TEST(marks_of_shared_memory_stay)
 {
     OWNED_MODEL *m = parse();
-    char *before = NULL, *after = NULL;
+    RELEASED char *before = NULL, *after = NULL;
     good(run(m, "alias", false));
     good(ebb_text_print(&before, m->graph));
     good(run(m, pipeline, false));
     good(ebb_text_print(&after, m->graph));
     assert_string_equal(before, after);
-    ebb_free(before);
-    ebb_free(after);
 }
 
 /* ---- estimates ---- */

@@ -21,10 +21,9 @@ static ebb_report once(ebb_model *m)
 /* How many nodes are left. */
 static size_t left(ebb_model *m)
 {
-    ebb_model_facts *facts;
+    RELEASED ebb_model_facts *facts = NULL;
     good(ebb_facts_of(&facts, m));
     const size_t count = facts->node_count;
-    ebb_release(facts);
     return count;
 }
 

@@ -21,7 +21,7 @@ static const char nodes[] =
 
 static ebb_model *parsed(void)
 {
-    char *text = NULL;
+    FREED char *text = NULL;
     size_t size;
     ebb_model *model = NULL;
     FILE *out = open_memstream(&text, &size);
@@ -40,7 +40,6 @@ static ebb_model *parsed(void)
     assert_int_equal(fclose(out), 0);
     assert_null(ebb_text_parse_model(&model, text));
     assert_null(ebb_infer_graph(model->graph));
-    free(text);
     return model;
 }
 

@@ -44,7 +44,8 @@ static void comes_out_as_written(void **state)
 {
     golden *g = *state;
     OWNED_MODEL *model = NULL;
-    char *text = NULL, *again = NULL, passes[512], exporter[512];
+    RELEASED char *text = NULL, *again = NULL;
+    char passes[512], exporter[512];
     golden_load(g);
     if (!golden_word(g, "passes", passes))
         fail_msg("%s: a line 'passes: ...' is needed", g->path);
@@ -61,8 +62,6 @@ static void comes_out_as_written(void **state)
     if (status != NULL)
         fail_msg("%s: again: %s", g->path, ebb_status_text(status));
     assert_string_equal(again, text);
-    ebb_free(text);
-    ebb_free(again);
     golden_free(g);
 }
 

@@ -5,9 +5,6 @@
  * plainest way, and the planner must do as well in the same bytes; and on small steps it stands beside the cheapest of all
  * schedules (exact.c).
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "passes/budget/planners/search.h"
 #include "tests/owned.h"

@@ -1,9 +1,7 @@
 /* test_looked_up.c: what constant folding looked up in a table of places is that table again. */
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "ebb.h"
 #include "onnx/file/file.h"

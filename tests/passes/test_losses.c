@@ -23,14 +23,13 @@ static const float numbers[8] = {1, 0, -1, 2, 0.5f, 1, 3, -2};
 /* The whole step, gradients as outputs. */
 static ebb_status make(ebb_model *model, const char *const *losses, const char *pass, bool strict)
 {
-    char *pipeline;
+    RELEASED char *pipeline = NULL;
     const ebb_step_options step = {
         .losses = losses, .optimizer = "none", .passes = (const char *const[]){pass, NULL}};
     const ebb_rewrite_options options = {.strict = strict, .verify_each = true};
     ebb_status status = ebb_step_pipeline(&pipeline, &step);
     if (status == NULL)
         status = ebb_rewrite(model, pipeline, &options, NULL);
-    ebb_release(pipeline);
     return status;
 }
 
@@ -119,7 +118,7 @@ TEST(several_losses_are_added_up_with_their_weights)
 
 TEST(three_losses_have_one_sum)
 {
-    ebb_model_facts *f;
+    RELEASED ebb_model_facts *f = NULL;
     OWNED_MODEL *model = model_of(two_heads);
     good(make(
         model,
@@ -128,7 +127,6 @@ TEST(three_losses_have_one_sum)
     good(ebb_facts_of(&f, model));
     assert_string_equal(f->loss, "loss");
     assert_int_equal(f->input_count, 3); // x, one, two: the first two losses share a target
-    ebb_release(f);
 }
 
 /* A loss that the model has counts among several where its name is given, and is not forgotten. */
@@ -189,14 +187,13 @@ TEST(an_evaluation_has_the_loss_of_each)
 
 TEST(a_target_may_be_what_the_model_reads)
 {
-    ebb_model_facts *f;
+    RELEASED ebb_model_facts *f = NULL;
     OWNED_MODEL *model =
         model_of(HEAD "g (float[4,2] x) => (float[4,2] y) <float[2,2] w = {1,2,3,4}> "
                       "{ y = MatMul (x, w) }");
     good(make(model, LIST("mse:target=x"), "", false));
     good(ebb_facts_of(&f, model));
     assert_int_equal(f->input_count, 1);
-    ebb_release(f);
 }
 
 TEST(what_is_said_wrongly_is_refused)
@@ -317,7 +314,7 @@ TEST(constants_of_a_loss_are_not_trained)
         "bce-logits:output=a,target=t,pos-weight=\"1,2,3\"",
         "dice:output=a,target=label,axis=1,over=batch", "huber:output=a,target=t,delta=0.5"};
     for (size_t i = 0; i < sizeof losses / sizeof *losses; i++) {
-        ebb_model_facts *f;
+        RELEASED ebb_model_facts *f = NULL;
         OWNED_MODEL *model = model_of(two_heads);
         good(make(model, LIST(losses[i]), "", false));
         good(ebb_facts_of(&f, model));
@@ -325,7 +322,6 @@ TEST(constants_of_a_loss_are_not_trained)
         for (size_t k = 0; k < f->output_count; k++)
             gradients += strstr(f->outputs[k].name, "_grad") != NULL;
         assert_int_equal(gradients, 1); // v's
-        ebb_release(f);
     }
 }
 
@@ -446,7 +442,7 @@ TEST(a_loss_is_computed_in_float32)
         "focal:output=b,target=number", "dice:output=b,target=number",
         "huber:output=b,target=number"};
     for (size_t i = 0; i < sizeof losses / sizeof *losses; i++) {
-        char *pipeline, *text;
+        RELEASED char *pipeline = NULL, *text = NULL;
         OWNED_MODEL *model = model_of(two_heads);
         const ebb_step_options options = {
             .loss = losses[i], .optimizer = "none", .precision = "bf16"};
@@ -455,7 +451,5 @@ TEST(a_loss_is_computed_in_float32)
         good(ebb_inspect_text(model, &text));
         assert_non_null(strstr(text, "(float loss"));
         assert_null(strstr(text, "number_bf16"));
-        ebb_release(text);
-        ebb_release(pipeline);
     }
 }

@@ -1,6 +1,5 @@
 /* test_moves.c: the referee of schedules knows moves to a slower place: their bytes, their time, and
  * which of them are mistakes. */
-#include <string.h>
 
 #include "tests/owned.h"
 #include "tests/passes/chain_steps.h"

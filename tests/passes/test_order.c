@@ -1,7 +1,5 @@
 /* test_order.c: orders of random steps, against all orders that there are. */
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "passes/budget/planners/planner.h"
@@ -99,14 +97,13 @@ static ebb_remat_weight weigh(const ebb_remat_problem *p, const ebb_remat_schedu
 
 static void each_once(const ebb_remat_problem *p, const ebb_remat_schedule *s)
 {
-    bool *seen = calloc(p->op_count + 1u, sizeof *seen);
+    FREED bool *seen = calloc(p->op_count + 1u, sizeof *seen);
     assert_non_null(seen);
     assert_int_equal(s->count, p->op_count);
     for (size_t i = 0; i < s->count; i++) {
         assert_false(seen[s->ops[i]]);
         seen[s->ops[i]] = true;
     }
-    free(seen);
 }
 
 /* ---- all orders ---- */

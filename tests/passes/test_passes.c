@@ -215,14 +215,13 @@ TEST(an_edit_takes_marks_off_and_they_come_back)
 static void step_of_opset(const char *text, int64_t opset, size_t speaker, const char *note)
 {
     OWNED_MODEL *again = NULL, *model = step(text, "opset,loss:cross-entropy,gradient");
-    char *printed = NULL;
+    RELEASED char *printed = NULL;
     assert_int_equal(ebb_model_opset(model, ""), opset);
     assert_true(reports[speaker].note_count > 0);
     assert_non_null(strstr(reports[speaker].notes[0], note));
     assert_null(ebb_text_print_model(&printed, model));
     assert_null(ebb_text_parse_model(&again, printed));
     assert_int_equal(count_ops(again->graph, EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS), opset >= 12);
-    ebb_free(printed);
 }
 
 TEST(a_step_of_an_older_model_is_of_an_opset_that_has_its_loss)

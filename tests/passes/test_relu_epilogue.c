@@ -2,8 +2,6 @@
  * follows them, against the same step without: on the CPU every bit, and no more memory. */
 #include "tests/eval_net.h"
 
-#include <stdlib.h>
-
 #include "exec/run/program.h"
 #include "passes/pipeline.h"
 #include "tests/owned.h"

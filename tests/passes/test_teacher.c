@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
@@ -68,13 +67,12 @@ static const char *write_model(const char *name, const char *text, size_t extern
 
 static ebb_status make(ebb_model *model, const char *file, const char *loss, const char *train)
 {
-    char *pipeline;
+    RELEASED char *pipeline = NULL;
     const ebb_step_options step = {
         .losses = LIST(loss), .optimizer = "sgd:lr=0.1", .train = LIST(train), .teacher = file};
     ebb_status status = ebb_step_pipeline(&pipeline, &step);
     if (status == NULL)
         status = ebb_rewrite(model, pipeline, &(ebb_rewrite_options){.verify_each = true}, NULL);
-    ebb_release(pipeline);
     return status;
 }
 

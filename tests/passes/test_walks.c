@@ -76,8 +76,8 @@ static double published_disk_revolve(const ebb_course *c, double *period)
 {
     uint32_t n = c->steps;
     double uf = c->forward, write = c->level[1].write, read = c->level[1].read;
-    double *memory = calloc(n + 1, sizeof *memory), *again = calloc(n + 1, sizeof *again);
-    double *all = calloc(n + 1, sizeof *all);
+    FREED double *memory = calloc(n + 1, sizeof *memory), *again = calloc(n + 1, sizeof *again);
+    FREED double *all = calloc(n + 1, sizeof *all);
     *period = HUGE_VAL;
     for (uint32_t i = 1; i <= n; i++) {
         memory[i] = (double)ebb_revolve_forwards(i, c->level[0].slots) * uf + i * c->backward;
@@ -92,9 +92,6 @@ static double published_disk_revolve(const ebb_course *c, double *period)
         *period = least(*period, (write + read + i * uf + again[i]) / i);
     }
     double cost = all[n];
-    free(memory);
-    free(again);
-    free(all);
     return cost;
 }
 

@@ -38,12 +38,11 @@ static ebb_model *folded_model(void)
 
 static json_t *training_of(ebb_model *m, const char *pipeline)
 {
-    char *text = NULL;
+    RELEASED char *text = NULL;
     good(ebb_infer_graph(m->graph));
     good(ebb_rewrite(m, pipeline, NULL, &text));
     json_t *o = json_loads(text, 0, NULL), *training = json_incref(json_object_get(o, "training"));
     json_decref(o);
-    ebb_release(text);
     return training;
 }
 

@@ -134,14 +134,13 @@ static inline ebb_value add(ebb_model *m, const char *name, const char *text, do
     int rank = 0;
     for (const char *at = text; *at != '\0'; at += strcspn(at, "x"), at += *at == 'x')
         count *= dims[rank++] = strtoll(at, NULL, 10);
-    float *data = calloc((size_t)count, sizeof *data);
+    FREED float *data = calloc((size_t)count, sizeof *data);
     assert_non_null(data);
     for (int64_t i = 0; i < count; i++)
         data[i] = (float)of(i);
     ebb_type type = ebb_type_tensor(EBB_F32, rank, dims);
     ebb_value v;
     good(ebb_graph_add_initializer(m->graph, &v, name, &type, data, EBB_ROLE_NONE));
-    free(data);
     return v;
 }
 

@@ -1,12 +1,10 @@
 /* Rules, edits, options and globs on graphs of a few nodes. */
 
-#include <stdio.h>
-
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
 #include "rewrite/rewrite.h"
 #include "tests/formatted.h"
-#include "tests/test.h"
+#include "tests/text.h"
 
 static ebb_status do_nothing(ebb_edit *e)
 {
@@ -34,12 +32,7 @@ typedef struct bench {
 static void set_up(bench *b, const char *graph)
 {
     memset(b, 0, sizeof *b);
-    ebb_status status = ebb_text_parse_model(
-        &b->model, formatted("<ir_version: 10, opset_import: [\"\" : 20]> g %s", graph));
-    if (status == NULL)
-        status = ebb_infer_graph(b->model->graph);
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
+    b->model = model_of(formatted("<ir_version: 10, opset_import: [\"\" : 20]> g %s", graph));
     b->e = (ebb_edit){.g = b->model->graph,
                       .pass = &pass,
                       .scratch = &b->scratch,
@@ -53,6 +46,8 @@ static void tear_down(bench *b)
     ebb_arena_fini(&b->keep);
     ebb_model_free(b->model);
 }
+
+#define BENCH __attribute__((cleanup(tear_down))) bench
 
 static void apply(bench *b, const ebb_rule *rules, size_t count)
 {
@@ -77,7 +72,7 @@ static const ebb_rule half[] = {{"half", "y = Mul(x, 0.5)", "y = Relu(x)", NULL,
 
 TEST(a_rule_replaces_what_it_matches)
 {
-    bench b;
+    BENCH b;
     set_up(&b, "(float[4] x) => (y) { s = Sigmoid(x) z = Mul(x, s) y = Neg(z) }");
     apply(&b, silu, 1);
     ebb_graph *g = b.e.g;
@@ -88,56 +83,51 @@ TEST(a_rule_replaces_what_it_matches)
     assert_string_equal(ebb_value_name(g, ebb_out(g, n, 0)), "z");
     assert_int_equal(b.report.found, 1);
     assert_int_equal(b.report.applied, 1);
-    tear_down(&b);
 }
 
 TEST(inputs_of_an_operator_that_commutes_match_either_way)
 {
-    bench b;
+    BENCH b;
     set_up(&b, "(float[4] x) => (y) { s = Sigmoid(x) y = Mul(s, x) }");
     apply(&b, silu, 1);
     assert_int_equal(node_count(b.e.g), 1);
-    tear_down(&b);
 }
 
 TEST(inputs_of_one_that_does_not_commute_match_one_way)
 {
     static const ebb_rule rule[] = {
         {"r", "s = Sigmoid(x)  y = Sub(x, s)", "y = Relu(x)", NULL, NULL}};
-    bench b;
+    BENCH b;
     set_up(&b, "(float[4] x) => (y) { s = Sigmoid(x) y = Sub(s, x) }");
     apply(&b, rule, 1);
     assert_int_equal(node_count(b.e.g), 2);
     assert_int_equal(b.report.found, 0);
-    tear_down(&b);
 }
 
 TEST(a_failed_order_is_taken_back)
 {
     static const ebb_rule rule[] = {
         {"r", "a = Neg(x)  b = Exp(a)  c = Add(b, x)  y = Mul(c, x)", "y = Relu(x)", NULL, NULL}};
-    bench b;
+    BENCH b;
     set_up(&b, "(float[4] x) => (y) { a = Neg(x) b = Exp(a) c = Add(x, b) y = Mul(x, c) }");
     apply(&b, rule, 1);
     assert_int_equal(node_count(b.e.g), 1);
-    tear_down(&b);
 }
 
 TEST(the_name_of_an_output_of_the_graph_never_changes)
 {
-    bench b;
+    BENCH b;
     set_up(&b, "(float[4] x) => (float[4] y) { s = Sigmoid(x) y = Mul(x, s) }");
     apply(&b, silu, 1);
     ebb_graph *g = b.e.g;
     assert_int_equal(g->output_count, 1);
     assert_string_equal(ebb_value_name(g, g->outputs[0]), "y");
     assert_int_equal(ebb_producer_op(g, g->outputs[0]), EBB_OP_HARD_SWISH);
-    tear_down(&b);
 }
 
 TEST(a_value_that_is_read_outside_holds_the_pattern)
 {
-    bench b;
+    BENCH b;
     set_up(&b, "(float[4] x) => (y, z) { s = Sigmoid(x) y = Mul(x, s) z = Neg(s) }");
     apply(&b, silu, 1);
     assert_int_equal(node_count(b.e.g), 3);
@@ -146,46 +136,42 @@ TEST(a_value_that_is_read_outside_holds_the_pattern)
     assert_int_equal(b.report.skip_count, 1);
     assert_string_equal(b.report.skips[0].reason,
                         "a value inside the pattern is read outside of it");
-    tear_down(&b);
 }
 
 TEST(a_value_that_is_an_output_holds_the_pattern)
 {
-    bench b;
+    BENCH b;
     set_up(&b, "(float[4] x) => (y, s) { s = Sigmoid(x) y = Mul(x, s) }");
     apply(&b, silu, 1);
     assert_int_equal(node_count(b.e.g), 2);
     assert_string_equal(b.report.skips[0].reason,
                         "a value inside the pattern is an output of the graph");
-    tear_down(&b);
 }
 
 TEST(a_number_fits_a_constant_of_that_value)
 {
-    bench b;
+    BENCH b;
     set_up(&b, "(float[4] x) => (y, z, u) <float a = {0.50000001}, float[1] c = {0.5}, "
                "float d = {0.51}> { y = Mul(x, a) z = Mul(c, x) u = Mul(x, d) }");
     apply(&b, half, 1);
     assert_int_equal(b.report.applied, 2);
     assert_int_equal(ebb_producer_op(b.e.g, ebb_value_find(b.e.g, "u")), EBB_OP_MUL);
-    tear_down(&b);
 }
 
 TEST(a_constant_that_would_broadcast_is_no_number)
 {
-    bench b;
+    BENCH b;
     set_up(&b, "(float[4] x) => (y, z) <float[1,1] a = {0.5}, float[2,4] c = "
                "{0.5,0.5,0.5,0.5,0.5,0.5,0.5,0.5}> { y = Mul(x, a) z = Mul(x, c) }");
     apply(&b, half, 1);
     assert_int_equal(b.report.applied, 0);
-    tear_down(&b);
 }
 
 TEST(attributes_that_a_rule_gives_must_be_equal)
 {
     static const ebb_rule rule[] = {
         {"r", "y = LeakyRelu<alpha = 0.5>(x)", "y = Elu<alpha = 2.0>(x)", NULL, NULL}};
-    bench b;
+    BENCH b;
     set_up(&b, "(float[4] x) => (y, z, w) { y = LeakyRelu<alpha = 0.5>(x) "
                "z = LeakyRelu<alpha = 0.4>(x) w = LeakyRelu(x) }");
     apply(&b, rule, 1);
@@ -194,18 +180,16 @@ TEST(attributes_that_a_rule_gives_must_be_equal)
     ebb_attrs attrs = ebb_node_attrs(b.e.g, n);
     assert_int_equal(ebb_node_of(b.e.g, n)->op, EBB_OP_ELU);
     assert_float_equal(ebb_attr_float(&attrs, "alpha", 0), 2.0, 0);
-    tear_down(&b);
 }
 
 TEST(more_inputs_than_the_pattern_has_do_not_fit_a_sum)
 {
     static const ebb_rule rule[] = {{"r", "y = Sum(a, b)", "y = Add(a, b)", NULL, NULL}};
-    bench b;
+    BENCH b;
     set_up(&b, "(float[4] p, float[4] q, float[4] r) => (y, z) { y = Sum(p, q, r) z = Sum(p, q) }");
     apply(&b, rule, 1);
     assert_int_equal(b.report.applied, 1);
     assert_int_equal(ebb_producer_op(b.e.g, ebb_value_find(b.e.g, "y")), EBB_OP_SUM);
-    tear_down(&b);
 }
 
 static const char *never(const ebb_match *m)
@@ -220,7 +204,7 @@ TEST(a_rule_may_decline_and_says_so_once)
         {"no", "y = Neg(x)", "y = Relu(x)", never, NULL},
         {"yes", "y = Exp(x)", "y = Relu(x)", NULL, NULL},
     };
-    bench b;
+    BENCH b;
     set_up(&b, "(float[4] x) => (y) { h = Neg(x) y = Exp(h) }");
     apply(&b, rules, 2);
     assert_int_equal(b.report.found, 2);
@@ -228,7 +212,6 @@ TEST(a_rule_may_decline_and_says_so_once)
     assert_int_equal(b.report.skip_count, 1);
     assert_int_equal(b.report.skips[0].count, 1);
     assert_string_equal(b.report.skips[0].reason, "the day is wrong");
-    tear_down(&b);
 }
 
 static void twice(ebb_build *b, const ebb_match *m, ebb_value *root)
@@ -240,12 +223,11 @@ static void twice(ebb_build *b, const ebb_match *m, ebb_value *root)
 TEST(a_rule_may_build_several_nodes)
 {
     static const ebb_rule rule[] = {{"r", "y = Exp(x)", NULL, NULL, twice}};
-    bench b;
+    BENCH b;
     set_up(&b, "(float[4] x) => (y) { h = Exp(x) y = Neg(h) }");
     apply(&b, rule, 1);
     assert_int_equal(node_count(b.e.g), 3);
     assert_int_equal(ebb_producer_op(b.e.g, ebb_value_find(b.e.g, "h")), EBB_OP_ADD);
-    tear_down(&b);
 }
 
 TEST(rules_that_undo_each_other_stop)
@@ -254,12 +236,11 @@ TEST(rules_that_undo_each_other_stop)
         {"there", "y = Exp(x)", "y = Neg(x)", NULL, NULL},
         {"back", "y = Neg(x)", "y = Exp(x)", NULL, NULL},
     };
-    bench b;
+    BENCH b;
     set_up(&b, "(float[4] x) => (y) { y = Exp(x) }");
     apply(&b, rules, 2);
     assert_true(b.report.applied > 0);
     assert_int_equal(node_count(b.e.g), 1);
-    tear_down(&b);
 }
 
 TEST(a_rule_that_makes_no_sense_is_an_error_that_names_it)
@@ -273,12 +254,11 @@ TEST(a_rule_that_makes_no_sense_is_an_error_that_names_it)
         {"unknown", "y = Exp(x)", "y = Nothing(x)", NULL, NULL},
     };
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
-        bench b;
+        BENCH b;
         set_up(&b, "(float[4] x) => (y) { y = Exp(x) }");
         ebb_status status = ebb_rules_apply(&b.e, &rules[i], 1);
         assert_non_null(status);
         assert_non_null(strstr(ebb_status_text(status), rules[i].name));
-        tear_down(&b);
     }
 }
 
@@ -286,7 +266,7 @@ TEST(a_rule_that_makes_no_sense_is_an_error_that_names_it)
 
 TEST(an_output_that_becomes_an_input_keeps_a_node_between)
 {
-    bench b;
+    BENCH b;
     set_up(&b, "(float[4] x) => (float[4] y) { y = Relu(x) }");
     ebb_graph *g = b.e.g;
     ebb_value y = ebb_value_find(g, "y");
@@ -297,25 +277,23 @@ TEST(an_output_that_becomes_an_input_keeps_a_node_between)
     assert_string_equal(ebb_value_name(g, g->outputs[0]), "y");
     assert_string_equal(ebb_value_name(g, g->inputs[0]), "x");
     assert_int_equal(ebb_producer_op(g, g->outputs[0]), EBB_OP_IDENTITY);
-    tear_down(&b);
 }
 
 TEST(a_builder_takes_the_phase_of_where_it_stands)
 {
-    bench b;
+    BENCH b;
     set_up(&b, "(float[4] x) => (y) { y = Relu(x) }");
     ebb_node n = ebb_first(b.e.g);
     ebb_node_of(b.e.g, n)->phase = EBB_BACKWARD;
     assert_int_equal(ebb_edit_build(&b.e, n, EBB_PHASE_NONE).phase, EBB_BACKWARD);
     assert_int_equal(ebb_edit_build(&b.e, n, EBB_UPDATE).phase, EBB_UPDATE);
-    tear_down(&b);
 }
 
 /* ---- options and globs ---- */
 
 TEST(options_are_what_was_given_last_or_the_default)
 {
-    bench b;
+    BENCH b;
     set_up(&b, "(float[4] x) => (y) { y = Relu(x) }");
     assert_string_equal(ebb_option_string(&b.e, "kind"), "sum");
     assert_null(ebb_option_string(&b.e, "target"));
@@ -327,7 +305,6 @@ TEST(options_are_what_was_given_last_or_the_default)
     assert_true(ebb_option_given(&b.e, "count"));
     assert_int_equal(ebb_option_int(&b.e, "count"), -9);
     assert_float_equal(ebb_option_float(&b.e, "rate"), 1e-3, 1e-12);
-    tear_down(&b);
 }
 
 TEST(globs)

@@ -125,7 +125,7 @@ TEST(a_few_numbers_that_were_repeated_are_few)
 static bool finds(const char *name, const char *kind, ebb_code *code)
 {
     static const char *const among[] = {"warnings", "problems"};
-    char *text;
+    RELEASED char *text = NULL;
     size_t i;
     bool found = false;
     json_t *finding;
@@ -137,7 +137,6 @@ static bool finds(const char *name, const char *kind, ebb_code *code)
         json_array_foreach(json_object_get(report, among[k]), i, finding)
             found |= strcmp(json_string_value(json_object_get(finding, "kind")), kind) == 0;
     json_decref(report);
-    ebb_release(text);
     return found;
 }
 

@@ -9,8 +9,7 @@
 #include "kernels/cuda/fuse/chain.h"
 #include "kernels/cuda/fuse/compile.h"
 #include "onnx/words/arena.h"
-
-#include <unistd.h>
+#include "tests/owned.h"
 
 enum { CHAINS = 20, VALUES = EBB_CHAIN_INPUTS + EBB_CHAIN_STEPS };
 
@@ -274,12 +273,11 @@ static void check(made *m, double places, uint64_t seed)
             const ebb_operand *whole = &m->value[m->chain.output[k]];
             (void)snprintf(what, sizeof what, "chain %llu, output %d", (unsigned long long)seed, k);
             check_guards(got[k].data, got[k].bytes, what);
-            void *expected = bytes_of(whole);
+            FREED void *expected = bytes_of(whole);
             if (is_narrow(&got[k]))
                 ebb_narrow(expected, whole->data, (ebb_dtype)got[k].type.dtype,
                            (int64_t)count_of(whole));
             check_near(&got[k], expected, places, 1, what);
-            free(expected);
             unguard(got[k].data);
         }
     }
@@ -386,17 +384,15 @@ TEST(what_was_compiled_is_kept_and_damage_is_seen)
     check_status(ebb_nvrtc_cache_path(source, 900, path, sizeof path), "path");
     for (int k = 0; k < 4; k++) {
         if (k == 2) { // a bit of the code
-            char *file = ebb_cache_read(path, &length);
+            RELEASED char *file = ebb_cache_read(path, &length);
             assert_non_null(file);
             file[length - 7] ^= 4;
             ebb_cache_write(path, file, length);
-            ebb_free(file);
         }
         if (k == 3) { // its end
-            char *file = ebb_cache_read(path, &length);
+            RELEASED char *file = ebb_cache_read(path, &length);
             assert_non_null(file);
             ebb_cache_write(path, file, length / 2);
-            ebb_free(file);
         }
         check_status(ebb_nvrtc_compile(source, 900, &image[k], &bytes[k], &cached[k]), "compile");
         assert_int_equal(cached[k], k == 1);

@@ -117,7 +117,7 @@ static int same_as_on_the_host(ebb_group *group, const char *dtype, int number, 
                              *backends[] = {"cuda", "cpu"};
     enum { STEPS = 4 };
     const bool is_real = strstr(dtype, "int") == NULL;
-    unsigned char *x = malloc((size_t)n * size);
+    FREED unsigned char *x = malloc((size_t)n * size);
     OWNED_MODEL *model = NULL;
     ebb_program *programs[2] = {NULL};
     int wrong = x == NULL || make_calls(&model, dtype, n, group->ranks) != NULL;
@@ -149,7 +149,6 @@ static int same_as_on_the_host(ebb_group *group, const char *dtype, int number, 
     }
     for (int i = 0; i < 2; i++)
         ebb_program_free(programs[i]);
-    free(x);
     return wrong;
 }
 

@@ -5,7 +5,6 @@
  * Nothing runs. Plans are kept in the build folder. Skipped, visibly, without cuDNN.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/cuda/library/cudnn/plan.h"

@@ -1,7 +1,6 @@
 /* test_cudnn_graph.c: the layer over cuDNN's graphs, on a described device: builder, rules, plans.
  * Nothing runs. Without cuDNN the tests are skipped, and say so. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/cuda/library/cudnn/internal.h"
