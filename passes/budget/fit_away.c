@@ -373,14 +373,16 @@ static bool is_lowest(const plans *all, const plan *p)
 /* All that can be moved of each point, where nothing else keeps to the budget. */
 static ebb_status take_lowest(plans *all, uint64_t budget, ebb_fit_away *best, const plan **taken)
 {
-    for (size_t i = 0; i < all->count && *taken == NULL; i++) {
-        const plan *p = &all->list[i];
-        if (p->plan.peak_bytes > budget || !is_lowest(all, p))
-            continue;
-        EBB_TRY(try_plan(all, p, budget, best));
-        if (best->chosen != NULL)
-            *taken = p;
-    }
+    for (int tight = 0; tight < 2; tight++)
+        for (size_t i = 0; i < all->count && *taken == NULL; i++) {
+            plan *p = &all->list[i];
+            if (p->plan.peak_bytes > budget || !is_lowest(all, p))
+                continue;
+            p->plan.tight = tight != 0;
+            EBB_TRY(try_plan(all, p, budget, best));
+            if (best->chosen != NULL)
+                *taken = p;
+        }
     return NULL;
 }
 
@@ -395,6 +397,7 @@ static ebb_status find_least(plans *all, ebb_fit_away *best)
         return NULL;
     ebb_moved_plan again = lowest->plan;
     ebb_estimate after;
+    again.tight = true;
     EBB_TRY(look(all, lowest->base, &again));
     ebb_graph *g = all->open.model->graph;
     EBB_TRY(ebb_moved_apply(&all->open.moved));

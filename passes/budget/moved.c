@@ -261,6 +261,8 @@ ebb_status ebb_moved_look(const ebb_moved *o, ebb_moved_plan *plan)
     ebb_away_problem ruled = *p;
     if (plan->once && o->once.site != NULL)
         ruled.rule = o->once;
+    if (plan->tight)
+        ruled.fill = 1;
     ebb_status status = ebb_away_find(&weight, &ruled, plan->aim, plan->all, scratch);
     plan->peak_bytes = weight.peak_bytes;
     plan->added_ns = weight.added_ns - o->states_ns;

@@ -36,6 +36,7 @@ typedef struct ebb_moved_plan {
     uint64_t aim; /* bytes alive at most */
     bool all;     /* as ebb_away_find */
     bool once;    /* each tensor is away once */
+    bool tight;   /* no move has time beside the step: that packs lowest */
     uint64_t peak_bytes, away_bytes[EBB_AWAY_PLACES];
     double added_ns;
 } ebb_moved_plan;
