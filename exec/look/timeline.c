@@ -177,8 +177,9 @@ static json_t *lives_of(const ebb_graph *g, const ebb_memory *m)
     }
     for (size_t i = 0; i < m->away_count; i++) {
         const ebb_memory_away *t = &m->away[i];
-        add_life(list, ebb_value_name(g, t->value), away_category(g, t->value), t->place, t->bytes,
-                 t->birth, t->death);
+        if (t->within == 0)
+            add_life(list, ebb_value_name(g, t->value), away_category(g, t->value), t->place,
+                     t->bytes, t->birth, t->death);
     }
     for (size_t i = 0; i < m->mapped_count; i++) {
         const ebb_value_info *info = ebb_value_of(g, m->mapped[i]);

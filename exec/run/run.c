@@ -61,11 +61,29 @@ static uint32_t spot_of(const ebb_program *p, ebb_value v)
     return away_of != NULL ? away_of[v.i] : 0;
 }
 
-/* The writing thread reads it alone. */
-static ebb_status put_away(ebb_program *p, ebb_value v, const void *data, size_t bytes)
+/* The next of the spots in which v lies, from *spot on: itself, or one for each of its parts. */
+static const ebb_memory_away *next_spot(const ebb_program *p, ebb_value v, uint32_t *spot,
+                                        size_t *bytes)
 {
-    ebb_status status = ebb_mover_store(p->mover, spot_of(p, v) - 1, ebb_read_only(data), bytes,
-                                        ebb_value_name(p->plan.g, v));
+    const ebb_memory *m = &p->plan.memory;
+    const uint32_t whole = spot_of(p, v);
+    for (; *spot < m->away_count; ++*spot) {
+        const ebb_memory_away *t = &m->away[*spot];
+        if ((*spot + 1 == whole && !t->in_parts) || t->within == whole)
+            return ebb_type_bytes(ebb_value_of(p->plan.g, t->value)->type, bytes) ? t : NULL;
+    }
+    return NULL;
+}
+
+/* The writing thread reads it alone. */
+static ebb_status put_away(ebb_program *p, ebb_value v, const void *data)
+{
+    const ebb_memory_away *t;
+    ebb_status status = NULL;
+    size_t bytes;
+    for (uint32_t i = 0; status == NULL && (t = next_spot(p, v, &i, &bytes)) != NULL; i++)
+        status = ebb_mover_store(p->mover, i, ebb_read_only((const char *)data + t->at), bytes,
+                                 ebb_value_name(p->plan.g, v));
     ebb_status settled = ebb_mover_settle(p->mover);
     return status != NULL ? status : settled;
 }
@@ -73,9 +91,8 @@ static ebb_status put_away(ebb_program *p, ebb_value v, const void *data, size_t
 static ebb_status copy_in(ebb_program *p, ebb_value v, const void *data)
 {
     size_t bytes = 0;
-    if (spot_of(p, v) != 0 && data != NULL &&
-        ebb_type_bytes(ebb_value_of(p->plan.g, v)->type, &bytes))
-        return put_away(p, v, data, bytes);
+    if (spot_of(p, v) != 0 && data != NULL)
+        return put_away(p, v, data);
     void *to = ebb_program_pointer(p, v);
     if (to == NULL || data == NULL || !ebb_type_bytes(ebb_value_of(p->plan.g, v)->type, &bytes))
         return NULL;
@@ -334,13 +351,16 @@ static ebb_status show(ebb_program *p, ebb_value v, void **data)
 /* Where it lies in another place. */
 static ebb_status show_away(ebb_program *p, ebb_value v, void **data)
 {
+    const ebb_memory_away *t;
     const void *there;
-    size_t bytes = 0;
-    const uint32_t spot = spot_of(p, v);
-    if (spot == 0 || !ebb_type_bytes(ebb_value_of(p->plan.g, v)->type, &bytes))
+    size_t bytes;
+    if (spot_of(p, v) == 0)
         return NULL;
-    EBB_TRY(ebb_mover_look(p->mover, &there, spot - 1, bytes, ebb_value_name(p->plan.g, v)));
-    *data = ebb_read_only(there);
+    for (uint32_t i = 0; (t = next_spot(p, v, &i, &bytes)) != NULL; i++) {
+        EBB_TRY(ebb_mover_look(p->mover, &there, i, bytes, ebb_value_name(p->plan.g, v)));
+        if (t->at == 0) // what lies behind it is the rest
+            *data = ebb_read_only(there);
+    }
     return NULL;
 }
 

@@ -268,12 +268,20 @@ static ebb_category category_of(uint8_t holds)
 
 static void add_away(const ruler *r, ebb_memory *m, ebb_value v, uint32_t root)
 {
-    m->away[m->away_count++] = (ebb_memory_away){.place = ebb_value_place(r->g, v),
-                                                 .birth = r->birth[root],
-                                                 .death = r->death[root],
-                                                 .bytes = r->bytes[root],
-                                                 .value = v};
+    ebb_memory_away *t = &m->away[m->away_count++];
+    *t = (ebb_memory_away){.place = ebb_value_place(r->g, v),
+                           .birth = r->birth[root],
+                           .death = r->death[root],
+                           .bytes = r->bytes[root],
+                           .value = v};
     m->away_of[root] = (uint32_t)m->away_count;
+    const ebb_node split = ebb_value_of(r->g, v)->producer;
+    if (split.i == 0 || ebb_node_of(r->g, split)->op != EBB_OP_SPLIT)
+        return;
+    t->within = m->away_of[root_of(r, ebb_in(r->g, split, 0).i)];
+    m->away[t->within - 1].in_parts = true;
+    for (uint32_t i = 0; !ebb_same_value(ebb_out(r->g, split, i), v); i++)
+        t->at += r->bytes[root_of(r, ebb_out(r->g, split, i).i)];
 }
 
 /* It counts: live[] holds differences, modulo 2^64, until the peak is looked for. */
@@ -403,32 +411,14 @@ static void find_peak(const ruler *r, ebb_memory *m)
     }
 }
 
-/* live[] of each place, by differences modulo 2^64. */
-static ebb_status find_peaks_away(const ruler *r, ebb_memory *m, ebb_arena *arena)
+/* What lies elsewhere is written where it lay; in parts, where it is in parts. */
+static void unite_bound(ruler *r, const ebb_binding *b)
 {
-    const size_t span = (size_t)r->last + 2;
-    uint64_t all = 0;
-    for (size_t i = 0; i < m->away_count; i++) {
-        const ebb_memory_away *t = &m->away[i];
-        uint64_t **live = &m->places[t->place].live;
-        if (__builtin_add_overflow(all, t->bytes, &all))
-            return ebb_error(EBB_REJECTED, "what lies in other places passes 2^64 bytes");
-        if (*live == NULL && (*live = EBB_NEW(arena, uint64_t, span)) == NULL)
-            return ebb_error_memory();
-        (*live)[t->birth] += t->bytes;
-        (*live)[t->death + 1] -= t->bytes;
-    }
-    for (int place = 0; place < EBB_PLACE_COUNT; place++) {
-        uint64_t *live = m->places[place].live;
-        for (uint32_t p = 0; live != NULL && p <= r->last; p++) {
-            live[p] += p > 0 ? live[p - 1] : 0;
-            if (live[p] > m->places[place].peak_bytes) {
-                m->places[place].peak_bytes = live[p];
-                m->places[place].peak_position = p;
-            }
-        }
-    }
-    return NULL;
+    const ebb_node split = ebb_state_split(r->g, b->state);
+    const ebb_node concat = ebb_value_of(r->g, b->next)->producer;
+    unite(r, b->state, b->next);
+    for (uint32_t i = 0; split.i != 0 && i < ebb_node_of(r->g, split)->out_count; i++)
+        unite(r, ebb_out(r->g, split, i), ebb_in(r->g, concat, i));
 }
 
 /* Without an arena nothing is listed. */
@@ -465,9 +455,9 @@ static ebb_status weigh(ebb_memory *m, ebb_arena *arena, const ebb_graph *g,
         if (node->op == EBB_OP_WAIT && ebb_out(g, n, 0).i != 0 && ebb_in(g, n, 0).i != 0)
             unite(&r, node->out[0], node->in[0]);
     }
-    for (size_t i = 0; i < g->binding_count; i++) // what lies elsewhere is written where it lay
+    for (size_t i = 0; i < g->binding_count; i++)
         if (ebb_value_place(g, g->bindings[i].state) != EBB_PLACE_DEVICE)
-            unite(&r, g->bindings[i].state, g->bindings[i].next);
+            unite_bound(&r, &g->bindings[i]);
     for (uint32_t v = 1; terms->elsewhere != NULL && v < g->value_count; v++)
         if (terms->elsewhere[v])
             r.holds[root_of(&r, v)] |= IS_ELSEWHERE;
@@ -480,7 +470,7 @@ static ebb_status weigh(ebb_memory *m, ebb_arena *arena, const ebb_graph *g,
     find_peak(&r, m);
     if (arena == NULL)
         return NULL;
-    EBB_TRY(find_peaks_away(&r, m, arena));
+    EBB_TRY(ebb_memory_weigh_away(m, arena));
     return weigh_mapped(&r, m, arena);
 }
 

@@ -52,6 +52,9 @@ typedef struct ebb_memory_away { /* a tensor in another place */
     uint32_t birth, death;
     uint64_t bytes; /* rounded up to the alignment of the place */
     ebb_value value;
+    uint32_t within; /* 1 + the index of the tensor of which it is a part, from `at` on; 0: none */
+    uint64_t at;
+    bool in_parts; /* it is moved part by part */
 } ebb_memory_away;
 
 typedef struct ebb_memory {
@@ -94,6 +97,11 @@ ebb_status ebb_memory_weigh(ebb_memory *memory, ebb_arena *arena, const ebb_grap
 /* Its peak_bytes, saved_bytes and total_bytes alone, without workspaces: no list is made, which takes
  * half the memory. */
 ebb_status ebb_memory_total(ebb_memory *memory, const ebb_graph *g, uint32_t align);
+
+/* ---- away.c ---- */
+
+/* The peaks of other places, from the list of what lies there. EBB_REJECTED where bytes overflow. */
+ebb_status ebb_memory_weigh_away(ebb_memory *memory, ebb_arena *arena);
 
 /* ---- mapped.c ---- */
 

@@ -112,7 +112,7 @@ double ebb_node_ns_by(const ebb_rates *rates, const ebb_graph *g, ebb_node n)
         double ns = ebb_strtod(measured, NULL);
         return exchange + (ns >= 0 && ns < 1e18 ? ns : 0); // a file may say anything
     }
-    if (ebb_op_has(node->op, EBB_VIEW))
+    if (ebb_op_has(node->op, EBB_VIEW) || ebb_node_rests(g, n))
         return 0;
     if (node->op == EBB_OP_SCAN)
         return loop_ns(rates, g, n);

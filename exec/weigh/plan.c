@@ -174,6 +174,15 @@ static bool take_alike(ebb_plan *plan, ebb_alikes *all, ebb_call *call, ebb_node
     return true;
 }
 
+static ebb_status leave(const ebb_call *call)
+{
+    (void)call;
+    return NULL;
+}
+
+/* Of what takes apart, or puts together, what lies in another place. */
+static const ebb_kernel rests = {.name = "rests", .op = EBB_OP_UNKNOWN, .run = leave};
+
 /* passing: memory for operands that go; NULL: all stay. */
 static ebb_status make_calls(ebb_plan *plan, ebb_arena *arena, ebb_arena *passing,
                              ebb_arena *scratch, gaps *missing)
@@ -198,9 +207,12 @@ static ebb_status make_calls(ebb_plan *plan, ebb_arena *arena, ebb_arena *passin
         EBB_TRY(find_sources(plan, call, n, at));
         plan->order[plan->count++] = n;
         add_cost(plan, rates, n);
+        const bool stays = ebb_node_rests(plan->g, n);
         const bool taken =
-            asks_alike(call, passing != NULL) && take_alike(plan, &known, call, n, at);
-        ebb_status why = taken                     ? NULL
+            !stays && asks_alike(call, passing != NULL) && take_alike(plan, &known, call, n, at);
+        if (stays)
+            call->kernel = &rests;
+        ebb_status why = taken || stays            ? NULL
                          : call->op == EBB_OP_SCAN ? ebb_loop_plan(call, arena, plan->g, n, setting)
                                                    : ebb_pick(call, backends);
         if (why != NULL && ebb_status_code(why) != EBB_UNSUPPORTED)
@@ -256,16 +268,19 @@ static ebb_status pack_away(ebb_plan *plan, ebb_arena *arena, ebb_arena *scratch
         size_t count = 0, at = 0;
         for (size_t i = 0; i < m->away_count; i++) {
             const ebb_memory_away *t = &m->away[i];
-            if ((int)t->place == place)
+            if ((int)t->place == place && t->within == 0)
                 list[count++] = (ebb_interval){t->birth, t->death + 1, t->bytes, 0};
         }
         if (count == 0)
             continue;
         EBB_TRY(ebb_pack(&plan->places[place], list, count, &options, scratch));
         for (size_t i = 0; i < m->away_count; i++)
-            if ((int)m->away[i].place == place)
+            if ((int)m->away[i].place == place && m->away[i].within == 0)
                 plan->away[i] = list[at++];
     }
+    for (size_t i = 0; i < m->away_count; i++)
+        if (m->away[i].within != 0)
+            plan->away[i].offset = plan->away[m->away[i].within - 1].offset + m->away[i].at;
     return NULL;
 }
 

@@ -35,14 +35,40 @@ static ebb_node maker(const ebb_graph *g, ebb_value v)
     return v.i != 0 ? ebb_value_of(g, v)->producer : EBB_NO_NODE;
 }
 
+static bool is_op(const ebb_graph *g, ebb_node n, ebb_op op)
+{
+    return n.i != 0 && ebb_node_of(g, n)->op == op;
+}
+
 ebb_place ebb_value_place(const ebb_graph *g, ebb_value v)
 {
     ebb_node n = maker(g, v);
+    if (is_op(g, n, EBB_OP_SPLIT)) { // of a state
+        v = ebb_in(g, n, 0);
+        n = maker(g, v);
+        if (n.i != 0)
+            return EBB_PLACE_DEVICE;
+    }
     if (n.i == 0 && v.i != 0 && (ebb_value_of(g, v)->flags & EBB_IS_STATE) != 0)
         n = maker(g, ebb_graph_bound(g, v));
-    if (n.i != 0 && ebb_node_of(g, n)->op == EBB_OP_WAIT)
+    if (is_op(g, n, EBB_OP_CONCAT))
         n = maker(g, ebb_in(g, n, 0));
-    return n.i != 0 && ebb_node_of(g, n)->op == EBB_OP_STORE ? stored_to(g, n) : EBB_PLACE_DEVICE;
+    if (is_op(g, n, EBB_OP_WAIT))
+        n = maker(g, ebb_in(g, n, 0));
+    return is_op(g, n, EBB_OP_STORE) ? stored_to(g, n) : EBB_PLACE_DEVICE;
+}
+
+bool ebb_node_rests(const ebb_graph *g, ebb_node n)
+{
+    return (is_op(g, n, EBB_OP_SPLIT) || is_op(g, n, EBB_OP_CONCAT)) &&
+           ebb_value_place(g, ebb_out(g, n, 0)) != EBB_PLACE_DEVICE;
+}
+
+ebb_node ebb_state_split(const ebb_graph *g, ebb_value state)
+{
+    const ebb_value_info *info = ebb_value_of(g, state);
+    const ebb_node n = info->use_count == 1 ? info->uses[0].node : EBB_NO_NODE;
+    return is_op(g, n, EBB_OP_SPLIT) && ebb_node_rests(g, n) ? n : EBB_NO_NODE;
 }
 
 bool ebb_value_is_moved(const ebb_graph *g, ebb_value v)
@@ -99,6 +125,68 @@ static const char *refuses_next(const ebb_graph *g, ebb_value v)
     return NULL;
 }
 
+static bool is_before(const ebb_graph *g, ebb_node n, ebb_node later)
+{
+    while (n.i != 0 && !ebb_same_node(n, later))
+        n = ebb_next(g, n);
+    return n.i != 0;
+}
+
+static bool is_alone(const ebb_graph *g, ebb_value v)
+{
+    return v.i != 0 && !is_shown(g, v) && ebb_value_of(g, v)->bound == 0;
+}
+
+/* Part i of a state that lies in another place, and what it is replaced by. */
+static const char *refuses_part(const ebb_graph *g, ebb_node split, ebb_node concat, uint32_t i)
+{
+    const ebb_value part = ebb_out(g, split, i), next = ebb_in(g, concat, i);
+    const ebb_node wait = maker(g, next);
+    const ebb_node store = is_op(g, wait, EBB_OP_WAIT) ? maker(g, ebb_in(g, wait, 0)) : EBB_NO_NODE;
+    size_t bytes = 0;
+    if (!is_op(g, store, EBB_OP_STORE) ||
+        stored_to(g, store) != ebb_value_place(g, ebb_in(g, concat, 0)))
+        return "one of its parts was not stored, or not in the place of the first";
+    if (!is_alone(g, part) || !is_alone(g, next) || ebb_value_of(g, next)->use_count != 1)
+        return "one of its parts is read by something else, too";
+    const ebb_type *type = ebb_value_of(g, part)->type;
+    if (!ebb_type_same_shape(type, ebb_value_of(g, next)->type) || !ebb_type_bytes(type, &bytes) ||
+        (bytes % EBB_DISK_ALIGN != 0 && i + 1 < ebb_node_of(g, split)->out_count))
+        return "its parts do not fit the place of those that they replace, or fill no pages";
+    if (!is_before(g, split, store) || is_read_from(g, part, store))
+        return "one of its parts is still read where it is written";
+    return NULL;
+}
+
+/* n puts together, or takes apart, what lies in another place. */
+static const char *refuses_parts(const ebb_graph *g, ebb_node n)
+{
+    static const char *const whole =
+        "what lies in another place in parts is a state, and what replaces it";
+    ebb_value state = ebb_in(g, n, 0);
+    if (is_op(g, n, EBB_OP_CONCAT)) {
+        state = EBB_NO_VALUE;
+        for (size_t i = 0; i < g->binding_count && state.i == 0; i++)
+            if (ebb_same_value(g->bindings[i].next, ebb_out(g, n, 0)))
+                state = g->bindings[i].state;
+    }
+    const ebb_value next = state.i != 0 ? ebb_graph_bound(g, state) : EBB_NO_VALUE;
+    const ebb_node split = state.i != 0 ? ebb_state_split(g, state) : EBB_NO_NODE;
+    const ebb_node concat = maker(g, next);
+    if (split.i == 0 || !is_op(g, concat, EBB_OP_CONCAT) || !is_alone(g, state) ||
+        is_shown(g, next) || ebb_value_of(g, next)->bound != 1 ||
+        ebb_value_of(g, next)->use_count != 0)
+        return whole;
+    const ebb_attrs apart = ebb_node_attrs(g, split), together = ebb_node_attrs(g, concat);
+    if (ebb_attr_int(&apart, "axis", 0) != 0 || ebb_attr_int(&together, "axis", 0) != 0 ||
+        ebb_node_of(g, split)->out_count != ebb_node_of(g, concat)->in_count)
+        return whole;
+    const char *why = NULL;
+    for (uint32_t i = 0; i < ebb_node_of(g, split)->out_count && why == NULL; i++)
+        why = refuses_part(g, split, concat, i);
+    return why;
+}
+
 static const char *refuses_start(const ebb_graph *g, ebb_node n)
 {
     const ebb_value made = ebb_out(g, n, 0);
@@ -142,6 +230,8 @@ const char *ebb_place_refuses(const ebb_graph *g, ebb_node n)
         return refuses_start(g, n);
     if (info->op == EBB_OP_WAIT)
         return refuses_wait(g, n);
+    if (ebb_node_rests(g, n))
+        return refuses_parts(g, n);
     for (uint32_t i = 0; i < info->in_count; i++)
         if (ebb_value_place(g, info->in[i]) != EBB_PLACE_DEVICE)
             return "it reads what lies in another place: a Fetch and a Wait bring it back";

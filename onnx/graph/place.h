@@ -17,6 +17,10 @@
  *     f = Fetch (m)   n = Wait (f, m)              m is read ...
  *     m_new = F (n)   s = Store (m_new)   k = Wait (s, m_new)    ... and written where it was; m <- k
  *
+ * It may come and go in parts of its rows, which lie one behind the other: all but the last fill pages.
+ *
+ *     m0, m1 = Split (m)      each is read and written as above      m <- Concat (k0, k1)
+ *
  * Weights that no step changes need not be brought anywhere: kernels read them where the model's file is
  * mapped (exec/weigh/memory.h).
  */
@@ -43,6 +47,11 @@ ebb_place ebb_value_place(const ebb_graph *g, ebb_value v);
 
 /* It starts a move, or waits for one. */
 bool ebb_op_moves(ebb_op op);
+
+/* It takes apart, or puts together, what lies in another place and stays there. */
+bool ebb_node_rests(const ebb_graph *g, ebb_node n);
+/* The Split that takes apart a state that lies in another place; none: it is whole. */
+ebb_node ebb_state_split(const ebb_graph *g, ebb_value state);
 
 /* v lies in another place, is on its way, or is read by a move: nothing but moves may be made of it. */
 bool ebb_value_is_moved(const ebb_graph *g, ebb_value v);

@@ -1,7 +1,8 @@
 /* fit_away.c: values that wait in another place, beside values that are made again.
  *
  * Of each variant some points are taken, spread over its frontier; each as it is, with the optimizer's states in
- * the other place from step to step, and with these and the weights there (states.c). Of each there are
+ * the other place from step to step, and with these and the weights there (states.c), updates that take more than half
+ * of the least then once more in parts. Of each there are
  * plans of what else is moved (planners/away.h), from a little to all that can be. Points and plans do not depend on the budget: so with
  * more bytes, in memory or in the other place, no step is slower. In the order of their times they are packed,
  * and what packs is tried on a copy; the fastest of those that keep to the budget is taken, if it is faster than
@@ -25,6 +26,8 @@ typedef struct base { /* a point's step */
     const choice *c;
     ebb_moved_places places; /* the last is that of what lies there from step to step */
     lasting lasts;
+    uint64_t cut;    /* bytes: updates that take more are cut; 0: none */
+    uint64_t lowest; /* peak of its plans */
     ebb_away_states states;
     ebb_estimate whole; /* with nothing moved */
     double excess;      /* a plan's bytes, packed, by those alive; of the last that was too large */
@@ -131,6 +134,7 @@ static ebb_status make_base(const joint *j, base *b, opened *o)
                                       .weights = b->lasts == WEIGHTS_AWAY,
                                       .least = least_state(g, b),
                                       .room = UINT64_MAX,
+                                      .most = b->cut,
                                       .backend = j->backend};
         EBB_TRY(ebb_states_move(&o->edit, &b->states));
     }
@@ -174,6 +178,7 @@ static ebb_status add_plan(plans *all, base *b, ebb_moved_plan p, bool *lowest)
 {
     EBB_TRY(look(all, b, &p));
     *lowest = p.peak_bytes > p.aim;
+    b->lowest = p.peak_bytes < b->lowest ? p.peak_bytes : b->lowest;
     EBB_GOT(ebb_arena_grow(all->j->e->scratch, &all->list, all->count, &all->capacity,
                            sizeof *all->list));
     all->list[all->count++] = (plan){b, p, b->whole.ns + p.added_ns};
@@ -181,10 +186,11 @@ static ebb_status add_plan(plans *all, base *b, ebb_moved_plan p, bool *lowest)
 }
 
 static ebb_status add_base(plans *all, const choice *c, const ebb_moved_places *places,
-                           lasting lasts)
+                           lasting lasts, uint64_t cut)
 {
     base *b = &all->bases[all->base_count++];
-    *b = (base){.c = c, .places = *places, .lasts = lasts, .excess = 1};
+    *b = (base){
+        .c = c, .places = *places, .lasts = lasts, .cut = cut, .lowest = UINT64_MAX, .excess = 1};
     EBB_TRY(open_base(all, b));
     const uint64_t peak = all->open.moved.memory.peak_bytes;
     const int ways = all->open.moved.once.site != NULL ? WAYS : WAYS / 2;
@@ -238,6 +244,7 @@ static double least_ns(const plans *all, const choice *c, const ebb_moved_places
 static ebb_status add_lasting(plans *all, const choice *c, const ebb_moved_places *places)
 {
     const ebb_graph *g = c->v->model->graph;
+    const size_t first = all->base_count;
     uint64_t before = UINT64_MAX;
     for (int k = HERE; k < LASTINGS; k++) {
         double ns;
@@ -247,9 +254,14 @@ static ebb_status add_lasting(plans *all, const choice *c, const ebb_moved_place
         before = bytes;
         if (all->chosen == NULL ||
             least_ns(all, c, places, bytes, ns) < all->chosen->point->cost_ns)
-            EBB_TRY(add_base(all, c, places, (lasting)k));
+            EBB_TRY(add_base(all, c, places, (lasting)k, 0));
     }
-    return NULL;
+    if (all->base_count == first)
+        return NULL;
+    const base *last = &all->bases[all->base_count - 1];
+    return last->lasts == WEIGHTS_AWAY && last->states.largest > last->lowest / 2
+               ? add_base(all, c, places, WEIGHTS_AWAY, last->lowest / 2)
+               : NULL;
 }
 
 /* With one place no plan depends on its room; with both, where the nearer one is full the other is used. */
@@ -344,19 +356,21 @@ static ebb_status take_fastest(plans *all, uint64_t budget, ebb_fit_away *best, 
 {
     const plan *last = NULL;
     const size_t most = all->base_count < PACKED ? PACKED : all->base_count;
-    size_t packed = 0;
+    size_t packed[2] = {0}; // those with cut updates take no place from the others
     *taken = NULL;
-    for (size_t i = 0; i < all->count && packed < most; i++) {
+    for (size_t i = 0; i < all->count && packed[0] < most; i++) {
         const plan *p = &all->list[i];
+        const bool cut = p->base->cut > 0;
         const double before = best->ns;
         bool fits;
         if (p->ns >= before * (1 - SAME))
             return NULL;
-        if (p->plan.peak_bytes > budget || !has_room(all, p) || is_again(last, p))
+        if (p->plan.peak_bytes > budget || !has_room(all, p) || is_again(last, p) ||
+            packed[cut] == most)
             continue;
         EBB_TRY(packs(all, p, budget, &fits));
         last = p;
-        packed++;
+        packed[cut]++;
         if (fits)
             EBB_TRY(try_plan(all, p, budget, best));
         if (best->ns < before)
@@ -437,7 +451,7 @@ static ebb_status look_at_all(plans *all, uint64_t budget, ebb_fit_away *best)
     joint *j = all->j;
     const plan *taken;
     const size_t most = j->variant_count * (MOST_POINTS + 1),
-                 ways = (EBB_AWAY_PLACES + 1) * LASTINGS;
+                 ways = (EBB_AWAY_PLACES + 1) * (LASTINGS + 1);
     const choice **list =
         (const choice **)ebb_arena_zeroed(j->e->scratch, j->choice_count + 1, sizeof *list);
     const choice **picked =

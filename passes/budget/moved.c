@@ -135,22 +135,25 @@ static void add_states(ebb_moved *o)
     const uint32_t place = (uint32_t)o->places->count;
     for (size_t k = 0; o->states != NULL && k < o->states->stay_count; k++) {
         const ebb_away_stay *s = &o->states->stays[k];
+        const ebb_node split = ebb_value_of(o->g, ebb_in(o->g, s->fetch, 0))->producer;
         o->problem.sites[o->problem.site_count++] =
             (ebb_away_site){.tensor = ebb_out(o->g, s->fetch, 0).i,
                             .bytes = s->bytes,
-                            .last = UINT32_MAX,
+                            .last = split.i != 0 ? o->at[split.i] : UINT32_MAX,
                             .next = o->at[s->fetch.i],
                             .lasts = EBB_AWAY_RETURNS,
                             .place = place};
-        if (s->store.i != 0)
-            o->problem.sites[o->problem.site_count++] =
-                (ebb_away_site){.tensor = ebb_in(o->g, s->store, 0).i,
-                                .bytes = s->bytes,
-                                .made = o->at[s->store.i] - 1,
-                                .last = o->at[s->written.i],
-                                .next = o->problem.count,
-                                .lasts = EBB_AWAY_LEAVES,
-                                .place = place};
+        if (s->store.i == 0)
+            continue;
+        const ebb_value_info *written = ebb_value_of(o->g, ebb_out(o->g, s->written, 0));
+        o->problem.sites[o->problem.site_count++] = (ebb_away_site){
+            .tensor = ebb_in(o->g, s->store, 0).i,
+            .bytes = s->bytes,
+            .made = o->at[s->store.i] - 1,
+            .last = o->at[s->written.i],
+            .next = written->use_count > 0 ? o->at[written->uses[0].node.i] : o->problem.count,
+            .lasts = EBB_AWAY_LEAVES,
+            .place = place};
     }
 }
 

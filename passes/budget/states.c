@@ -9,6 +9,8 @@
  * bytes, they are fetched again: a weight forward and backward. When each move begins, and when it is waited for, is
  * found together with those of other tensors (moved.h), so that none stands behind one that is needed later.
  *
+ * States that are replaced in parts of their rows (states_cut.c) come and go in these.
+ *
  * Declines for what is read by name, or smaller than `least`.
  *
  * Paper: Ren et al., "ZeRO-Offload: democratizing billion-scale model training", USENIX ATC 2021; of weights:
@@ -19,12 +21,13 @@
 #include <stdlib.h>
 
 #include "passes/budget/moved.h"
+#include "passes/budget/states_cut.h"
 #include "passes/common.h"
 #include "onnx/words/amount.h"
 
 enum { FILLS = 16 };
 
-typedef struct stay {      /* of a state in the arena */
+typedef struct stay {      /* of a state, or of a part of it, in the arena */
     ebb_value state, next; /* next: none, but where the state is replaced */
     uint32_t first,
         last; /* positions: its first reader; the last one, or who makes its next value */
@@ -41,6 +44,7 @@ typedef struct states {
     double *starts; /* by position */
     stay *list;
     size_t stay_count, capacity;
+    ebb_cuts cuts;
 } states;
 
 static ebb_status read_list(states *s)
@@ -59,16 +63,19 @@ static ebb_status read_list(states *s)
 
 /* ---- which ---- */
 
-static bool may_go(const states *s, ebb_value state, ebb_value next)
+bool ebb_state_may_go(const ebb_graph *g, const ebb_away_states *wish, ebb_value state,
+                      ebb_value next)
 {
-    const ebb_graph *g = s->g;
     const ebb_value_info *was = ebb_value_of(g, state), *is = ebb_value_of(g, next);
     const int named = EBB_IS_OUTPUT | EBB_IS_CAPTURED | EBB_IS_INPUT;
     const bool is_meant =
-        was->role == EBB_ROLE_OPTIMIZER || (was->role == EBB_ROLE_PARAMETER && s->wish->weights);
+        was->role == EBB_ROLE_OPTIMIZER || (was->role == EBB_ROLE_PARAMETER && wish->weights);
+    const uint64_t bytes = (uint64_t)ebb_stored_bytes(g, state);
     return is_meant && ((was->flags | is->flags) & named) == 0 && was->bound == 0 &&
            is->bound == 1 && is->producer.i != 0 &&
-           !ebb_op_moves(ebb_node_of(g, is->producer)->op) && was->use_count > 0;
+           !ebb_op_moves(ebb_node_of(g, is->producer)->op) && !ebb_node_rests(g, is->producer) &&
+           was->use_count > 0 && bytes > 0 && bytes >= wish->least &&
+           (wish->names == NULL || ebb_glob(wish->names, ebb_value_name(g, state)));
 }
 
 static int ascending(const void *a, const void *b)
@@ -124,14 +131,19 @@ static ebb_status list_stays(states *s)
         const ebb_value state = g->bindings[i].state, next = g->bindings[i].next;
         const uint64_t bytes = (uint64_t)ebb_stored_bytes(g, state);
         const uint64_t pages = (bytes + EBB_DISK_ALIGN - 1) / EBB_DISK_ALIGN * EBB_DISK_ALIGN;
-        if (!may_go(s, state, next) || bytes == 0 || bytes < w->least ||
-            pages > w->room - w->pages ||
-            (w->names != NULL && !ebb_glob(w->names, ebb_value_name(g, state))))
+        if (!ebb_state_may_go(g, w, state, next) || pages > w->room - w->pages)
             continue;
         w->pages += pages;
         w->bytes += bytes;
         w->count++;
-        EBB_TRY(add_stays(s, state, next, bytes));
+        const ebb_node split = ebb_cut_state(&s->cuts, state);
+        if (split.i == 0)
+            EBB_TRY(add_stays(s, state, next, bytes));
+        for (uint32_t k = 0; split.i != 0 && k < ebb_node_of(g, split)->out_count; k++) {
+            const ebb_value part = ebb_out(g, split, k);
+            EBB_TRY(add_stays(s, part, ebb_in(g, ebb_value_of(g, next)->producer, k),
+                              (uint64_t)ebb_stored_bytes(g, part)));
+        }
     }
     if (s->stay_count > 1)
         qsort(s->list, s->stay_count, sizeof *s->list, by_first);
@@ -144,6 +156,8 @@ static ebb_status store(states *s, stay *p)
 {
     if (p->next.i == 0)
         return NULL;
+    const ebb_value_info *next = ebb_value_of(s->g, p->next);
+    const ebb_use joined = next->bound == 0 ? next->uses[0] : (ebb_use){EBB_NO_NODE, 0};
     const ebb_node behind = p->last + 1 < s->count ? s->node[p->last + 1] : EBB_NO_NODE;
     ebb_build b = ebb_edit_build(s->e, behind, EBB_UPDATE);
     b.name = ebb_value_name(s->g, p->state);
@@ -153,6 +167,8 @@ static ebb_status store(states *s, stay *p)
     EBB_TRY(b.status);
     p->moves.store = ebb_value_of(s->g, stored)->producer;
     p->moves.written = ebb_value_of(s->g, written)->producer;
+    if (joined.node.i != 0)
+        return ebb_node_set_input(s->g, joined.node, joined.slot, written);
     ebb_graph_unbind(s->g, p->state);
     return ebb_graph_bind(s->g, p->state, written);
 }
@@ -179,6 +195,7 @@ ebb_status ebb_states_move(ebb_edit *e, ebb_away_states *wish)
     states s = {.e = e, .g = e->g, .wish = wish};
     wish->bytes = wish->pages = 0;
     wish->count = wish->stay_count = 0;
+    EBB_TRY(ebb_states_cut(&s.cuts, e, wish));
     EBB_TRY(read_list(&s));
     EBB_TRY(list_stays(&s));
     if (s.stay_count == 0)
@@ -196,8 +213,10 @@ ebb_status ebb_states_move(ebb_edit *e, ebb_away_states *wish)
 
 const char *ebb_states_text(const ebb_edit *e, const ebb_away_states *away)
 {
-    return ebb_arena_printf(e->scratch, "%zu states, %s, lie on the %s from step to step",
-                            away->count, ebb_bytes(away->bytes).text, ebb_place_name(away->place));
+    const char *cut = away->cut_count > 0 ? "; large weights updated some rows at a time: " : "";
+    return ebb_arena_printf(e->scratch, "%zu states, %s, lie on the %s from step to step%s%.0zu",
+                            away->count, ebb_bytes(away->bytes).text, ebb_place_name(away->place),
+                            cut, away->cut_count);
 }
 
 /* Moves as early, and as late, as they take beside the step, as far as the arena is no larger for it. */

@@ -17,8 +17,11 @@ typedef struct ebb_away_states {
     uint64_t least, room; /* bytes: smaller ones stay; what there is in that place */
     const char *names;    /* only these (globs); NULL: all */
     const char *backend;
-    size_t count; /* found */
+    uint64_t most; /* bytes: updates whose own tensors take more are cut (states_cut.h); 0: none */
+    size_t count;  /* found */
     uint64_t bytes, pages;
+    size_t cut_count;     /* updates */
+    uint64_t largest;     /* bytes of an update that may be cut */
     ebb_away_stay *stays; /* in the order of their first readers */
     size_t stay_count;
 } ebb_away_states;

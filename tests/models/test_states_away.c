@@ -4,9 +4,11 @@
 #include <string.h>
 
 #include "onnx/graph/infer.h"
+#include "onnx/graph/place.h"
 #include "tests/formatted.h"
 #include "tests/models/alike.h"
 #include "tests/owned.h"
+#include "tests/text.h"
 
 static const char states_pass[] = "offload:what=state,least=1";
 static const char weights_pass[] = "offload:what=weights,least=1";
@@ -60,7 +62,7 @@ static void go_on(const char *path, const char *checkpoint, const char *pass, co
     same_file(checkpoint, end);
 }
 
-static void check_step(const char *path, const char *pass, const char *what)
+static void check_step(const char *path, const char *pass, const char *to_host, const char *what)
 {
     static const char *const files[] = {EBB_BINARY_DIR "/states_kept.st",
                                         EBB_BINARY_DIR "/states_away.st",
@@ -69,7 +71,7 @@ static void check_step(const char *path, const char *pass, const char *what)
     run kept = {NULL, NULL}, away = {NULL, NULL}, host = {NULL, NULL}, again = {NULL, NULL};
     run_open(&kept, path, NULL);
     run_open(&away, path, pass);
-    run_open(&host, path, formatted("%s,place=host", pass));
+    run_open(&host, path, to_host);
     compare(&kept, &away, what);
     compare(&kept, &host, what);
     check_bytes(&away);
@@ -116,9 +118,9 @@ TEST(samples_train_alike_wherever_their_states_lie)
                                            .optimizer = optimizers[k],
                                            .clip_norm = k % 2 == 0 ? 1 : 0,
                                            .ema = k == 2 ? 0.9 : 0});
-            check_step(step, states_pass, what);
+            check_step(step, states_pass, formatted("%s,place=host", states_pass), what);
             if (k == 0)
-                check_step(step, weights_pass, what);
+                check_step(step, weights_pass, formatted("%s,place=host", weights_pass), what);
             (void)remove(step);
         }
 }
@@ -148,6 +150,82 @@ TEST(what_lasts_leaves_the_arena)
     run_close(&kept);
 }
 
+/* ---- in parts ---- */
+
+static void keep(ebb_model *m, ebb_value v)
+{
+    good(ebb_graph_keep_input(m->graph, v, EBB_ROLE_PARAMETER));
+    ebb_tensor *t = EBB_NEW(&m->arena, ebb_tensor, 1);
+    assert_non_null(t);
+    *t = (ebb_tensor){.type = *ebb_value_of(m->graph, v)->type};
+    assert_true(ebb_type_bytes(&t->type, &t->bytes));
+    float *data = ebb_arena_alloc(&m->arena, t->bytes);
+    assert_non_null(data);
+    for (size_t k = 0; k < t->bytes / sizeof *data; k++)
+        data[k] = (float)((int)(k * 37 % 101) - 50) / 512;
+    t->data = data;
+    ebb_value_of(m->graph, v)->tensor = t;
+}
+
+static void write_wide(const char *step, const char *columns, const char *optimizer,
+                       const char *precision)
+{
+    char *pipeline = NULL;
+    OWNED_MODEL *m = parsed(
+        formatted("<ir_version: 10, opset_import: [\"\" : 20]>\n"
+                  "g (float[2,1003] x, float[1003,%s] w, float[%s] b, float[%s,10] v) => "
+                  "(float[2,10] y) { h = MatMul(x, w) a = Add(h, b) r = Relu(a) y = MatMul(r, v) }",
+                  columns, columns, columns));
+    while (m->graph->input_count > 1)
+        keep(m, m->graph->inputs[m->graph->input_count - 1]);
+    good(ebb_step_pipeline(&pipeline, &(ebb_step_options){.loss = "cross-entropy",
+                                                          .optimizer = optimizer,
+                                                          .precision = precision}));
+    good(ebb_rewrite(m, pipeline, NULL, NULL));
+    good(ebb_save(m, step));
+    ebb_release(pipeline);
+}
+
+/* Of the first state that is in parts; 0: there is none. */
+static uint32_t parts_of(const char *step, const char *pass)
+{
+    uint32_t parts = 0;
+    OWNED_MODEL *m = NULL;
+    good(ebb_open(&m, step));
+    good(ebb_rewrite(m, pass, &(ebb_rewrite_options){.verify_each = true}, NULL));
+    for (size_t i = 0; i < m->graph->binding_count && parts == 0; i++) {
+        const ebb_node split = ebb_state_split(m->graph, m->graph->bindings[i].state);
+        parts = split.i != 0 ? ebb_node_of(m->graph, split)->out_count : 0;
+    }
+    return parts;
+}
+
+/* Where the update of the largest weight does not fit it is cut, and the step learns the same. */
+TEST(a_large_weight_is_updated_some_rows_at_a_time)
+{
+    static const struct {
+        const char *optimizer, *columns; /* of 1,003 rows */
+        const char *precision;
+        int budget;
+        uint32_t parts;
+    } cases[] = {
+        {"adamw", "128", NULL, 1500000, 8},
+        {"adamw", "66", NULL, 960000, 2}, // 512 rows fill pages
+        {"adamw:order=transformers", "128", NULL, 1650000, 8},
+        {"momentum:lr=0.1", "128", NULL, 1450000, 8},
+        {"adamw", "128", "bf16", 1700000, 8},
+    };
+    const char *const step = EBB_BINARY_DIR "/states_wide.onnx";
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *const pass = formatted("fit:budget=%d,disk=1GiB", cases[i].budget);
+        write_wide(step, cases[i].columns, cases[i].optimizer, cases[i].precision);
+        assert_int_equal(parts_of(step, pass), cases[i].parts);
+        check_step(step, pass, formatted("fit:budget=%d,host=1GiB", cases[i].budget),
+                   cases[i].optimizer);
+    }
+    (void)remove(step);
+}
+
 /* ---- what a file may say ---- */
 
 static const char *refused_because(const char *nodes, const char *other)
@@ -156,7 +234,7 @@ static const char *refused_because(const char *nodes, const char *other)
     OWNED_MODEL *m = NULL;
     good(ebb_text_parse_model(
         &m, formatted("<ir_version: 10, opset_import: [\"\" : 20, \"ai.ebb\" : 1]>\n"
-                      "g (float[4] x, float[4] m, float[4] o) => (float[4] y) { %s }",
+                      "g (float[2048] x, float[2048] m, float[2048] o) => (float[2048] y) { %s }",
                       nodes)));
     ebb_graph *g = m->graph;
     const ebb_value k = ebb_value_find(g, "k");
@@ -171,6 +249,12 @@ static const char *refused_because(const char *nodes, const char *other)
     (void)snprintf(said, sizeof said, "%s", status != NULL ? ebb_status_text(status) : "");
     return said;
 }
+
+#define APART "m0, m1 = Split <num_outputs = 2> (m) x0, x1 = Split <num_outputs = 2> (x) "
+#define FETCHED "f = ai.ebb.Fetch(m1) n = ai.ebb.Wait(f, m1) "
+#define STORED                                        \
+    "s0 = ai.ebb.Store(x0) k0 = ai.ebb.Wait(s0, x0) " \
+    "s1 = ai.ebb.Store(x1) k1 = ai.ebb.Wait(s1, x1) "
 
 TEST(a_state_is_read_before_it_is_written_where_it_lies)
 {
@@ -194,6 +278,23 @@ TEST(a_state_is_read_before_it_is_written_where_it_lies)
         {"f = ai.ebb.Fetch(m) n = ai.ebb.Wait(f, m) p = Add(n, x) s = ai.ebb.Store(p) "
          "k = ai.ebb.Wait(s, p) y = Relu(p)",
          "is read by its name", "m"},
+        {APART FETCHED STORED "k = Concat <axis = 0> (k0, k1) y = Relu(x)", "", NULL},
+        {APART STORED FETCHED "k = Concat <axis = 0> (k0, k1) y = Relu(x)",
+         "still read where it is written", NULL},
+        {APART FETCHED STORED "k = Concat <axis = 0> (k0, k1) y = Add(m, x)",
+         "is a state, and what replaces it", NULL},
+        {APART FETCHED STORED "k = Concat <axis = 0> (k0, x0) y = Relu(x)", "was not stored", NULL},
+        {APART FETCHED STORED "k = Concat <axis = 0> (k0, k0) y = Relu(k1)",
+         "is read by something else", NULL},
+        {"m0, m1 = Split <num_outputs = 2, axis = 0> (m) x0, x1 = Split <num_outputs = 2> (x) "
+         "s = ai.ebb.Store(x) k = ai.ebb.Wait(s, x) y = Relu(m0)",
+         "is a state, and what replaces it", NULL},
+        {"a, b, c, d = Split <num_outputs = 4> (m) p, q, r, t = Split <num_outputs = 4> (x) "
+         "s = ai.ebb.Store(p) u = ai.ebb.Wait(s, p) s1 = ai.ebb.Store(q) u1 = ai.ebb.Wait(s1, q) "
+         "s2 = ai.ebb.Store(r) u2 = ai.ebb.Wait(s2, r) s3 = ai.ebb.Store(t) u3 = ai.ebb.Wait(s3, "
+         "t) "
+         "k = Concat <axis = 0> (u, u1, u2, u3) y = Relu(x)",
+         "fill no pages", NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *said = refused_because(cases[i].nodes, cases[i].other);

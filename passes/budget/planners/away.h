@@ -30,9 +30,9 @@ enum {
 /* What lies there from step to step has two sites, and both are away whatever is wanted: it comes back for its
  * readers, and what replaces it goes. They choose moments alone, from the latest and the soonest on. */
 typedef enum ebb_away_lasts {
-    EBB_AWAY_STEP,    /* a tensor of the step */
-    EBB_AWAY_RETURNS, /* last: none; next: where it is fetched at the latest */
-    EBB_AWAY_LEAVES,  /* last: where it has gone at the soonest; next: none */
+    EBB_AWAY_STEP, /* a tensor of the step */
+    EBB_AWAY_RETURNS, /* last: what its fetch is behind, or UINT32_MAX; next: where it is fetched at the latest */
+    EBB_AWAY_LEAVES, /* last: where it has gone at the soonest; next: before what it has gone, or the end */
 } ebb_away_lasts;
 
 typedef struct
