@@ -15,7 +15,7 @@
 #include "passes/common.h"
 
 static const double SAME = 1e-9; // sums of the same times in another order
-enum { LEVELS = 48, DEEP = 24, WAYS = 4, PACKED = 32, LEAST_BYTES = 1 << 16 };
+enum { LEVELS = 48, DEEP = 24, WAYS = 4, PACKED = 32, LARGER = 4, LEAST_BYTES = 1 << 16 };
 /* Points: all of a small graph; of more nodes fewer, STRIDE times some, and one: so the few are among the many. */
 enum { STRIDE = 5, FEW_POINTS = STRIDE + 1, MOST_POINTS = 39 * STRIDE + 1, POINT_NODES = 12000 };
 
@@ -193,10 +193,13 @@ static ebb_status add_base(plans *all, const choice *c, const ebb_moved_places *
         .c = c, .places = *places, .lasts = lasts, .cut = cut, .lowest = UINT64_MAX, .excess = 1};
     EBB_TRY(open_base(all, b));
     const uint64_t peak = all->open.moved.memory.peak_bytes;
+    bool lowest;
+    for (uint64_t k = 0; b->states.stay_count > 0 && k < LARGER; k++) // their moves have time
+        EBB_TRY(add_plan(all, b, (ebb_moved_plan){.aim = peak + peak / LARGER * k}, &lowest));
     const int ways = all->open.moved.once.site != NULL ? WAYS : WAYS / 2;
     for (int way = 0; way < ways; way++) {
-        bool lowest = false;
         uint64_t aim = peak;
+        lowest = false;
         for (int i = 1; i < LEVELS + DEEP && !lowest; i++) {
             aim -= i < LEVELS ? peak / LEVELS : aim / 4; // long sequences go down to a hundredth
             EBB_TRY(add_plan(all, b,

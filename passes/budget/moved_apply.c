@@ -140,7 +140,7 @@ static ebb_status move(changes *c, moved *list, uint32_t site, int stage)
     return b.status;
 }
 
-/* The Fetch of a state, or the Wait for its Store, which goes where it can at that time, not behind. */
+/* The Fetch of a state, or the Wait for its Store, behind the last before it that has not gone from its place. */
 static void move_state(ebb_moved *o, const ebb_away_site *s)
 {
     const ebb_value_info *info = ebb_value_of(o->g, (ebb_value){s->tensor});
@@ -150,11 +150,11 @@ static void move_state(ebb_moved *o, const ebb_away_site *s)
             ebb_node_move(o->g, info->producer, o->before[s->back]);
         return;
     }
-    while (gone > s->last + 1 && o->before[gone].i != o->node[gone].i)
+    while (gone > s->last + 1 && o->before[gone - 1].i != o->node[gone - 1].i)
         gone--;
     for (size_t k = 0; gone > s->last + 1 && k < info->use_count; k++)
         if (ebb_node_of(o->g, info->uses[k].node)->op == EBB_OP_WAIT)
-            ebb_node_move(o->g, info->uses[k].node, o->node[gone]);
+            ebb_node_move(o->g, info->uses[k].node, ebb_node_of(o->g, o->node[gone - 1])->next);
 }
 
 /* All Stores, then all Waits for them, then what comes back: at one place what frees memory goes first. Moves of
