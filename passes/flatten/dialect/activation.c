@@ -37,10 +37,9 @@ void ebb_dialect_bias_split_gelu(ebb_build *b, ebb_foreign *f)
     if (!ebb_foreign_ranked(b, f, 0, &t))
         return;
     int64_t size = t.rank > 0 ? t.dims[t.rank - 1] : -1;
-    if (size < 0 || size % 2 != 0) {
-        f->declines = "the size of its last axis is not known, or odd";
+    if (ebb_foreign_declines(f, size < 0 || size % 2 != 0,
+                             "the size of its last axis is not known, or odd"))
         return;
-    }
     ebb_value sum = ebb_emit_plus(b, f->x[0], f->x[1]);
     ebb_value left = ebb_emit_between(b, sum, t.rank - 1, 0, size / 2);
     ebb_value right = ebb_emit_between(b, sum, t.rank - 1, size / 2, size);
@@ -62,10 +61,8 @@ void ebb_dialect_bias_softmax(ebb_build *b, ebb_foreign *f)
         return;
     axis += axis < 0 ? t.rank : 0;
     ebb_value sum = ebb_emit_plus(b, f->x[0], f->x[1]), x = sum;
-    if (axis < 0 || axis >= t.rank) {
-        f->declines = "its axis is out of range";
+    if (ebb_foreign_declines(f, axis < 0 || axis >= t.rank, "its axis is out of range"))
         return;
-    }
     if (axis != t.rank - 1) {
         ebb_with_int(b, "axis", axis);
         x = ebb_emit(b, EBB_OP_FLATTEN, x);
@@ -108,10 +105,9 @@ static bool mask_stays_inside(const ebb_graph *g, ebb_node n)
 static void drop(ebb_build *b, ebb_foreign *f, ebb_value x, ebb_value ratio, ebb_value training)
 {
     ebb_value y[2] = {0};
-    if (!mask_stays_inside(b->g, f->node)) {
-        f->declines = "its bits are read by more than its gradient";
+    if (ebb_foreign_declines(f, !mask_stays_inside(b->g, f->node),
+                             "its bits are read by more than its gradient"))
         return;
-    }
     ebb_with_foreign(b, f, "seed");
     ebb_emit_node(b, EBB_OP_DROPOUT, (ebb_value[]){x, ratio, training}, 3, y, f->wants[1] ? 2 : 1,
                   UINT32_MAX);
@@ -137,11 +133,9 @@ void ebb_dialect_bias_dropout(ebb_build *b, ebb_foreign *f)
 void ebb_dialect_bitmask_dropout_grad(ebb_build *b, ebb_foreign *f)
 {
     ebb_type mask;
-    if (!ebb_foreign_ranked(b, f, 1, &mask))
+    if (!ebb_foreign_ranked(b, f, 1, &mask) ||
+        ebb_foreign_declines(f, mask.dtype != EBB_BOOL,
+                             "the dropout that made its bits is not in the graph"))
         return;
-    if (mask.dtype != EBB_BOOL) {
-        f->declines = "the dropout that made its bits is not in the graph";
-        return;
-    }
     f->y[0] = ebb_emit_list(b, EBB_OP_DROPOUT_GRAD, f->x, 4);
 }

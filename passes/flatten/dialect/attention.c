@@ -30,13 +30,36 @@ ebb_value ebb_heads_together(ebb_build *b, ebb_value x)
     return ebb_emit_shaped(b, ebb_emit_transpose(b, x, perm, 4), dims, 3);
 }
 
+void ebb_heads_take(ebb_build *b, ebb_heads *h, const ebb_value part[3])
+{
+    h->q = ebb_heads_apart(b, part[0], h->count);
+    h->k = ebb_heads_apart(b, part[1], h->of_keys);
+    h->v = ebb_heads_apart(b, part[2], h->of_keys);
+}
+
+bool ebb_heads_project(ebb_build *b, ebb_foreign *f, int axis, ebb_value part[3])
+{
+    ebb_type w;
+    uint32_t count;
+    const int64_t *sizes = ebb_attr_ints(&f->attrs, "qkv_hidden_sizes", &count);
+    if (!ebb_foreign_ranked(b, f, 1, &w))
+        return false;
+    int64_t width = w.rank == 2 ? w.dims[1] : -1, q = count == 3 ? sizes[0] : width / 3,
+            k = count == 3 ? sizes[1] : width / 3;
+    if (ebb_foreign_declines(f, width < 0 || q < 0 || k < 0 || q > width || k > width - q,
+                             "its sizes contradict its weights"))
+        return false;
+    ebb_value all = ebb_emit_plus(b, ebb_emit(b, EBB_OP_MATMUL, f->x[0], f->x[1]), f->x[2]);
+    part[0] = ebb_emit_between(b, all, axis, 0, q);
+    part[1] = ebb_emit_between(b, all, axis, q, q + k);
+    part[2] = ebb_emit_between(b, all, axis, q + k, width);
+    return true;
+}
+
 /* One of the parts of a packed [B, S, N, parts, h], as [B, N, S, h]. */
 static ebb_value unpacked(ebb_build *b, ebb_value x, int64_t count, int64_t part)
 {
-    static const int64_t perm[4] = {0, 2, 1, 3};
-    const int64_t dims[4] = {0, 0, count, -1};
-    ebb_value one = ebb_emit_between(b, x, 3, part, part + 1);
-    return ebb_emit_transpose(b, ebb_emit_shaped(b, one, dims, 4), perm, 4);
+    return ebb_heads_apart(b, ebb_emit_between(b, x, 3, part, part + 1), count);
 }
 
 ebb_value ebb_heads_shared(ebb_build *b, const ebb_heads *h, ebb_value x)
@@ -95,13 +118,8 @@ ebb_value ebb_heads_bias_of_lengths(ebb_build *b, ebb_foreign *f, ebb_value leng
                                     ebb_dtype dtype, double hidden)
 {
     static const int64_t column[2] = {-1, 1};
-    int64_t *list = EBB_NEW(f->scratch, int64_t, (size_t)t + 1);
-    if (!ebb_build_got(b, list))
-        return EBB_NO_VALUE;
-    for (int64_t i = 0; i < t; i++)
-        list[i] = i;
     ebb_value ends = ebb_emit_shaped(b, ebb_emit_cast(b, lengths, EBB_I64), column, 2);
-    ebb_value there = ebb_emit(b, EBB_OP_LESS, ebb_const_ints(b, list, (uint32_t)t), ends);
+    ebb_value there = ebb_emit(b, EBB_OP_LESS, ebb_emit_counting(b, f, t), ends);
     return bias_of_mask(b, there, 2, dtype, hidden);
 }
 
@@ -117,7 +135,7 @@ static ebb_value bias_of_keys(ebb_build *b, ebb_foreign *f, ebb_value mask, int6
         return bias_of_mask(b, mask, type.rank, dtype, hidden);
     ebb_type q = *ebb_build_type(b, f->x[0]);
     bool rows = type.rank == 1 && type.dims[0] >= 0 && type.dims[0] == q.dims[0];
-    if (rows && t >= 0 && t <= UINT32_MAX / 16)
+    if (rows && t >= 0 && t <= EBB_DIALECT_COUNTED)
         return ebb_heads_bias_of_lengths(b, f, mask, t, dtype, hidden);
     f->declines = "its mask is of a form that is not known here, or its sizes are not";
     return EBB_NO_VALUE;
@@ -142,16 +160,14 @@ ebb_value ebb_heads_attend(ebb_build *b, ebb_foreign *f, ebb_heads *h)
     if (b->status != NULL || f->declines != NULL)
         return EBB_NO_VALUE;
     ebb_type q = *ebb_build_type(b, h->q), k = *ebb_build_type(b, h->k);
-    if (q.rank != 4 || k.rank != 4 || q.dims[3] <= 0) {
-        f->declines = "the size of its heads is not known";
+    if (ebb_foreign_declines(f, q.rank != 4 || k.rank != 4 || q.dims[3] <= 0,
+                             "the size of its heads is not known"))
         return EBB_NO_VALUE;
-    }
     if (h->scale == 0)
         h->scale = 1 / sqrt((double)q.dims[3]);
-    if (h->sinks > 0 && h->past.i != 0) {
-        f->declines = "it has sinks and goes on from a past";
+    if (ebb_foreign_declines(f, h->sinks > 0 && h->past.i != 0,
+                             "it has sinks and goes on from a past"))
         return EBB_NO_VALUE;
-    }
     ebb_value s = scores_of(b, h, ebb_heads_shared(b, h, h->k));
     if (h->causal) {
         if (q.dims[2] < 0 || k.dims[2] < 0 || q.dims[2] > LENGTH_MOST || k.dims[2] > LENGTH_MOST) {
@@ -176,14 +192,25 @@ bool ebb_heads_generates(ebb_foreign *f, uint32_t from, uint32_t to)
     return f->declines != NULL;
 }
 
+/* The same into y[0], with a mask of keys, and a bias in input 5. */
+static void attend_masked(ebb_build *b, ebb_foreign *f, ebb_heads *h, ebb_value mask,
+                          ebb_dtype dtype)
+{
+    if (f->declines != NULL || b->status != NULL)
+        return;
+    h->bias = bias_of_keys(b, f, mask, ebb_build_type(b, h->k)->dims[2], dtype);
+    if (f->x[5].i != 0)
+        h->bias = ebb_emit_plus(b, f->x[5], h->bias);
+    f->y[0] = ebb_heads_attend(b, f, h);
+}
+
 /* ---- the operators ---- */
 
 /* Attention(X, weights, bias?, mask?, past?, attention bias?, past length?) -> Y, present? */
 void ebb_dialect_attention(ebb_build *b, ebb_foreign *f)
 {
     ebb_type x, w;
-    uint32_t count;
-    const int64_t *sizes = ebb_attr_ints(&f->attrs, "qkv_hidden_sizes", &count);
+    ebb_value part[3];
     ebb_heads h = {.count = ebb_attr_int(&f->attrs, "num_heads", 0),
                    .scale = ebb_attr_float(&f->attrs, "scale", 0),
                    .causal = ebb_attr_int(&f->attrs, "unidirectional", 0) != 0};
@@ -195,25 +222,13 @@ void ebb_dialect_attention(ebb_build *b, ebb_foreign *f)
         f->declines = "it is of a form that is not known here: rotary";
         return;
     }
-    int64_t third = w.dims[1] / 3, q = count == 3 ? sizes[0] : third,
-            k = count == 3 ? sizes[1] : third;
-    if (q < 0 || k < 0 || q > w.dims[1] || k > w.dims[1] - q) {
-        f->declines = "its sizes contradict its weights";
+    if (!ebb_heads_project(b, f, 2, part))
         return;
-    }
-    ebb_value all = ebb_emit_plus(b, ebb_emit(b, EBB_OP_MATMUL, f->x[0], f->x[1]), f->x[2]);
     h.of_keys = h.count;
-    h.q = ebb_heads_apart(b, ebb_emit_between(b, all, 2, 0, q), h.count);
-    h.k = ebb_heads_apart(b, ebb_emit_between(b, all, 2, q, q + k), h.count);
-    h.v = ebb_heads_apart(b, ebb_emit_between(b, all, 2, q + k, w.dims[1]), h.count);
+    ebb_heads_take(b, &h, part);
     bool shared = ebb_attr_int(&f->attrs, "past_present_share_buffer", 0) != 0;
     ebb_heads_pair(b, f, &h, f->x[4], shared ? f->x[6] : EBB_NO_VALUE);
-    if (f->declines != NULL || b->status != NULL)
-        return;
-    h.bias = bias_of_keys(b, f, f->x[3], ebb_build_type(b, h.k)->dims[2], (ebb_dtype)x.dtype);
-    if (f->x[5].i != 0)
-        h.bias = ebb_emit_plus(b, f->x[5], h.bias);
-    f->y[0] = ebb_heads_attend(b, f, &h);
+    attend_masked(b, f, &h, f->x[3], (ebb_dtype)x.dtype);
 }
 
 /* A part of the bias of Q, K and V, onto [B, S, size]. */
@@ -242,10 +257,8 @@ static void find_heads(ebb_build *b, ebb_foreign *f, ebb_heads *h)
     }
     int64_t size = ebb_heads_last_dim(b, query);
     int rank = b->status == NULL ? ebb_build_type(b, key)->rank : 0;
-    if (size < 0) {
-        f->declines = "the size of its queries is not known";
+    if (ebb_foreign_declines(f, size < 0, "the size of its queries is not known"))
         return;
-    }
     h->q = ebb_heads_apart(b, with_bias(b, query, bias, 0, size), h->count);
     if (rank == 5) {
         h->k = unpacked(b, key, h->count, 0);
@@ -270,19 +283,12 @@ void ebb_dialect_multi_head_attention(ebb_build *b, ebb_foreign *f)
     ebb_heads h = {.count = ebb_attr_int(&f->attrs, "num_heads", 0),
                    .scale = ebb_attr_float(&f->attrs, "scale", 0),
                    .causal = ebb_attr_int(&f->attrs, "unidirectional", 0) != 0};
-    if (!ebb_foreign_ranked(b, f, 0, &x) || ebb_heads_generates(f, 9, EBB_DIALECT_INPUTS - 1))
+    if (!ebb_foreign_ranked(b, f, 0, &x) || ebb_heads_generates(f, 9, EBB_DIALECT_INPUTS - 1) ||
+        ebb_foreign_declines(f, h.count <= 0 || f->wants[3] || (f->x[1].i == 0 && x.rank != 5),
+                             "it is of a form that is not known here"))
         return;
-    if (h.count <= 0 || f->wants[3] || (f->x[1].i == 0 && x.rank != 5)) {
-        f->declines = "it is of a form that is not known here";
-        return;
-    }
     h.of_keys = h.count;
     find_heads(b, f, &h);
     ebb_heads_append(b, f, &h, f->x[6], f->x[7], f->x[8]);
-    if (f->declines != NULL || b->status != NULL)
-        return;
-    h.bias = bias_of_keys(b, f, f->x[4], ebb_build_type(b, h.k)->dims[2], (ebb_dtype)x.dtype);
-    if (f->x[5].i != 0)
-        h.bias = ebb_emit_plus(b, f->x[5], h.bias);
-    f->y[0] = ebb_heads_attend(b, f, &h);
+    attend_masked(b, f, &h, f->x[4], (ebb_dtype)x.dtype);
 }

@@ -10,26 +10,6 @@
 #include "passes/common.h"
 #include "passes/flatten/dialect/heads.h"
 
-enum { PLACES_MOST = 1 << 20 };
-
-static ebb_value joined(ebb_build *b, ebb_value first, ebb_value second, int64_t axis)
-{
-    ebb_with_int(b, "axis", axis);
-    return ebb_emit(b, EBB_OP_CONCAT, first, second);
-}
-
-ebb_value ebb_heads_counting(ebb_build *b, ebb_foreign *f, int64_t count)
-{
-    int64_t *list = NULL;
-    if (count >= 0 && count <= PLACES_MOST)
-        list = EBB_NEW(f->scratch, int64_t, (size_t)count + 1);
-    if (!ebb_build_got(b, list))
-        return EBB_NO_VALUE;
-    for (int64_t i = 0; i < count; i++)
-        list[i] = i;
-    return ebb_const_ints(b, list, (uint32_t)count);
-}
-
 static int64_t dim_of(const ebb_build *b, ebb_value v, int axis)
 {
     const ebb_type *t = b->status == NULL && v.i != 0 ? ebb_build_type(b, v) : NULL;
@@ -45,11 +25,11 @@ static ebb_value behind(ebb_build *b, ebb_value past, ebb_value new, int64_t fro
 {
     int64_t room = dim_of(b, past, 2), length = dim_of(b, new, 2);
     if (from < 0)
-        return *present = joined(b, past, new, 2);
-    ebb_value all = joined(b, ebb_emit_between(b, past, 2, 0, from), new, 2);
+        return *present = ebb_emit_joined(b, past, new, 2);
+    ebb_value all = ebb_emit_joined(b, ebb_emit_between(b, past, 2, 0, from), new, 2);
     *present = from + length == room
                    ? all
-                   : joined(b, all, ebb_emit_between(b, past, 2, from + length, room), 2);
+                   : ebb_emit_joined(b, all, ebb_emit_between(b, past, 2, from + length, room), 2);
     return all;
 }
 
@@ -98,10 +78,9 @@ void ebb_heads_pair(ebb_build *b, ebb_foreign *f, ebb_heads *h, ebb_value past, 
     if (b->status != NULL || f->declines != NULL)
         return;
     ebb_value axis = ebb_const_ints(b, &first, 1), part[2] = {{0}};
-    if (past.i != 0 && ebb_build_type(b, past)->rank != 5) {
-        f->declines = "its past is of a form that is not known here";
+    if (ebb_foreign_declines(f, past.i != 0 && ebb_build_type(b, past)->rank != 5,
+                             "its past is of a form that is not known here"))
         return;
-    }
     for (int64_t i = 0; past.i != 0 && i < 2; i++)
         part[i] = ebb_emit(b, EBB_OP_SQUEEZE, ebb_emit_between(b, past, 0, i, i + 1), axis);
     ebb_heads_append(b, f, h, part[0], part[1], filled);
@@ -109,7 +88,7 @@ void ebb_heads_pair(ebb_build *b, ebb_foreign *f, ebb_heads *h, ebb_value past, 
     f->y[1] = f->y[2] = EBB_NO_VALUE;
     if (f->wants[1]) {
         ebb_value values = ebb_emit(b, EBB_OP_UNSQUEEZE, v, axis);
-        f->y[1] = joined(b, ebb_emit(b, EBB_OP_UNSQUEEZE, k, axis), values, 0);
+        f->y[1] = ebb_emit_joined(b, ebb_emit(b, EBB_OP_UNSQUEEZE, k, axis), values, 0);
     }
 }
 
@@ -133,7 +112,7 @@ ebb_value ebb_heads_places(ebb_build *b, ebb_foreign *f, ebb_heads *h, int64_t l
     ebb_value past =
         ebb_emit(b, EBB_OP_SUB, ends, ebb_const_scalar(b, EBB_I64, (double)length - 1));
     h->past = ebb_emit_shaped(b, past, four, 4);
-    return ebb_emit(b, EBB_OP_ADD, past, ebb_heads_counting(b, f, length));
+    return ebb_emit(b, EBB_OP_ADD, past, ebb_emit_counting(b, f, length));
 }
 
 /* Rows of past and present, [B, K, L, h], at the places that each row of the batch has them. */
@@ -141,7 +120,7 @@ static ebb_value inserted(ebb_build *b, ebb_value past, ebb_value new, ebb_value
 {
     const int64_t dims[4] = {1, dim_of(b, new, 1), 1, dim_of(b, new, 3)};
     ebb_value index = ebb_emit(b, EBB_OP_EXPAND, at, ebb_const_ints(b, dims, 4));
-    ebb_value all = joined(b, past, new, 2);
+    ebb_value all = ebb_emit_joined(b, past, new, 2);
     ebb_with_int(b, "axis", 2);
     return ebb_emit(b, EBB_OP_GATHER_ELEMENTS, all, index);
 }
@@ -154,11 +133,11 @@ void ebb_heads_insert(ebb_build *b, ebb_foreign *f, ebb_heads *h, int64_t length
         !ebb_scalar_of(b->g, f->x[6], &total))
         return;
     int64_t room = dim_of(b, f->x[3], 2), all = total > (double)room ? (int64_t)total : room;
-    if (all > PLACES_MOST || dim_of(b, h->k, 1) < 0 || dim_of(b, h->k, 3) < 0) {
+    if (all > EBB_DIALECT_COUNTED || dim_of(b, h->k, 1) < 0 || dim_of(b, h->k, 3) < 0) {
         f->declines = "it goes on from a past, and its sizes are not known or too large";
         return;
     }
-    ebb_value j = ebb_emit_shaped(b, ebb_heads_counting(b, f, all), along, 4);
+    ebb_value j = ebb_emit_shaped(b, ebb_emit_counting(b, f, all), along, 4);
     ebb_value from_new = ebb_emit(b, EBB_OP_SUB, j, h->past);
     ebb_value last = ebb_const_scalar(b, EBB_I64, (double)length - 1);
     ebb_value within = ebb_emit(b, EBB_OP_MIN, from_new, last); // what lies behind is hidden
@@ -172,8 +151,8 @@ ebb_value ebb_heads_seen_from(ebb_build *b, ebb_foreign *f, const ebb_heads *h, 
                               int64_t t)
 {
     static const int64_t rows[4] = {1, 1, -1, 1};
-    ebb_value i = ebb_emit_shaped(b, ebb_heads_counting(b, f, s), rows, 4),
-              j = ebb_heads_counting(b, f, t);
+    ebb_value i = ebb_emit_shaped(b, ebb_emit_counting(b, f, s), rows, 4),
+              j = ebb_emit_counting(b, f, t);
     ebb_value last = ebb_emit(b, EBB_OP_ADD, i, h->past);
     ebb_value on = ebb_emit(b, EBB_OP_LESS_OR_EQUAL, j, last);
     if (h->window == 0)
@@ -201,7 +180,8 @@ static bool read_packing(ebb_build *b, ebb_foreign *f, uint32_t offsets, packing
         !ebb_foreign_ranked(b, f, offsets + 1, &(ebb_type){0}))
         return false;
     if (at.rank != 2 || !ebb_type_is_static(&at) || x.rank < 2 || x.dims[0] < 0 ||
-        at.dims[0] > PLACES_MOST || at.dims[1] > PLACES_MOST || x.dims[0] > PLACES_MOST) {
+        at.dims[0] > EBB_DIALECT_COUNTED || at.dims[1] > EBB_DIALECT_COUNTED ||
+        x.dims[0] > EBB_DIALECT_COUNTED) {
         f->declines = "it is packed, and its sizes are not known or too large";
         return false;
     }
@@ -228,7 +208,7 @@ static ebb_value padded(ebb_build *b, const packing *p, ebb_value x)
     return ebb_emit_shaped(b, ebb_emit(b, EBB_OP_SCATTER_ND, empty, at, x), rows, 3);
 }
 
-static void attend_packed(ebb_build *b, ebb_foreign *f, const packing *p, const ebb_value qkv[3],
+static void attend_packed(ebb_build *b, ebb_foreign *f, const packing *p, ebb_value qkv[3],
                           uint32_t bias)
 {
     ebb_heads h = {.count = ebb_attr_int(&f->attrs, "num_heads", 0),
@@ -236,14 +216,13 @@ static void attend_packed(ebb_build *b, ebb_foreign *f, const packing *p, const 
     int64_t flat[2] = {-1, dim_of(b, qkv[2], 1)};
     if (b->status != NULL || f->declines != NULL)
         return;
-    if (h.count <= 0 || flat[1] < 0) {
-        f->declines = "it is of a form that is not known here";
+    if (ebb_foreign_declines(f, h.count <= 0 || flat[1] < 0,
+                             "it is of a form that is not known here"))
         return;
-    }
     h.of_keys = h.count;
-    h.q = ebb_heads_apart(b, padded(b, p, qkv[0]), h.count);
-    h.k = ebb_heads_apart(b, padded(b, p, qkv[1]), h.count);
-    h.v = ebb_heads_apart(b, padded(b, p, qkv[2]), h.count);
+    for (int i = 0; i < 3; i++)
+        qkv[i] = padded(b, p, qkv[i]);
+    ebb_heads_take(b, &h, qkv);
     if (b->status != NULL)
         return;
     ebb_dtype dtype = (ebb_dtype)ebb_build_type(b, h.q)->dtype;
@@ -258,23 +237,10 @@ static void attend_packed(ebb_build *b, ebb_foreign *f, const packing *p, const 
 /* PackedAttention(X, weights, bias, offsets, begins, attention bias?) -> Y; X: [tokens, in]. */
 void ebb_dialect_packed_attention(ebb_build *b, ebb_foreign *f)
 {
-    ebb_type w;
     packing p;
-    uint32_t count;
-    const int64_t *sizes = ebb_attr_ints(&f->attrs, "qkv_hidden_sizes", &count);
-    if (!read_packing(b, f, 3, &p) || !ebb_foreign_ranked(b, f, 1, &w))
-        return;
-    int64_t width = w.rank == 2 ? w.dims[1] : -1, q = count == 3 ? sizes[0] : width / 3,
-            k = count == 3 ? sizes[1] : width / 3;
-    if (width < 0 || q < 0 || k < 0 || q > width || k > width - q) {
-        f->declines = "its sizes contradict its weights";
-        return;
-    }
-    ebb_value all = ebb_emit_plus(b, ebb_emit(b, EBB_OP_MATMUL, f->x[0], f->x[1]), f->x[2]);
-    const ebb_value qkv[3] = {ebb_emit_between(b, all, 1, 0, q),
-                              ebb_emit_between(b, all, 1, q, q + k),
-                              ebb_emit_between(b, all, 1, q + k, width)};
-    attend_packed(b, f, &p, qkv, 5);
+    ebb_value qkv[3];
+    if (read_packing(b, f, 3, &p) && ebb_heads_project(b, f, 1, qkv))
+        attend_packed(b, f, &p, qkv, 5);
 }
 
 /* PackedMultiHeadAttention(Q, K?, V?, bias?, offsets, begins, attention bias?) -> Y; Q: [tokens, N
@@ -285,13 +251,12 @@ void ebb_dialect_packed_multi_head_attention(ebb_build *b, ebb_foreign *f)
     ebb_type x;
     ebb_value qkv[3] = {f->x[0], f->x[1], f->x[2]};
     int64_t from = 0;
-    if (!read_packing(b, f, 4, &p) || !ebb_foreign_ranked(b, f, 0, &x))
+    if (!read_packing(b, f, 4, &p) || !ebb_foreign_ranked(b, f, 0, &x) ||
+        ebb_foreign_declines(f,
+                             (f->x[1].i == 0) != (x.rank == 4) ||
+                                 (f->x[1].i == 0) != (f->x[2].i == 0) || !ebb_type_is_static(&x),
+                             "it is of a form that is not known here"))
         return;
-    if ((f->x[1].i == 0) != (x.rank == 4) || (f->x[1].i == 0) != (f->x[2].i == 0) ||
-        !ebb_type_is_static(&x)) {
-        f->declines = "it is of a form that is not known here";
-        return;
-    }
     for (int64_t i = 0; i < 3 && x.rank == 4; i++) {
         const int64_t flat[2] = {0, x.dims[1] * x.dims[3]};
         qkv[i] = ebb_emit_shaped(b, ebb_emit_between(b, f->x[0], 2, i, i + 1), flat, 2);
@@ -315,10 +280,9 @@ void ebb_dialect_decoder_multi_head_attention(ebb_build *b, ebb_foreign *f)
     double width;
     if (!ebb_foreign_scalar(b, f, 8, 1, &width))
         return;
-    if (f->x[9].i != 0 || width != 1) {
-        f->declines = "it searches by beams, as in generating";
+    if (ebb_foreign_declines(f, f->x[9].i != 0 || width != 1,
+                             "it searches by beams, as in generating"))
         return;
-    }
     for (uint32_t i = 0; i < EBB_DIALECT_INPUTS; i++)
         call.x[i] = i < 9 ? f->x[from[i]] : EBB_NO_VALUE;
     call.input_count = 9;

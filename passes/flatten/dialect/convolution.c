@@ -30,8 +30,7 @@ static ebb_value behind(ebb_build *b, ebb_value past, ebb_value x, int64_t befor
     const int64_t pads[6] = {0, 0, before, 0, 0, 0};
     if (past.i == 0)
         return ebb_emit(b, EBB_OP_PAD, x, ebb_const_ints(b, pads, 6));
-    ebb_with_int(b, "axis", 2);
-    return ebb_emit(b, EBB_OP_CONCAT, past, x);
+    return ebb_emit_joined(b, past, x, 2);
 }
 
 /* CausalConvWithState(x [B, C, L], W [C, 1, K], bias?, past? [B, C, K - 1]) -> y, present */

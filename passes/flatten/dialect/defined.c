@@ -111,9 +111,8 @@ void ebb_dialect_optional_has_element(ebb_build *b, ebb_foreign *f)
 {
     ebb_type type = ebb_type_tensor(EBB_BOOL, 0, NULL);
     bool has = !is_empty(b->g, f);
-    if (has && !is_tensor(b->g, f->x[0])) {
-        f->declines = "what it holds is no tensor, or given by the caller";
+    if (ebb_foreign_declines(f, has && !is_tensor(b->g, f->x[0]),
+                             "what it holds is no tensor, or given by the caller"))
         return;
-    }
     f->y[0] = ebb_const_tensor(b, &type, &has);
 }

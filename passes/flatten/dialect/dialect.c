@@ -103,14 +103,33 @@ bool ebb_foreign_ranked(const ebb_build *b, ebb_foreign *f, uint32_t input, ebb_
 {
     if (b->status != NULL || f->declines != NULL)
         return false;
-    if (input >= f->input_count || f->x[input].i == 0) {
-        f->declines = "an input that it needs is missing";
+    if (ebb_foreign_declines(f, input >= f->input_count || f->x[input].i == 0,
+                             "an input that it needs is missing"))
         return false;
-    }
     *type = *ebb_build_type(b, f->x[input]);
     if (type->rank < 0 || type->dtype == EBB_NONE)
         f->declines = "the shape of its input is not known";
     return f->declines == NULL;
+}
+
+bool ebb_foreign_declines(ebb_foreign *f, bool so, const char *why)
+{
+    if (so)
+        f->declines = why;
+    return so;
+}
+
+void ebb_foreign_refuse(ebb_build *b, const ebb_foreign *f, ebb_code code, const char *why)
+{
+    ebb_build_fail(b, ebb_error(code, "%s: %s", ebb_node_label(b->g, f->node), why));
+}
+
+uint32_t ebb_foreign_wanted(const ebb_foreign *f)
+{
+    uint32_t wanted = 0;
+    for (uint32_t k = 0; k < EBB_DIALECT_OUTPUTS; k++)
+        wanted |= f->wants[k] ? UINT32_C(1) << k : 0;
+    return wanted;
 }
 
 bool ebb_foreign_scalar(const ebb_build *b, ebb_foreign *f, uint32_t input, double otherwise,
@@ -142,19 +161,20 @@ void ebb_foreign_grad(ebb_build *b, ebb_foreign *f, ebb_op op, ebb_node forward,
     ebb_grad_rule(b, op, &c);
 }
 
-void ebb_with_foreign(ebb_build *b, const ebb_foreign *f, const char *name)
+void ebb_with_foreign_list(ebb_build *b, const ebb_foreign *f, const char *const *names)
 {
-    const ebb_attr *a = ebb_attr_find(&f->attrs, name);
-    if (a == NULL)
-        return;
-    if (a->type == EBB_ATTR_INT)
-        ebb_with_int(b, name, a->i);
-    if (a->type == EBB_ATTR_FLOAT)
-        ebb_with_float(b, name, a->f);
-    if (a->type == EBB_ATTR_STRING)
-        ebb_with_string(b, name, a->s);
-    if (a->type == EBB_ATTR_INTS)
-        ebb_with_ints(b, name, a->ints, a->count);
+    for (; *names != NULL; names++) {
+        const ebb_attr *a = ebb_attr_find(&f->attrs, *names);
+        const int type = a != NULL ? (int)a->type : -1;
+        if (type == EBB_ATTR_INT)
+            ebb_with_int(b, *names, a->i);
+        if (type == EBB_ATTR_FLOAT)
+            ebb_with_float(b, *names, a->f);
+        if (type == EBB_ATTR_STRING)
+            ebb_with_string(b, *names, a->s);
+        if (type == EBB_ATTR_INTS)
+            ebb_with_ints(b, *names, a->ints, a->count);
+    }
 }
 
 void ebb_foreign_name(ebb_build *b, const ebb_foreign *f)
@@ -177,6 +197,45 @@ ebb_value ebb_emit_between(ebb_build *b, ebb_value x, int64_t axis, int64_t from
 ebb_value ebb_emit_shaped(ebb_build *b, ebb_value x, const int64_t *dims, uint32_t count)
 {
     return ebb_emit(b, EBB_OP_RESHAPE, x, ebb_const_ints(b, dims, count));
+}
+
+ebb_value ebb_emit_joined(ebb_build *b, ebb_value first, ebb_value second, int64_t axis)
+{
+    ebb_with_int(b, "axis", axis);
+    return ebb_emit(b, EBB_OP_CONCAT, first, second);
+}
+
+ebb_value ebb_emit_counting(ebb_build *b, ebb_foreign *f, int64_t count)
+{
+    int64_t *list = NULL;
+    if (count >= 0 && count <= EBB_DIALECT_COUNTED)
+        list = EBB_NEW(f->scratch, int64_t, (size_t)count + 1);
+    if (!ebb_build_got(b, list))
+        return EBB_NO_VALUE;
+    for (int64_t i = 0; i < count; i++)
+        list[i] = i;
+    return ebb_const_ints(b, list, (uint32_t)count);
+}
+
+ebb_value ebb_emit_levels(ebb_build *b, ebb_value scales, int64_t bits, const double *list)
+{
+    double itself[256];
+    const int64_t count = (int64_t)1 << bits;
+    const bool wide = ebb_build_type(b, scales)->dtype == EBB_F64;
+    for (int i = 0; i < count; i++)
+        itself[i] = i;
+    return ebb_const_floats(b, wide ? EBB_F64 : EBB_F32, 1, &count, list != NULL ? list : itself);
+}
+
+ebb_value ebb_emit_code(ebb_build *b, uint8_t byte)
+{
+    const ebb_type type = ebb_type_tensor(EBB_U8, 2, (const int64_t[]){1, 1});
+    return ebb_const_tensor(b, &type, &byte);
+}
+
+ebb_value ebb_emit_middle(ebb_build *b, int64_t bits)
+{
+    return ebb_emit_code(b, bits == 2 ? 0xAA : bits == 4 ? 0x88 : 0x80);
 }
 
 ebb_value ebb_emit_plus(ebb_build *b, ebb_value x, ebb_value y)

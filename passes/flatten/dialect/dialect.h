@@ -50,6 +50,15 @@ ebb_status ebb_dialect_apply(ebb_edit *e, ebb_node n, bool *done, const char **w
 /* x's type; where its rank is not known the call is declined and the answer is false. */
 bool ebb_foreign_ranked(const ebb_build *b, ebb_foreign *f, uint32_t input, ebb_type *type);
 
+/* Whether the call is declined: where `so`, because of `why`. */
+bool ebb_foreign_declines(ebb_foreign *f, bool so, const char *why);
+
+/* What ends the walk: without the layer nothing of the model can be trained. */
+void ebb_foreign_refuse(ebb_build *b, const ebb_foreign *f, ebb_code code, const char *why);
+
+/* A bit for each output that is read. */
+uint32_t ebb_foreign_wanted(const ebb_foreign *f);
+
 /* A constant number in input i, `otherwise` where it is absent; not constant: declined, false. */
 bool ebb_foreign_scalar(const ebb_build *b, ebb_foreign *f, uint32_t input, double otherwise,
                         double *x);
@@ -63,14 +72,29 @@ void ebb_foreign_grad(ebb_build *b, ebb_foreign *f, ebb_op op, ebb_node forward,
 /* The node emitted last has the call's own name, and what is noted at it: by these adapters know the layer. */
 void ebb_foreign_name(ebb_build *b, const ebb_foreign *f);
 
-/* Attribute `name` of the call, where it is there, for the next node. */
-void ebb_with_foreign(ebb_build *b, const ebb_foreign *f, const char *name);
+/* The call's attributes of these names, where they are there, for the next node. */
+#define ebb_with_foreign(b, f, ...) \
+    ebb_with_foreign_list(b, f, (const char *const[]){__VA_ARGS__, NULL})
+void ebb_with_foreign_list(ebb_build *b, const ebb_foreign *f, const char *const *names);
 
 /* x[.., from .. to - 1, ..] along an axis. */
 ebb_value ebb_emit_between(ebb_build *b, ebb_value x, int64_t axis, int64_t from, int64_t to);
 
 /* Reshape to a list with 0 (as it is) and -1 (the rest). */
 ebb_value ebb_emit_shaped(ebb_build *b, ebb_value x, const int64_t *dims, uint32_t count);
+
+/* [first, second] along an axis. */
+ebb_value ebb_emit_joined(ebb_build *b, ebb_value first, ebb_value second, int64_t axis);
+
+/* 0 .. count - 1, of no more than EBB_DIALECT_COUNTED. */
+enum { EBB_DIALECT_COUNTED = 1 << 20 };
+ebb_value ebb_emit_counting(ebb_build *b, ebb_foreign *f, int64_t count);
+
+/* Of products with codes of some bits: what each stands for, of the scales' dtype (list NULL: itself), and the zero
+ * point of every block, as a byte of codes. */
+ebb_value ebb_emit_levels(ebb_build *b, ebb_value scales, int64_t bits, const double *list);
+ebb_value ebb_emit_code(ebb_build *b, uint8_t byte);
+ebb_value ebb_emit_middle(ebb_build *b, int64_t bits);
 
 /* x + y, or x where y is none. */
 ebb_value ebb_emit_plus(ebb_build *b, ebb_value x, ebb_value y);

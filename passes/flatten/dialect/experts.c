@@ -30,16 +30,6 @@ typedef struct layer {
     ebb_value of;  /* the expert of each row, in order */
 } layer;
 
-static void refuse(ebb_build *b, const ebb_foreign *f, ebb_code code, const char *why)
-{
-    ebb_build_fail(b, ebb_error(code, "%s: %s", ebb_node_label(b->g, f->node), why));
-}
-
-static ebb_value input(const ebb_foreign *f, uint32_t i)
-{
-    return i < f->input_count ? f->x[i] : EBB_NO_VALUE;
-}
-
 static bool says(const ebb_foreign *f, const char *attribute, const char *otherwise,
                  const char *word)
 {
@@ -51,7 +41,7 @@ static bool says(const ebb_foreign *f, const char *attribute, const char *otherw
 static void take_floats(layer *l, const ebb_foreign *f)
 {
     for (uint32_t i = 0; i < 3; i++)
-        l->fc[i] = (weights){.w = input(f, 2 + 2 * i), .b = input(f, 3 + 2 * i)};
+        l->fc[i] = (weights){.w = f->x[2 + 2 * i], .b = f->x[3 + 2 * i]};
     l->normalised = ebb_attr_int(&f->attrs, "normalize_routing_weights", 0) != 0;
 }
 
@@ -61,13 +51,13 @@ static void take_codes(layer *l, const ebb_foreign *f)
                                        "fc3_expert_weight_bits"};
     for (uint32_t i = 0; i < 3; i++)
         l->fc[i] =
-            (weights){.w = input(f, 2 + 3 * i),
-                      .scales = input(f, 3 + 3 * i),
-                      .b = input(f, 4 + 3 * i),
-                      .zeros = input(f, 11 + i),
+            (weights){.w = f->x[2 + 3 * i],
+                      .scales = f->x[3 + 3 * i],
+                      .b = f->x[4 + 3 * i],
+                      .zeros = f->x[11 + i],
                       .bits = ebb_attr_int(&f->attrs, own[i],
                                            ebb_attr_int(&f->attrs, "expert_weight_bits", 4))};
-    l->mix = input(f, 14);
+    l->mix = f->x[14];
     l->normalised = l->mix.i == 0 || ebb_attr_int(&f->attrs, "normalize_routing_weights", 0) != 0;
     l->block = ebb_attr_int(&f->attrs, "block_size", 0);
 }
@@ -92,7 +82,7 @@ static const char *unread(const ebb_foreign *f, const layer *l)
 
 static const char *incomplete(const ebb_build *b, const ebb_foreign *f, const layer *l)
 {
-    if (input(f, 0).i == 0 || input(f, 1).i == 0 || l->fc[0].w.i == 0 || l->fc[1].w.i == 0)
+    if (f->x[0].i == 0 || f->x[1].i == 0 || l->fc[0].w.i == 0 || l->fc[1].w.i == 0)
         return "input, router or weights are missing";
     for (int i = 0; i < 3; i++)
         if (l->fc[i].bits != 0 && l->fc[i].w.i != 0 && l->fc[i].scales.i == 0)
@@ -135,7 +125,8 @@ static ebb_value zeros_apart(ebb_build *b, const ebb_foreign *f, const weights *
     int64_t count;
     if (t == NULL || t->data == NULL || t->type.dtype != EBB_U8 ||
         !ebb_type_elements(&t->type, &count) || count != experts * bytes) {
-        refuse(b, f, EBB_REJECTED, "zero points of whole rows are no constant of one for each row");
+        ebb_foreign_refuse(b, f, EBB_REJECTED,
+                           "zero points of whole rows are no constant of one for each row");
         return EBB_NO_VALUE;
     }
     uint8_t *each = ebb_arena_alloc(f->scratch, (size_t)(experts * n) + 1);
@@ -152,13 +143,9 @@ static ebb_value zeros_apart(ebb_build *b, const ebb_foreign *f, const weights *
 static ebb_value zeros_of(ebb_build *b, const ebb_foreign *f, const layer *l, const weights *w,
                           int64_t n)
 {
-    const ebb_type one = ebb_type_tensor(EBB_U8, 2, (const int64_t[]){1, 1});
     int64_t count;
     if (w->zeros.i == 0)
-        return ebb_const_tensor(b, &one,
-                                &(uint8_t){w->bits == 2   ? 0xAA
-                                           : w->bits == 4 ? 0x88
-                                                          : 0x80});
+        return ebb_emit_middle(b, w->bits);
     if (l->block == 0)
         return zeros_apart(b, f, w, l->experts, n);
     if (!ebb_type_elements(ebb_build_type(b, w->zeros), &count) || count % (l->experts * n) != 0)
@@ -171,14 +158,8 @@ static ebb_value zeros_of(ebb_build *b, const ebb_foreign *f, const layer *l, co
 static ebb_value by_codes(ebb_build *b, const ebb_foreign *f, const layer *l, const weights *w,
                           ebb_value x, int64_t n)
 {
-    double list[256];
-    const ebb_type type = *ebb_build_type(b, w->scales);
-    const int64_t k = ebb_build_type(b, x)->dims[1], levels = (int64_t)1 << w->bits;
-    for (int i = 0; i < levels; i++)
-        list[i] = i;
-    ebb_value zeros = zeros_of(b, f, l, w, n);
-    ebb_value table =
-        ebb_const_floats(b, type.dtype == EBB_F64 ? EBB_F64 : EBB_F32, 1, &levels, list);
+    const int64_t k = ebb_build_type(b, x)->dims[1];
+    ebb_value zeros = zeros_of(b, f, l, w, n), table = ebb_emit_levels(b, w->scales, w->bits, NULL);
     ebb_with_int(b, "experts", l->experts);
     ebb_with_int(b, "N", n);
     ebb_with_int(b, "K", k);
@@ -200,9 +181,9 @@ static ebb_value product(ebb_build *b, const ebb_foreign *f, const layer *l, con
         return EBB_NO_VALUE;
     const ebb_type type = *ebb_build_type(b, w->w);
     if (type.rank != 3 || type.dims[0] != l->experts || type.dims[1] < 1)
-        refuse(b, f, EBB_REJECTED, "weights are not [experts, rows, columns]");
+        ebb_foreign_refuse(b, f, EBB_REJECTED, "weights are not [experts, rows, columns]");
     else if (w->b.i != 0 && !fits_rows(ebb_build_type(b, w->b), &type))
-        refuse(b, f, EBB_REJECTED, "a bias is not [experts, rows of their weights]");
+        ebb_foreign_refuse(b, f, EBB_REJECTED, "a bias is not [experts, rows of their weights]");
     if (b->status != NULL)
         return EBB_NO_VALUE;
     ebb_value y = w->bits != 0 ? by_codes(b, f, l, w, x, type.dims[1])
@@ -254,8 +235,8 @@ static ebb_value activated(ebb_build *b, const ebb_foreign *f, ebb_value x)
     if (says(f, word, otherwise, "silu"))
         return ebb_emit(b, EBB_OP_MUL, x, sigmoid_of(b, x, 1));
     if (!says(f, word, otherwise, "identity"))
-        refuse(b, f, EBB_UNSUPPORTED,
-               "activation_type is none of relu, gelu, silu, swiglu and identity");
+        ebb_foreign_refuse(b, f, EBB_UNSUPPORTED,
+                           "activation_type is none of relu, gelu, silu, swiglu and identity");
     return x;
 }
 
@@ -267,12 +248,14 @@ static ebb_value between(ebb_build *b, const ebb_foreign *f, const layer *l, ebb
     ebb_value first = product(b, f, l, &l->fc[0], x);
     if (gated && (fusion == 1 || fusion == 2)) {
         if (b->status == NULL && ebb_build_type(b, first)->dims[1] % 2 != 0)
-            refuse(b, f, EBB_REJECTED, "gates and what they let through are an odd number of rows");
+            ebb_foreign_refuse(b, f, EBB_REJECTED,
+                               "gates and what they let through are an odd number of rows");
         ebb_value through = half(b, first, fusion == 1, 1);
         return swiglu(b, f, half(b, first, fusion == 1, 0), through);
     }
     if (gated && l->fc[2].w.i == 0)
-        refuse(b, f, EBB_REJECTED, "swiglu has neither swiglu_fusion nor a third product");
+        ebb_foreign_refuse(b, f, EBB_REJECTED,
+                           "swiglu has neither swiglu_fusion nor a third product");
     ebb_value third = l->fc[2].w.i != 0 ? product(b, f, l, &l->fc[2], x) : EBB_NO_VALUE;
     if (gated)
         return swiglu(b, f, first, third);
@@ -336,9 +319,9 @@ static void put_in(ebb_build *b, ebb_foreign *f, layer *l)
     if (why == NULL && wrong == NULL)
         wrong = measure(b, f, l);
     if (why != NULL)
-        refuse(b, f, EBB_UNSUPPORTED, why);
+        ebb_foreign_refuse(b, f, EBB_UNSUPPORTED, why);
     else if (wrong != NULL)
-        refuse(b, f, EBB_REJECTED, wrong);
+        ebb_foreign_refuse(b, f, EBB_REJECTED, wrong);
     else if (l->rows == 0)
         f->declines = "the number of its tokens is not known";
     else

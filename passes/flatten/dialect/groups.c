@@ -43,17 +43,14 @@ static ebb_value rotated(ebb_build *b, ebb_value x, ebb_value cos, ebb_value sin
         const int64_t narrow[5] = {0, 0, -1, half, 1}, flat[4] = {0, 0, -1, 2 * half};
         left = ebb_emit_shaped(b, left, narrow, 5);
         right = ebb_emit_shaped(b, right, narrow, 5);
-        ebb_with_int(b, "axis", 4);
-        turned = ebb_emit_shaped(b, ebb_emit(b, EBB_OP_CONCAT, left, right), flat, 4);
+        turned = ebb_emit_shaped(b, ebb_emit_joined(b, left, right, 4), flat, 4);
     } else {
-        ebb_with_int(b, "axis", 3);
-        turned = ebb_emit(b, EBB_OP_CONCAT, left, right);
+        turned = ebb_emit_joined(b, left, right, 3);
     }
     if (2 * half == size)
         return turned;
     ebb_value rest = ebb_emit_between(b, x, 3, 2 * half, size);
-    ebb_with_int(b, "axis", 3);
-    return ebb_emit(b, EBB_OP_CONCAT, turned, rest);
+    return ebb_emit_joined(b, turned, rest, 3);
 }
 
 /* RotaryEmbedding(X, positions, cos, sin) -> Y, of X's form. */
@@ -79,7 +76,7 @@ void ebb_dialect_rotary_embedding(ebb_build *b, ebb_foreign *f)
     ebb_value places = f->x[1], in = x.rank == 3 ? ebb_heads_apart(b, f->x[0], count) : f->x[0];
     if (at.rank < 2) // the first of them
         places = ebb_emit(b, EBB_OP_ADD, ebb_emit_shaped(b, places, row, 2),
-                          ebb_heads_counting(b, f, length));
+                          ebb_emit_counting(b, f, length));
     ebb_value cos_rows = rows_of(b, f->x[2], places, length);
     ebb_value sin_rows = rows_of(b, f->x[3], places, length);
     ebb_value y = rotated(b, in, cos_rows, sin_rows, half, interleaved);
@@ -98,9 +95,7 @@ static void split_groups(ebb_build *b, ebb_foreign *f, ebb_heads *h, int64_t wid
         part[1] = ebb_emit_between(b, f->x[0], 2, at, at + h->of_keys * size);
         part[2] = ebb_emit_between(b, f->x[0], 2, at + h->of_keys * size, width);
     }
-    h->q = ebb_heads_apart(b, part[0], h->count);
-    h->k = ebb_heads_apart(b, part[1], h->of_keys);
-    h->v = ebb_heads_apart(b, part[2], h->of_keys);
+    ebb_heads_take(b, h, part);
 }
 
 /* RMS norm of each head, [B, N, S, h]. */
@@ -153,7 +148,7 @@ static ebb_value places_of(ebb_build *b, ebb_foreign *f, ebb_heads *h, int64_t l
     if (at.i != 0)
         return given;
     ebb_value first = ebb_emit_between(b, given, 1, 0, 1);
-    return ebb_emit(b, EBB_OP_ADD, first, ebb_heads_counting(b, f, length));
+    return ebb_emit(b, EBB_OP_ADD, first, ebb_emit_counting(b, f, length));
 }
 
 static bool is_known_form(const ebb_foreign *f, const ebb_heads *h, const ebb_type *x)
@@ -195,16 +190,13 @@ void ebb_dialect_group_query_attention(ebb_build *b, ebb_foreign *f)
                    .cap = ebb_attr_float(&f->attrs, "softcap", 0),
                    .window = window > 0 ? window : 0,
                    .causal = ebb_attr_int(&f->attrs, "causal", 1) != 0};
-    if (!ebb_foreign_ranked(b, f, 0, &x) || ebb_heads_generates(f, 12, 13))
+    if (!ebb_foreign_ranked(b, f, 0, &x) || ebb_heads_generates(f, 12, 13) ||
+        ebb_foreign_declines(f, x.rank == 3 && x.dims[1] < 0,
+                             "the length of its sequences is not known"))
         return;
-    if (x.rank == 3 && x.dims[1] < 0) {
-        f->declines = "the length of its sequences is not known";
+    if (ebb_foreign_declines(f, !is_known_form(f, &h, &x),
+                             "it is of a form that is not known here"))
         return;
-    }
-    if (!is_known_form(f, &h, &x)) {
-        f->declines = "it is of a form that is not known here";
-        return;
-    }
     if (rotary && (ebb_heads_last_dim(b, f->x[7]) < 1 || ebb_heads_last_dim(b, f->x[8]) < 1)) {
         f->declines = "the shapes of its tables of sines and cosines are not known";
         return;

@@ -20,6 +20,13 @@ typedef struct ebb_heads {
 ebb_value ebb_heads_apart(ebb_build *b, ebb_value x, int64_t count);
 ebb_value ebb_heads_together(ebb_build *b, ebb_value x);
 
+/* Q, K and V of rows, [B, S, N h], apart in h. */
+void ebb_heads_take(ebb_build *b, ebb_heads *h, const ebb_value part[3]);
+
+/* X weights + bias of inputs 0, 1 and 2 as Q, K and V, parts along `axis`: thirds, or as qkv_hidden_sizes says.
+ * False: declined. */
+bool ebb_heads_project(ebb_build *b, ebb_foreign *f, int axis, ebb_value part[3]);
+
 /* [B, K, T, h] -> [B, N, T, h]: heads of keys that N / K heads of queries share. */
 ebb_value ebb_heads_shared(ebb_build *b, const ebb_heads *h, ebb_value x);
 
@@ -47,9 +54,6 @@ void ebb_heads_append(ebb_build *b, ebb_foreign *f, ebb_heads *h, ebb_value past
                       ebb_value past_v, ebb_value filled);
 /* The same for a past of both, [2, B, N, P, h]; y[1], where wanted, is both as one. */
 void ebb_heads_pair(ebb_build *b, ebb_foreign *f, ebb_heads *h, ebb_value past, ebb_value filled);
-
-/* 0 .. count - 1. */
-ebb_value ebb_heads_counting(ebb_build *b, ebb_foreign *f, int64_t count);
 
 /* For GroupQueryAttention, whose rows each have a past of their own length: fills h->past where the
  * call has a past, and gives the positions of the `length` queries, [B, length]; else none. */

@@ -52,9 +52,6 @@ void ebb_dialect_linear_codes(ebb_build *b, ebb_foreign *f)
 /* (a, scale, zero?, ... , scale, zero? of y). Concat has y's first; Where's condition is no code. */
 void ebb_dialect_qlinear(ebb_build *b, ebb_foreign *f)
 {
-    static const char *const attrs[] = {
-        "axis",     "alpha",     "kernel_shape", "strides",           "pads",
-        "auto_pad", "dilations", "ceil_mode",    "count_include_pad", "group"};
     const ebb_op op = same_op(b, f, sizeof "QLinear" - 1);
     const uint32_t plain = op == EBB_OP_WHERE, ahead = op == EBB_OP_CONCAT ? 2 : plain,
                    parts = (f->input_count - ahead) / 3 - (op == EBB_OP_CONV && f->input_count > 8),
@@ -70,8 +67,8 @@ void ebb_dialect_qlinear(ebb_build *b, ebb_foreign *f)
         in[plain + i] = decoded(b, f, ahead + 3 * i, op == EBB_OP_CONV && i == 1 ? 0 : -1);
     if (op == EBB_OP_CONV)
         in[2] = bias(b, f, f->x[8]);
-    for (size_t i = 0; i < sizeof attrs / sizeof *attrs; i++)
-        ebb_with_foreign(b, f, attrs[i]);
+    ebb_with_foreign(b, f, "axis", "alpha", "kernel_shape", "strides", "pads", "auto_pad",
+                     "dilations", "ceil_mode", "count_include_pad", "group");
     f->y[0] = ebb_emit_list(b, op, in, plain + parts + (op == EBB_OP_CONV));
     ebb_foreign_name(b, f);
     f->y[0] = ebb_emit(b, EBB_OP_QUANTIZE_LINEAR, f->y[0], f->x[y], f->x[y + 1]);
@@ -82,9 +79,7 @@ void ebb_dialect_qgemm(ebb_build *b, ebb_foreign *f)
 {
     const bool turned = ebb_attr_int(&f->attrs, "transB", 0) != 0;
     ebb_value in[3] = {decoded(b, f, 0, -1), decoded(b, f, 3, !turned), bias(b, f, f->x[6])};
-    ebb_with_foreign(b, f, "transA");
-    ebb_with_foreign(b, f, "transB");
-    ebb_with_foreign(b, f, "alpha");
+    ebb_with_foreign(b, f, "transA", "transB", "alpha");
     ebb_with_float(b, "beta", ebb_attr_float(&f->attrs, "alpha", 1)); // it is part of C's scale
     f->y[0] = ebb_emit_list(b, EBB_OP_GEMM, in, 3);
     ebb_foreign_name(b, f);
@@ -137,8 +132,7 @@ void ebb_dialect_dynamic_quantize_lstm(ebb_build *b, ebb_foreign *f)
     f->x[1] = gates(b, f, 1, 8);
     f->x[2] = gates(b, f, 2, 10);
     ebb_with_attrs_of(b, f->node);
-    ebb_emit_node(b, EBB_OP_LSTM, f->x, 8, f->y, f->output_count,
-                  (f->wants[0] ? 1U : 0U) | (f->wants[1] ? 2U : 0U) | (f->wants[2] ? 4U : 0U));
+    ebb_emit_node(b, EBB_OP_LSTM, f->x, 8, f->y, f->output_count, ebb_foreign_wanted(f));
 }
 
 /* (input, weight, bias, input's scale, weight's scale, mask?, input's zero?, weight's zero?, past?) */

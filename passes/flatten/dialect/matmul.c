@@ -68,7 +68,6 @@ static ebb_value with_batch_first(ebb_build *b, ebb_foreign *f, uint32_t input, 
 /* ebb runs the call as it is but for its flags that turn the batch, which become transposes. */
 void ebb_dialect_fused_matmul(ebb_build *b, ebb_foreign *f)
 {
-    static const char *const kept[] = {"alpha", "transA", "transB"};
     f->native = ebb_attr_int(&f->attrs, "transBatchA", 0) == 0 &&
                 ebb_attr_int(&f->attrs, "transBatchB", 0) == 0;
     if (f->native)
@@ -77,8 +76,7 @@ void ebb_dialect_fused_matmul(ebb_build *b, ebb_foreign *f)
     ebb_value right = with_batch_first(b, f, 1, "transBatchB");
     if (f->declines != NULL)
         return;
-    for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++)
-        ebb_with_foreign(b, f, kept[i]);
+    ebb_with_foreign(b, f, "alpha", "transA", "transB");
     f->y[0] = ebb_emit(b, EBB_OP_FUSED_MATMUL, left, right);
 }
 
@@ -92,18 +90,14 @@ void ebb_dialect_transpose_matmul(ebb_build *b, ebb_foreign *f)
 void ebb_dialect_fused_gemm(ebb_build *b, ebb_foreign *f)
 {
     static const numbers from = {"activation_alpha", "activation_beta", NULL};
-    static const char *const kept[] = {"alpha", "beta", "transA", "transB"};
-    for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++)
-        ebb_with_foreign(b, f, kept[i]);
+    ebb_with_foreign(b, f, "alpha", "beta", "transA", "transB");
     f->y[0] = activated(b, f, ebb_emit(b, EBB_OP_GEMM, f->x[0], f->x[1], f->x[2]), &from);
 }
 
 void ebb_dialect_fused_matmul_activation(ebb_build *b, ebb_foreign *f)
 {
     static const numbers from = {"activation_alpha", "activation_beta", NULL};
-    static const char *const kept[] = {"alpha", "transA", "transB", "transBatchA", "transBatchB"};
-    for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++)
-        ebb_with_foreign(b, f, kept[i]);
+    ebb_with_foreign(b, f, "alpha", "transA", "transB", "transBatchA", "transBatchB");
     f->y[0] = activated(b, f, ebb_emit(b, EBB_OP_FUSED_MATMUL, f->x[0], f->x[1]), &from);
 }
 
@@ -120,10 +114,7 @@ void ebb_dialect_gemm_fast_gelu(ebb_build *b, ebb_foreign *f)
 void ebb_dialect_fused_conv(ebb_build *b, ebb_foreign *f)
 {
     static const numbers from = {NULL, NULL, "activation_params"};
-    static const char *const kept[] = {"auto_pad",     "dilations", "group",
-                                       "kernel_shape", "pads",      "strides"};
-    for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++)
-        ebb_with_foreign(b, f, kept[i]);
+    ebb_with_foreign(b, f, "auto_pad", "dilations", "group", "kernel_shape", "pads", "strides");
     ebb_value y = ebb_emit(b, EBB_OP_CONV, f->x[0], f->x[1], f->x[2]);
     f->y[0] = activated(b, f, ebb_emit_plus(b, y, f->x[3]), &from);
 }

@@ -12,10 +12,10 @@
 
 /* ---- what rules share ---- */
 
-/* Input i in float32, as all of these compute. */
-static ebb_value float_input(ebb_build *b, const ebb_foreign *f, uint32_t i)
+/* The input in float32, as all of these compute. */
+static ebb_value floats(ebb_build *b, const ebb_foreign *f)
 {
-    return ebb_emit_cast(b, f->x[i], EBB_F32);
+    return ebb_emit_cast(b, f->x[0], EBB_F32);
 }
 
 /* A list of floats as [rows, columns] or, with no rows, [columns]; none: absent, or of another size. */
@@ -66,19 +66,17 @@ static ebb_value transformed(ebb_build *b, ebb_foreign *f, ebb_value scores)
 static ebb_value linear(ebb_build *b, ebb_foreign *f, int64_t count)
 {
     ebb_type x;
-    if (!ebb_foreign_ranked(b, f, 0, &x))
+    if (!ebb_foreign_ranked(b, f, 0, &x) ||
+        ebb_foreign_declines(f, x.rank != 2 || x.dims[1] <= 0 || count <= 0,
+                             "its input is no matrix with a known number of columns"))
         return EBB_NO_VALUE;
-    if (x.rank != 2 || x.dims[1] <= 0 || count <= 0) {
-        f->declines = "its input is no matrix with a known number of columns";
-        return EBB_NO_VALUE;
-    }
     ebb_value w = weights(b, f, "coefficients", "coefficients", count, x.dims[1]);
     ebb_value bias = weights(b, f, "intercepts", "intercepts", 0, count);
     if (b->status == NULL && w.i == 0)
         f->declines = "its coefficients are not one for each of its outputs and columns";
     if (b->status != NULL || f->declines != NULL)
         return EBB_NO_VALUE;
-    ebb_value rows = float_input(b, f, 0);
+    ebb_value rows = floats(b, f);
     ebb_with_int(b, "transB", 1);
     return ebb_emit(b, EBB_OP_GEMM, rows, w, bias);
 }
@@ -99,10 +97,9 @@ void ebb_dialect_linear_classifier(ebb_build *b, ebb_foreign *f)
     uint32_t count;
     const int64_t *labels = ebb_attr_ints(&f->attrs, "classlabels_ints", &count);
     const ebb_attr *names = ebb_attr_find(&f->attrs, "classlabels_strings");
-    if (labels == NULL && (names == NULL || f->wants[0])) {
-        f->declines = "its labels are strings";
+    if (ebb_foreign_declines(f, labels == NULL && (names == NULL || f->wants[0]),
+                             "its labels are strings"))
         return;
-    }
     ebb_value scores = linear(b, f, labels != NULL ? (int64_t)count : (int64_t)names->count);
     if (f->declines != NULL)
         return;
@@ -120,7 +117,7 @@ void ebb_dialect_linear_classifier(ebb_build *b, ebb_foreign *f)
 /* Scaler(X) {offset, scale} -> (X - offset) scale */
 void ebb_dialect_scaler(ebb_build *b, ebb_foreign *f)
 {
-    ebb_value x = float_input(b, f, 0), offset = numbers(b, f, "offset");
+    ebb_value x = floats(b, f), offset = numbers(b, f, "offset");
     ebb_value scale = numbers(b, f, "scale");
     if (offset.i != 0)
         x = ebb_emit(b, EBB_OP_SUB, x, offset);
@@ -135,7 +132,7 @@ void ebb_dialect_normalizer(ebb_build *b, ebb_foreign *f)
     const ebb_op op = strcmp(norm, "L1") == 0   ? EBB_OP_REDUCE_L1
                       : strcmp(norm, "L2") == 0 ? EBB_OP_REDUCE_L2
                                                 : EBB_OP_REDUCE_MAX;
-    ebb_value x = float_input(b, f, 0);
+    ebb_value x = floats(b, f);
     ebb_value size = ebb_emit_reduce(b, op, x, last, 1, true);
     ebb_value none = ebb_emit(b, EBB_OP_EQUAL, size, ebb_const_scalar(b, EBB_F32, 0));
     ebb_value by = ebb_emit(b, EBB_OP_WHERE, none, ebb_const_scalar(b, EBB_F32, 1), size);
@@ -161,10 +158,9 @@ void ebb_dialect_imputer(ebb_build *b, ebb_foreign *f)
     if (!ebb_foreign_ranked(b, f, 0, &x))
         return;
     ebb_value by = numbers(b, f, "imputed_value_floats");
-    if (b->status == NULL && (by.i == 0 || x.dtype != EBB_F32)) {
-        f->declines = "it does not replace float32 by float32";
+    if (ebb_foreign_declines(f, b->status == NULL && (by.i == 0 || x.dtype != EBB_F32),
+                             "it does not replace float32 by float32"))
         return;
-    }
     ebb_value there = replaced != replaced ? ebb_emit(b, EBB_OP_IS_NAN, f->x[0])
                                            : ebb_emit(b, EBB_OP_EQUAL, f->x[0],
                                                       ebb_const_scalar(b, EBB_F32, replaced));

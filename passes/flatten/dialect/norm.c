@@ -102,12 +102,9 @@ void ebb_dialect_skip_simplified_layer_normalization(ebb_build *b, ebb_foreign *
 {
     ebb_type x;
     ebb_value y[2] = {0};
-    if (!ebb_foreign_ranked(b, f, 0, &x))
+    if (!ebb_foreign_ranked(b, f, 0, &x) ||
+        ebb_foreign_declines(f, f->wants[1], "its mean is read, and a root mean square has none"))
         return;
-    if (f->wants[1]) {
-        f->declines = "its mean is read, and a root mean square has none";
-        return;
-    }
     ebb_value sum = ebb_emit(b, EBB_OP_ADD, ebb_emit_plus(b, f->x[0], f->x[3]), f->x[1]);
     emit_rms_norm(b, f, sum, f->x[2], (const bool[2]){true, f->wants[2]}, y);
     f->y[0] = y[0];
@@ -128,17 +125,6 @@ static ebb_value lengths(ebb_build *b, ebb_value ids, ebb_value mask)
                     ebb_const_ints(b, &one, 1));
 }
 
-/* 0 .. length - 1. */
-static ebb_value places(ebb_build *b, ebb_arena *scratch, int64_t length)
-{
-    int64_t *list = EBB_NEW(scratch, int64_t, (size_t)length + 1);
-    if (!ebb_build_got(b, list))
-        return EBB_NO_VALUE;
-    for (int64_t i = 0; i < length; i++)
-        list[i] = i;
-    return ebb_const_ints(b, list, (uint32_t)length);
-}
-
 /* EmbedLayerNormalization(ids, segments?, words, positions, segment table?, gamma, beta, mask?,
  * position ids?) -> Y, lengths, sum? */
 void ebb_dialect_embed_layer_normalization(ebb_build *b, ebb_foreign *f)
@@ -146,14 +132,13 @@ void ebb_dialect_embed_layer_normalization(ebb_build *b, ebb_foreign *f)
     ebb_type ids;
     const bool wants[3] = {true, false, false};
     ebb_value y[3] = {0}, at = f->x[8];
-    if (!ebb_foreign_ranked(b, f, 0, &ids))
+    if (!ebb_foreign_ranked(b, f, 0, &ids) ||
+        ebb_foreign_declines(
+            f, at.i == 0 && (ids.rank != 2 || ids.dims[1] < 0 || ids.dims[1] > EBB_DIALECT_COUNTED),
+            "the length of its sequences is not known"))
         return;
-    if (at.i == 0 && (ids.rank != 2 || ids.dims[1] < 0 || ids.dims[1] > UINT32_MAX / 16)) {
-        f->declines = "the length of its sequences is not known";
-        return;
-    }
     if (at.i == 0)
-        at = places(b, f->scratch, ids.dims[1]);
+        at = ebb_emit_counting(b, f, ids.dims[1]);
     ebb_value words = ebb_emit(b, EBB_OP_GATHER, f->x[2], f->x[0]);
     ebb_value sum = ebb_emit(b, EBB_OP_ADD, words, ebb_emit(b, EBB_OP_GATHER, f->x[3], at));
     if (f->x[1].i != 0 && f->x[4].i != 0)
@@ -188,12 +173,10 @@ void ebb_dialect_group_norm(ebb_build *b, ebb_foreign *f)
     ebb_type t;
     ebb_value x = f->x[0], y[3];
     bool last = ebb_attr_int(&f->attrs, "channels_last", 1) != 0;
-    if (!ebb_foreign_ranked(b, f, 0, &t))
+    if (!ebb_foreign_ranked(b, f, 0, &t) ||
+        ebb_foreign_declines(f, t.rank != 4 || (!last && f->x[3].i != 0),
+                             "its input is no image, or has channels first and a skip"))
         return;
-    if (t.rank != 4 || (!last && f->x[3].i != 0)) {
-        f->declines = "its input is no image, or has channels first and a skip";
-        return;
-    }
     if (f->x[3].i != 0)
         x = ebb_emit(b, EBB_OP_ADD, x, along_last(b, f->x[3]));
     if (f->x[4].i != 0)
@@ -220,17 +203,13 @@ void ebb_dialect_group_norm(ebb_build *b, ebb_foreign *f)
  */
 void ebb_dialect_batch_norm_internal(ebb_build *b, ebb_foreign *f)
 {
-    if (ebb_attr_int(&f->attrs, "training_mode", 1) == 0) {
-        f->declines = "it is not in training mode";
+    if (ebb_foreign_declines(f, ebb_attr_int(&f->attrs, "training_mode", 1) == 0,
+                             "it is not in training mode"))
         return;
-    }
     ebb_with_float(b, "epsilon", epsilon_of(b, f));
     ebb_with_float(b, "momentum", ebb_attr_float(&f->attrs, "momentum", (double)0.9f));
     ebb_with_int(b, "unbiased", 0); // as ONNX has it
-    uint32_t wanted = 7;
-    for (uint32_t k = 3; k < 5; k++)
-        wanted |= f->wants[k] ? 1u << k : 0;
-    ebb_emit_node(b, EBB_OP_BATCH_NORM_TRAINING, f->x, 5, f->y, 5, wanted);
+    ebb_emit_node(b, EBB_OP_BATCH_NORM_TRAINING, f->x, 5, f->y, 5, 7 | ebb_foreign_wanted(f));
 }
 
 /* SimplifiedLayerNormalizationGrad(dY, X, scale, inv_std) -> dX, dscale */

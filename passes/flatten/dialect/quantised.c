@@ -11,31 +11,6 @@
 
 #include "passes/common.h"
 
-/* What ends the walk: without the product nothing of the model can be trained. */
-static void refuse(ebb_build *b, const ebb_foreign *f, ebb_code code, const char *why)
-{
-    ebb_build_fail(b, ebb_error(code, "%s: %s", ebb_node_label(b->g, f->node), why));
-}
-
-static ebb_value input(const ebb_foreign *f, uint32_t i)
-{
-    return i < f->input_count ? f->x[i] : EBB_NO_VALUE;
-}
-
-/* [1, 1]: the zero point of every block, as a byte of codes. */
-static ebb_value one_zero(ebb_build *b, uint8_t byte)
-{
-    const ebb_type type = ebb_type_tensor(EBB_U8, 2, (const int64_t[]){1, 1});
-    return ebb_const_tensor(b, &type, &byte);
-}
-
-/* What codes stand for: float64 beside scales of float64, else float32. */
-static ebb_value levels(ebb_build *b, ebb_value scales, const double *list, int64_t count)
-{
-    const ebb_type *type = ebb_build_type(b, scales);
-    return ebb_const_floats(b, type->dtype == EBB_F64 ? EBB_F64 : EBB_F32, 1, &count, list);
-}
-
 /* ---- MatMulNBits ---- */
 
 /* Blocks are in the order of columns, as they are without g_idx. */
@@ -65,43 +40,37 @@ static ebb_value zeros_in_rows(ebb_build *b, ebb_value zeros, int64_t rows)
 void ebb_dialect_matmul_nbits(ebb_build *b, ebb_foreign *f)
 {
     enum { A, B, SCALES, ZEROS, G_IDX, BIAS };
-    double list[256];
     const int64_t bits = ebb_attr_int(&f->attrs, "bits", 4), rows = ebb_attr_int(&f->attrs, "N", 0),
                   block = ebb_attr_int(&f->attrs, "block_size", 0);
-    if (input(f, A).i == 0 || input(f, B).i == 0 || input(f, SCALES).i == 0)
-        refuse(b, f, EBB_REJECTED, "one of inputs 0, 1 and 2 is missing");
+    if (f->x[A].i == 0 || f->x[B].i == 0 || f->x[SCALES].i == 0)
+        ebb_foreign_refuse(b, f, EBB_REJECTED, "one of inputs 0, 1 and 2 is missing");
     else if (bits != 2 && bits != 4 && bits != 8)
-        refuse(b, f, EBB_REJECTED, "bits is none of 2, 4 and 8");
+        ebb_foreign_refuse(b, f, EBB_REJECTED, "bits is none of 2, 4 and 8");
     else if (block < 16 || (block & (block - 1)) != 0)
-        refuse(b, f, EBB_REJECTED, "block_size is no power of 2 from 16 on");
+        ebb_foreign_refuse(b, f, EBB_REJECTED, "block_size is no power of 2 from 16 on");
     else if (ebb_attr_int(&f->attrs, "weight_prepacked", 0) != 0)
-        refuse(b, f, EBB_UNSUPPORTED,
-               "input 1 is packed for one kind of device (weight_prepacked): export it without");
-    else if (input(f, G_IDX).i != 0 && !follows_columns(b, input(f, G_IDX), block))
-        refuse(b, f, EBB_UNSUPPORTED,
-               "input 4 (g_idx) has blocks in another order than columns, which is not read: "
-               "quantise without act-order");
+        ebb_foreign_refuse(
+            b, f, EBB_UNSUPPORTED,
+            "input 1 is packed for one kind of device (weight_prepacked): export it without");
+    else if (f->x[G_IDX].i != 0 && !follows_columns(b, f->x[G_IDX], block))
+        ebb_foreign_refuse(
+            b, f, EBB_UNSUPPORTED,
+            "input 4 (g_idx) has blocks in another order than columns, which is not read: "
+            "quantise without act-order");
     if (b->status != NULL)
         return;
-    for (int i = 0; i < 1 << bits; i++)
-        list[i] = i;
-    ebb_value zeros = input(f, ZEROS);
+    ebb_value zeros = f->x[ZEROS];
     const bool real = zeros.i != 0 && ebb_build_type(b, zeros)->dtype != EBB_U8;
-    zeros = zeros.i != 0 ? zeros_in_rows(b, zeros, rows)
-                         : one_zero(b, bits == 2   ? 0xAA
-                                       : bits == 4 ? 0x88
-                                                   : 0x80);
-    ebb_value table = levels(b, input(f, SCALES), list, (int64_t)1 << bits);
-    ebb_with_foreign(b, f, "K");
-    ebb_with_foreign(b, f, "N");
+    zeros = zeros.i != 0 ? zeros_in_rows(b, zeros, rows) : ebb_emit_middle(b, bits);
+    ebb_value table = ebb_emit_levels(b, f->x[SCALES], bits, NULL);
+    ebb_with_foreign(b, f, "K", "N");
     ebb_with_int(b, "bits", bits);
     ebb_with_foreign(b, f, "block_size");
     if (real)
         ebb_with_int(b, "packed_zeros", 0);
-    ebb_value y =
-        ebb_emit(b, EBB_OP_MATMUL_CODES, input(f, A), input(f, B), input(f, SCALES), zeros, table);
+    ebb_value y = ebb_emit(b, EBB_OP_MATMUL_CODES, f->x[A], f->x[B], f->x[SCALES], zeros, table);
     ebb_foreign_name(b, f);
-    f->y[0] = ebb_emit_plus(b, y, input(f, BIAS));
+    f->y[0] = ebb_emit_plus(b, y, f->x[BIAS]);
 }
 
 /* ---- MatMulBnb4 ---- */
@@ -118,15 +87,15 @@ static const double fp4[16] = {
 void ebb_dialect_matmul_bnb4(ebb_build *b, ebb_foreign *f)
 {
     const int64_t kind = ebb_attr_int(&f->attrs, "quant_type", -1);
-    if (f->input_count < 3 || f->x[0].i == 0 || f->x[1].i == 0 || f->x[2].i == 0)
-        refuse(b, f, EBB_REJECTED, "one of inputs 0, 1 and 2 is missing");
+    if (f->x[0].i == 0 || f->x[1].i == 0 || f->x[2].i == 0)
+        ebb_foreign_refuse(b, f, EBB_REJECTED, "one of inputs 0, 1 and 2 is missing");
     else if (kind != 0 && kind != 1)
-        refuse(b, f, EBB_REJECTED, "quant_type is neither 0 (FP4) nor 1 (NF4)");
+        ebb_foreign_refuse(b, f, EBB_REJECTED, "quant_type is neither 0 (FP4) nor 1 (NF4)");
     if (b->status != NULL)
         return;
-    ebb_value table = levels(b, f->x[2], kind == 1 ? nf4 : fp4, 16), zeros = one_zero(b, 0);
-    ebb_with_foreign(b, f, "K");
-    ebb_with_foreign(b, f, "N");
+    ebb_value table = ebb_emit_levels(b, f->x[2], 4, kind == 1 ? nf4 : fp4);
+    ebb_value zeros = ebb_emit_code(b, 0);
+    ebb_with_foreign(b, f, "K", "N");
     ebb_with_int(b, "bits", 4);
     ebb_with_foreign(b, f, "block_size");
     ebb_with_int(b, "flat", 1);
@@ -140,7 +109,7 @@ void ebb_dialect_matmul_bnb4(ebb_build *b, ebb_foreign *f)
 
 void ebb_dialect_matmul_fpq4(ebb_build *b, ebb_foreign *f)
 {
-    refuse(
+    ebb_foreign_refuse(
         b, f, EBB_UNSUPPORTED,
         "input 1 is packed for one kind of processor: quantise the model to MatMulNBits instead");
 }

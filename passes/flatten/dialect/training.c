@@ -23,10 +23,8 @@ void ebb_dialect_conv_grad(ebb_build *b, ebb_foreign *f)
     bool known = ebb_type_is_static(&w) && x.rank > 2;
     for (int i = 0; known && i < x.rank; i++)
         known = x.dims[i] >= 0 || (i < 2 && !transposed);
-    if (!known) {
-        f->declines = "the shape of its input is not known";
+    if (ebb_foreign_declines(f, !known, "the shape of its input is not known"))
         return;
-    }
     const ebb_value in[3] = {f->x[1], f->x[2], EBB_NO_VALUE};
     ebb_foreign_grad(b, f, transposed ? EBB_OP_CONV_TRANSPOSE : EBB_OP_CONV, f->node, in, 3,
                      EBB_NO_VALUE, f->x[0]);
@@ -39,19 +37,17 @@ void ebb_dialect_pool_grad(ebb_build *b, ebb_foreign *f)
     const ebb_graph *g = b->g;
     if (strcmp(name_of(b, f), "MaxPoolGrad") == 0) {
         ebb_node forward = ebb_value_of(g, f->x[1])->producer;
-        if (ebb_producer_op(g, f->x[1]) != EBB_OP_MAX_POOL) {
-            f->declines = "the MaxPool that made its places is not in the graph";
+        if (ebb_foreign_declines(f, ebb_producer_op(g, f->x[1]) != EBB_OP_MAX_POOL,
+                                 "the MaxPool that made its places is not in the graph"))
             return;
-        }
         const ebb_value in[1] = {ebb_in(g, forward, 0)};
         ebb_foreign_grad(b, f, EBB_OP_MAX_POOL, forward, in, 1, EBB_NO_VALUE, f->x[0]);
         return;
     }
     ebb_type x = *ebb_value_of(g, ebb_out(g, f->node, 0))->type;
-    if (x.rank < 0 || !ebb_type_is_static(&x)) {
-        f->declines = "the shape of its output is not known";
+    if (ebb_foreign_declines(f, x.rank < 0 || !ebb_type_is_static(&x),
+                             "the shape of its output is not known"))
         return;
-    }
     ebb_with_attrs_of(b, f->node);
     ebb_with_ints(b, "input_shape", x.dims, (uint32_t)x.rank);
     f->y[0] = ebb_emit(b, EBB_OP_AVERAGE_POOL_GRAD, f->x[0]);
@@ -61,12 +57,10 @@ void ebb_dialect_pool_grad(ebb_build *b, ebb_foreign *f)
 void ebb_dialect_div_grad(ebb_build *b, ebb_foreign *f)
 {
     ebb_type a, d;
-    if (!ebb_foreign_ranked(b, f, 1, &a) || !ebb_foreign_ranked(b, f, 2, &d))
+    if (!ebb_foreign_ranked(b, f, 1, &a) || !ebb_foreign_ranked(b, f, 2, &d) ||
+        ebb_foreign_declines(f, !ebb_type_is_static(&a) || !ebb_type_is_static(&d),
+                             "the shape of its input is not known"))
         return;
-    if (!ebb_type_is_static(&a) || !ebb_type_is_static(&d)) {
-        f->declines = "the shape of its input is not known";
-        return;
-    }
     ebb_value y = ebb_emit(b, EBB_OP_DIV, f->x[1], f->x[2]);
     ebb_foreign_grad(b, f, EBB_OP_DIV, f->node, f->x + 1, 2, y, f->x[0]);
 }
@@ -227,10 +221,8 @@ void ebb_dialect_concat_training(ebb_build *b, ebb_foreign *f)
             return;
         int64_t at = axis < 0 ? axis + t.rank : axis;
         sizes[i] = at >= 0 && at < t.rank ? t.dims[at] : -1;
-        if (sizes[i] < 0) {
-            f->declines = "the shape of its input is not known";
+        if (ebb_foreign_declines(f, sizes[i] < 0, "the shape of its input is not known"))
             return;
-        }
     }
     ebb_with_int(b, "axis", axis);
     f->y[0] = ebb_emit_list(b, EBB_OP_CONCAT, f->x, f->input_count);
@@ -272,10 +264,9 @@ static bool shape_of(const ebb_build *b, ebb_foreign *f, uint32_t input, ebb_typ
 void ebb_dialect_broadcast_gradient_args(ebb_build *b, ebb_foreign *f)
 {
     ebb_type shape[2];
-    if (!shape_of(b, f, 0, &shape[0]) || !shape_of(b, f, 1, &shape[1])) {
-        f->declines = "the shapes that it compares are not known";
+    if (ebb_foreign_declines(f, !shape_of(b, f, 0, &shape[0]) || !shape_of(b, f, 1, &shape[1]),
+                             "the shapes that it compares are not known"))
         return;
-    }
     int rank = shape[0].rank > shape[1].rank ? shape[0].rank : shape[1].rank;
     for (int k = 0; k < 2; k++) {
         int64_t axes[EBB_MAX_RANK];
@@ -294,13 +285,6 @@ void ebb_dialect_broadcast_gradient_args(ebb_build *b, ebb_foreign *f)
 
 /* ---- accumulation ---- */
 
-/* value where the signal says so, else buffer + value */
-static ebb_value accumulated(ebb_build *b, const ebb_foreign *f)
-{
-    ebb_value sum = ebb_emit(b, EBB_OP_ADD, f->x[0], f->x[1]);
-    return f->x[2].i == 0 ? sum : ebb_emit(b, EBB_OP_WHERE, f->x[2], f->x[1], sum);
-}
-
 /* InPlaceAccumulator(old, value, update_signal?) -> new: old + value where the signal says so. */
 void ebb_dialect_accumulator(ebb_build *b, ebb_foreign *f)
 {
@@ -308,27 +292,25 @@ void ebb_dialect_accumulator(ebb_build *b, ebb_foreign *f)
     f->y[0] = f->x[2].i == 0 ? sum : ebb_emit(b, EBB_OP_WHERE, f->x[2], sum, f->x[0]);
 }
 
-/* InPlaceAccumulatorV2(buffer, value, overwrite?) -> done, buffer'. */
+/* InPlaceAccumulatorV2(buffer, value, overwrite?) -> done, value where it says so, else buffer + value. */
 void ebb_dialect_accumulator_v2(ebb_build *b, ebb_foreign *f)
 {
-    const int64_t dims[1] = {1};
-    const bool yes = true;
-    ebb_type flag = ebb_type_tensor(EBB_BOOL, 1, dims);
+    const ebb_type flag = ebb_type_tensor(EBB_BOOL, 1, (const int64_t[]){1});
     if (f->wants[0])
-        f->y[0] = ebb_const_tensor(b, &flag, &yes);
-    if (f->wants[1])
-        f->y[1] = accumulated(b, f);
+        f->y[0] = ebb_const_tensor(b, &flag, &(bool){true});
+    if (!f->wants[1])
+        return;
+    f->y[1] = ebb_emit(b, EBB_OP_ADD, f->x[0], f->x[1]);
+    if (f->x[2].i != 0)
+        f->y[1] = ebb_emit(b, EBB_OP_WHERE, f->x[2], f->x[1], f->y[1]);
 }
 
 /* ZeroGradient(old, reset_signal) -> zeros like it */
 void ebb_dialect_zero_gradient(ebb_build *b, ebb_foreign *f)
 {
     ebb_type t;
-    if (!ebb_foreign_ranked(b, f, 0, &t))
+    if (!ebb_foreign_ranked(b, f, 0, &t) ||
+        ebb_foreign_declines(f, !ebb_type_is_static(&t), "the shape of its input is not known"))
         return;
-    if (!ebb_type_is_static(&t)) {
-        f->declines = "the shape of its input is not known";
-        return;
-    }
     f->y[0] = ebb_emit_zeros_like(b, f->x[0]);
 }
