@@ -125,11 +125,8 @@ static ebb_status name_gradient(ebb_graph *g, const ebb_survey *s, size_t k, con
     }
     if (ebb_same_value(other, t->grad))
         return NULL;
-    if (other.i != 0) { // a part of it, say
-        ebb_str fresh = ebb_graph_fresh(g, name);
-        EBB_GOT(fresh.i != 0);
-        EBB_TRY(ebb_value_rename(g, other, ebb_text(g, fresh)));
-    }
+    if (other.i != 0) // a part of it, say
+        EBB_TRY(ebb_value_step_aside(g, other, name));
     return ebb_value_rename(g, t->grad, name);
 }
 

@@ -36,15 +36,10 @@ static bool is_open(const ebb_graph *g, ebb_node n)
 /* What the bodies of n read by name. */
 static void mark_captured(const ebb_graph *g, ebb_node n, bool *marked)
 {
-    const ebb_node_info *info = ebb_node_of(g, n);
-    for (uint32_t i = 0; i < info->attr_count; i++)
-        for (uint32_t k = 0; info->attr[i].graphs != NULL && k < info->attr[i].count; k++) {
-            const ebb_graph *body = info->attr[i].graphs[k];
-            EBB_EACH_VALUE(body, v) {
-                const ebb_value_info *inner = ebb_value_of(body, v);
-                if (!inner->dead && (inner->flags & EBB_IS_OUTER) != 0)
-                    marked[ebb_value_find(g, ebb_text(body, inner->name)).i] = true;
-            }
+    EBB_EACH_BODY(ebb_node_of(g, n), body)
+        EBB_EACH_VALUE(*body, v) {
+            const ebb_value outside = ebb_body_outside(g, *body, v);
+            marked[outside.i] |= outside.i != 0;
         }
 }
 

@@ -302,9 +302,7 @@ static ebb_status name_to_code(ebb_graph *g, const char *name, const char **patt
     *pattern = name;
     if ((ebb_value_of(g, v)->flags & EBB_IS_INPUT) != 0)
         return NULL;
-    ebb_str fresh = ebb_graph_fresh(g, "ebb.coded");
-    EBB_GOT(fresh.i != 0);
-    EBB_TRY(ebb_value_rename(g, v, ebb_text(g, fresh)));
+    EBB_TRY(ebb_value_step_aside(g, v, "ebb.coded"));
     *pattern = ebb_value_name(g, v);
     return NULL;
 }

@@ -201,14 +201,40 @@ bool ebb_scalar_of(const ebb_graph *g, ebb_value v, double *x)
     return !ebb_is_parameter(g, v) && ebb_constant_scalar(g, v, x) && !ebb_noted_is_made(g, v);
 }
 
+bool ebb_read_product(ebb_product *p, const ebb_graph *g, ebb_node n)
+{
+    const ebb_op op = ebb_node_of(g, n)->op;
+    const ebb_attrs attrs = ebb_node_attrs(g, n);
+    const bool plain = op == EBB_OP_MATMUL;
+    *p = (ebb_product){.a = ebb_in(g, n, 0),
+                       .b = ebb_in(g, n, 1),
+                       .out = ebb_out(g, n, 0),
+                       .turn_a = !plain && ebb_attr_int(&attrs, "transA", 0) != 0,
+                       .turn_b = !plain && ebb_attr_int(&attrs, "transB", 0) != 0,
+                       .alpha = plain ? 1 : ebb_attr_float(&attrs, "alpha", 1)};
+    return plain || (op == EBB_OP_GEMM && ebb_in(g, n, 2).i == 0) ||
+           (op == EBB_OP_FUSED_MATMUL && ebb_attr_int(&attrs, "transBatchA", 0) == 0 &&
+            ebb_attr_int(&attrs, "transBatchB", 0) == 0);
+}
+
+ebb_status ebb_bind_next(ebb_graph *g, ebb_value state, ebb_value next)
+{
+    EBB_LOCAL_ARENA(scratch);
+    const char *name = ebb_arena_printf(scratch, "%s_next", ebb_value_name(g, state));
+    EBB_GOT(name);
+    if (ebb_value_find(g, name).i == 0)
+        EBB_TRY(ebb_value_rename(g, next, name));
+    return ebb_graph_bind(g, state, next);
+}
+
 ebb_status ebb_output_becomes(ebb_graph *g, size_t i, ebb_value made, const char *suffix)
 {
     const ebb_value v = g->outputs[i];
     EBB_LOCAL_ARENA(scratch);
     const char *name = ebb_arena_strdup(scratch, ebb_value_name(g, v));
     const char *inner = ebb_arena_printf(scratch, "%s.%s", ebb_value_name(g, v), suffix);
-    EBB_GOT(name && inner);
-    EBB_TRY(ebb_value_rename(g, v, ebb_text(g, ebb_graph_fresh(g, inner))));
+    EBB_GOT(name);
+    EBB_TRY(ebb_value_step_aside(g, v, inner));
     EBB_TRY(ebb_value_rename(g, made, name));
     ebb_graph_remove_output(g, v);
     EBB_TRY(ebb_graph_add_output(g, made));

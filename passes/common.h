@@ -63,11 +63,23 @@ ebb_value ebb_emit_detached(ebb_build *b, ebb_value x);
 /* Whether no gradient passes n: by its operator, or because it is a detach. */
 bool ebb_stops_gradient(const ebb_graph *g, ebb_node n);
 
+/* A run ends with `next` in `state`; it is called STATE_next where nothing is. */
+ebb_status ebb_bind_next(ebb_graph *g, ebb_value state, ebb_value next);
+
 /* Output i of the graph is `made` from now on, under its name; what it was is called NAME.SUFFIX. */
 ebb_status ebb_output_becomes(ebb_graph *g, size_t i, ebb_value made, const char *suffix);
 
 /* What a view shows, seen through views. */
 ebb_value ebb_unviewed(const ebb_graph *g, ebb_value v);
+
+typedef struct ebb_product { /* alpha a b, either one turned */
+    ebb_value a, b, out;
+    bool turn_a, turn_b;
+    double alpha;
+} ebb_product;
+
+/* Whether n is one: MatMul, FusedMatMul whose batch is where it belongs, or Gemm without a bias. */
+bool ebb_read_product(ebb_product *p, const ebb_graph *g, ebb_node n);
 
 /* The one element of a constant, as a double; false where v is no constant of one element. */
 bool ebb_scalar_of(const ebb_graph *g, ebb_value v, double *x);

@@ -37,10 +37,8 @@ static void mix_node(uint64_t *print, const ebb_graph *g, ebb_node n)
     mix_values(print, info->out, info->out_count);
     EBB_EACH_PROP(&info->props, p)
         mix_pair(print, p->key.i, p->value.i);
-    for (uint32_t i = 0; i < info->attr_count; i++)
-        if (info->attr[i].type == EBB_ATTR_GRAPH || info->attr[i].type == EBB_ATTR_GRAPHS)
-            for (uint32_t k = 0; k < info->attr[i].count; k++)
-                mix(print, ebb_fingerprint(info->attr[i].graphs[k]));
+    EBB_EACH_BODY(info, body)
+        mix(print, ebb_fingerprint(*body));
 }
 
 static void mix_value(uint64_t *print, const ebb_value_info *info)

@@ -17,16 +17,6 @@ ebb_build ebb_edit_build_for(ebb_edit *e, ebb_node n)
     return b;
 }
 
-/* A name that nobody uses, so that an output's name is free for what takes its place. */
-static ebb_status step_aside(ebb_graph *g, ebb_value v)
-{
-    char name[512];
-    (void)snprintf(name, sizeof name, "%.480s_before", ebb_value_name(g, v));
-    ebb_str fresh = ebb_graph_fresh(g, name);
-    EBB_GOT(fresh.i != 0);
-    return ebb_value_rename(g, v, ebb_text(g, fresh));
-}
-
 ebb_status ebb_edit_replace(ebb_edit *e, ebb_value old, ebb_value with)
 {
     ebb_graph *g = e->g;
@@ -45,9 +35,7 @@ ebb_status ebb_edit_replace(ebb_edit *e, ebb_value old, ebb_value with)
     }
     if (ebb_value_of(g, with)->type->kind == EBB_KIND_UNKNOWN) // what the file declares still holds
         ebb_value_of(g, with)->type = ebb_value_of(g, old)->type;
-    const char *name = ebb_value_name(g, old);
-    EBB_TRY(step_aside(g, old));
-    EBB_TRY(ebb_value_rename(g, with, name));
+    EBB_TRY(ebb_value_take_name(g, with, old));
     return ebb_value_replace(g, old, with);
 }
 

@@ -306,10 +306,9 @@ static bool calls(const ebb_graph *g, const ebb_function *f)
         const ebb_node_info *info = ebb_node_of(g, n);
         if (ebb_same_str(info->op_name, f->name) && ebb_same_str(info->domain, f->domain))
             return true;
-        for (uint32_t i = 0; i < info->attr_count; i++)
-            for (uint32_t k = 0; info->attr[i].graphs != NULL && k < info->attr[i].count; k++)
-                if (calls(info->attr[i].graphs[k], f))
-                    return true;
+        EBB_EACH_BODY(info, body)
+            if (calls(*body, f))
+                return true;
     }
     return false;
 }

@@ -198,13 +198,11 @@ static void note_read(ruler *r, ebb_value v, ebb_phase reader)
 static ebb_status touch_captured(ruler *r, const ebb_graph *inner, uint32_t p, ebb_phase reader)
 {
     EBB_EACH_VALUE(inner, v) {
-        const ebb_value_info *info = ebb_value_of(inner, v);
-        if (info->dead || (info->flags & EBB_IS_OUTER) == 0)
+        ebb_value outside = ebb_body_outside(r->g, inner, v);
+        if (outside.i == 0)
             continue;
-        ebb_value outside = ebb_value_find(r->g, ebb_value_name(inner, v));
         EBB_TRY(touch(r, outside, p));
-        if (outside.i != 0)
-            note_read(r, outside, reader);
+        note_read(r, outside, reader);
     }
     return NULL;
 }
@@ -235,12 +233,8 @@ static ebb_status touch_nodes(ruler *r)
         }
         for (uint32_t i = 0; i < node->out_count && node->tile_rows == 0; i++)
             EBB_TRY(touch(r, node->out[i], p));
-        for (uint32_t a = 0; a < node->attr_count; a++) {
-            if (node->attr[a].type != EBB_ATTR_GRAPH && node->attr[a].type != EBB_ATTR_GRAPHS)
-                continue;
-            for (uint32_t k = 0; k < node->attr[a].count; k++)
-                EBB_TRY(touch_captured(r, node->attr[a].graphs[k], p, (ebb_phase)node->phase));
-        }
+        EBB_EACH_BODY(node, body)
+            EBB_TRY(touch_captured(r, *body, p, (ebb_phase)node->phase));
         p++;
     }
     for (size_t i = 0; i < g->output_count; i++) {

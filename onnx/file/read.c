@@ -32,9 +32,8 @@ static void find_ops_again(const ebb_model *model, const ebb_function *f, ebb_gr
             if (both_onnx || strcmp(domain, imported) == 0)
                 info->op = ebb_op_find(domain, ebb_text(g, info->op_name), f->imports[i].version);
         }
-        for (uint32_t a = 0; a < info->attr_count; a++)
-            for (uint32_t k = 0; info->attr[a].graphs != NULL && k < info->attr[a].count; k++)
-                find_ops_again(model, f, info->attr[a].graphs[k]);
+        EBB_EACH_BODY(info, body)
+            find_ops_again(model, f, *body);
     }
 }
 

@@ -378,10 +378,8 @@ static ebb_status check_all_captures(ebb_reader *r, const ebb_graph *g)
     uint8_t *made = EBB_NEW(r->scratch, uint8_t, g->node_count);
     EBB_GOT(made);
     EBB_EACH_NODE(g, n) {
-        const ebb_node_info *info = ebb_node_of(g, n);
-        for (uint32_t a = 0; a < info->attr_count; a++)
-            for (uint32_t k = 0; info->attr[a].graphs != NULL && k < info->attr[a].count; k++)
-                EBB_TRY(check_captures(g, made, n, info->attr[a].graphs[k]));
+        EBB_EACH_BODY(ebb_node_of(g, n), body)
+            EBB_TRY(check_captures(g, made, n, *body));
         made[n.i] = 1;
     }
     return NULL;

@@ -22,9 +22,7 @@ ebb_status ebb_captures_move(ebb_graph *body, const char *from, const char *to)
     if (taken.i == 0)
         return ebb_value_rename(body, old, to);
     if ((ebb_value_of(body, taken)->flags & EBB_IS_OUTER) == 0) {
-        ebb_str fresh = ebb_graph_fresh(body, to);
-        EBB_GOT(fresh.i != 0);
-        EBB_TRY(ebb_value_rename(body, taken, ebb_text(body, fresh)));
+        EBB_TRY(ebb_value_step_aside(body, taken, to));
         return ebb_value_rename(body, old, to);
     }
     EBB_TRY(ebb_value_replace(body, old, taken));
@@ -34,12 +32,9 @@ ebb_status ebb_captures_move(ebb_graph *body, const char *from, const char *to)
 
 static ebb_status move_all(ebb_graph *g, const char *from, const char *to)
 {
-    EBB_EACH_NODE(g, n) {
-        const ebb_node_info *info = ebb_node_of(g, n);
-        for (uint32_t i = 0; i < info->attr_count; i++)
-            for (uint32_t k = 0; is_body(&info->attr[i]) && k < info->attr[i].count; k++)
-                EBB_TRY(ebb_captures_move(info->attr[i].graphs[k], from, to));
-    }
+    EBB_EACH_NODE(g, n)
+        EBB_EACH_BODY(ebb_node_of(g, n), body)
+            EBB_TRY(ebb_captures_move(*body, from, to));
     return NULL;
 }
 
@@ -59,19 +54,20 @@ ebb_status ebb_captures_replace(ebb_graph *g, ebb_value old, ebb_value with)
     return move_all(g, ebb_value_name(g, old), ebb_value_name(g, with));
 }
 
+ebb_value ebb_body_outside(const ebb_graph *g, const ebb_graph *body, ebb_value v)
+{
+    const ebb_value_info *inner = ebb_value_of(body, v);
+    return inner->dead || (inner->flags & EBB_IS_OUTER) == 0
+               ? EBB_NO_VALUE
+               : ebb_value_find(g, ebb_text(body, inner->name));
+}
+
 void ebb_captures_mark_of(ebb_graph *g, ebb_node n)
 {
-    const ebb_node_info *info = ebb_node_of(g, n);
-    for (uint32_t i = 0; i < info->attr_count; i++)
-        for (uint32_t k = 0; is_body(&info->attr[i]) && k < info->attr[i].count; k++) {
-            const ebb_graph *body = info->attr[i].graphs[k];
-            EBB_EACH_VALUE(body, v) {
-                const ebb_value_info *inner = ebb_value_of(body, v);
-                if (inner->dead || (inner->flags & EBB_IS_OUTER) == 0)
-                    continue;
-                ebb_value outside = ebb_value_find(g, ebb_text(body, inner->name));
-                ebb_value_of(g, outside)->flags |= EBB_IS_CAPTURED; // of none: harmless
-            }
+    EBB_EACH_BODY(ebb_node_of(g, n), body)
+        EBB_EACH_VALUE(*body, v) {
+            const ebb_value outside = ebb_body_outside(g, *body, v);
+            ebb_value_of(g, outside)->flags |= outside.i != 0 ? EBB_IS_CAPTURED : 0;
         }
 }
 
@@ -85,24 +81,17 @@ void ebb_captures_mark(ebb_graph *g)
 
 ebb_value *ebb_captures_of(const ebb_graph *g, ebb_node n, ebb_arena *arena, uint32_t *count)
 {
-    const ebb_node_info *info = ebb_node_of(g, n);
     size_t most = 1;
     *count = 0;
-    for (uint32_t i = 0; i < info->attr_count; i++)
-        for (uint32_t k = 0; is_body(&info->attr[i]) && k < info->attr[i].count; k++)
-            most += info->attr[i].graphs[k]->value_count;
+    EBB_EACH_BODY(ebb_node_of(g, n), body)
+        most += (*body)->value_count;
     ebb_value *list = EBB_NEW(arena, ebb_value, most);
-    for (uint32_t i = 0; list != NULL && i < info->attr_count; i++)
-        for (uint32_t k = 0; is_body(&info->attr[i]) && k < info->attr[i].count; k++) {
-            const ebb_graph *body = info->attr[i].graphs[k];
-            EBB_EACH_VALUE(body, v) {
-                const ebb_value_info *inner = ebb_value_of(body, v);
-                ebb_value outside = inner->dead || (inner->flags & EBB_IS_OUTER) == 0
-                                        ? EBB_NO_VALUE
-                                        : ebb_value_find(g, ebb_text(body, inner->name));
-                if (outside.i != 0)
-                    list[(*count)++] = outside;
-            }
+    if (list == NULL)
+        return NULL;
+    EBB_EACH_BODY(ebb_node_of(g, n), body)
+        EBB_EACH_VALUE(*body, v) {
+            list[*count] = ebb_body_outside(g, *body, v);
+            *count += list[*count].i != 0;
         }
     return list;
 }

@@ -57,6 +57,18 @@ ebb_attrs ebb_node_attrs(const ebb_graph *g, ebb_node n)
     return (ebb_attrs){info->attr, info->attr_count};
 }
 
+ebb_graph *const *ebb_body_next(const ebb_node_info *info, ebb_graph *const *at)
+{
+    bool behind = at == NULL;
+    for (uint32_t i = 0; i < info->attr_count; i++)
+        for (uint32_t k = 0; info->attr[i].graphs != NULL && k < info->attr[i].count; k++) {
+            if (behind)
+                return &info->attr[i].graphs[k];
+            behind = &info->attr[i].graphs[k] == at;
+        }
+    return NULL;
+}
+
 const ebb_graph *ebb_node_body(const ebb_graph *g, ebb_node n, const char *name)
 {
     ebb_attrs attrs = ebb_node_attrs(g, n);
@@ -392,14 +404,6 @@ ebb_status ebb_value_replace(ebb_graph *g, ebb_value old, ebb_value with)
 
 /* ---- order ---- */
 
-static bool has_bodies(const ebb_node_info *info)
-{
-    for (uint32_t i = 0; i < info->attr_count; i++)
-        if (info->attr[i].type == EBB_ATTR_GRAPH || info->attr[i].type == EBB_ATTR_GRAPHS)
-            return true;
-    return false;
-}
-
 /* *bodies: one went, and what it read by name may be read by nobody now. */
 static size_t sweep(ebb_graph *g, bool *bodies)
 {
@@ -413,7 +417,7 @@ static size_t sweep(ebb_graph *g, bool *bodies)
             wanted = ebb_value_is_read(g, info->out[i]);
         if (wanted)
             continue;
-        *bodies |= has_bodies(info);
+        *bodies |= (ebb_body_next(info, NULL) != NULL);
         ebb_node_remove(g, n);
         removed++;
     }

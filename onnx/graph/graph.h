@@ -278,6 +278,10 @@ static inline ebb_node ebb_prev(const ebb_graph *g, ebb_node n)
 /* In execution order. Removing the current node inside EBB_EACH_NODE is allowed (its links stay).
  */
 #define EBB_EACH_NODE(g, n) for (ebb_node n = ebb_first(g); n.i != 0; n = ebb_next((g), n))
+/* *body: each graph in the attributes of a node's info, of control flow, say. */
+#define EBB_EACH_BODY(info, body)                                            \
+    for (ebb_graph *const *body = ebb_body_next((info), NULL); body != NULL; \
+         body = ebb_body_next((info), body))
 #define EBB_EACH_VALUE(g, v) for (ebb_value v = {1}; v.i < (g)->value_count; v.i++)
 
 ebb_value ebb_value_find(const ebb_graph *g, const char *name); /* none when absent */
@@ -313,6 +317,10 @@ bool ebb_value_is_state(const ebb_graph *g, ebb_value v);
 const ebb_tensor *ebb_value_constant(const ebb_graph *g, ebb_value v);
 
 ebb_attrs ebb_node_attrs(const ebb_graph *g, ebb_node n);
+/* The graph in the attributes of a node's info behind `at`, a place that it gave (NULL: the first one). */
+ebb_graph *const *ebb_body_next(const ebb_node_info *info, ebb_graph *const *at);
+/* What a value of a body of g's stands for in g; none: it is the body's own. */
+ebb_value ebb_body_outside(const ebb_graph *g, const ebb_graph *body, ebb_value v);
 /* The body that a node has as this attribute; NULL: none. */
 const ebb_graph *ebb_node_body(const ebb_graph *g, ebb_node n, const char *name);
 const char *ebb_value_name(const ebb_graph *g, ebb_value v);
@@ -331,6 +339,10 @@ const char *ebb_node_label(const ebb_graph *g, ebb_node n);
 ebb_status ebb_value_add(ebb_graph *g, ebb_value *value, const char *name, const ebb_type *type);
 ebb_status ebb_value_set_type(ebb_graph *g, ebb_value v, const ebb_type *type);
 ebb_status ebb_value_rename(ebb_graph *g, ebb_value v, const char *name); /* taken: refused */
+/* v gets an unused name that is made from `base`, as its own is for another value. */
+ebb_status ebb_value_step_aside(ebb_graph *g, ebb_value v, const char *base);
+/* The name of `old`, which is NAME_before from now on, is that of `with`. */
+ebb_status ebb_value_take_name(ebb_graph *g, ebb_value with, ebb_value old);
 void ebb_value_bury(ebb_graph *g, ebb_value v);          /* it is dead, and its name is free */
 ebb_str ebb_graph_fresh(ebb_graph *g, const char *base); /* an unused value name; 0: no memory */
 

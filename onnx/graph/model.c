@@ -271,11 +271,8 @@ static void belong_to(ebb_graph *g, ebb_model *model, ebb_graph *outer)
     g->model = model;
     g->outer = outer;
     for (uint32_t i = 1; i < g->node_count; i++)
-        for (uint32_t a = 0; a < ebb_node_of(g, (ebb_node){i})->attr_count; a++) {
-            const ebb_attr *attr = &ebb_node_of(g, (ebb_node){i})->attr[a];
-            for (uint32_t k = 0; attr->graphs != NULL && k < attr->count; k++)
-                belong_to(attr->graphs[k], model, g);
-        }
+        EBB_EACH_BODY(ebb_node_of(g, (ebb_node){i}), body)
+            belong_to(*body, model, g);
 }
 
 void ebb_model_adopt(ebb_model *model, ebb_model *copy)

@@ -108,3 +108,19 @@ ebb_status ebb_value_rename(ebb_graph *g, ebb_value v, const char *name)
     ebb_name_take(g, v, s);
     return old.i == s.i ? NULL : ebb_captures_rename(g, v, ebb_text(g, old));
 }
+
+ebb_status ebb_value_step_aside(ebb_graph *g, ebb_value v, const char *base)
+{
+    ebb_str fresh = base != NULL ? ebb_graph_fresh(g, base) : (ebb_str){0};
+    EBB_GOT(fresh.i != 0);
+    return ebb_value_rename(g, v, ebb_text(g, fresh));
+}
+
+ebb_status ebb_value_take_name(ebb_graph *g, ebb_value with, ebb_value old)
+{
+    char before[512];
+    const char *name = ebb_value_name(g, old);
+    (void)snprintf(before, sizeof before, "%.480s_before", name);
+    EBB_TRY(ebb_value_step_aside(g, old, before));
+    return ebb_value_rename(g, with, name);
+}

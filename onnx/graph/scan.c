@@ -92,6 +92,22 @@ const char *ebb_scan_slices(ebb_slices *slices, const ebb_graph *g, ebb_node n, 
     return NULL;
 }
 
+ebb_status ebb_scan_lengthen(ebb_graph *g, ebb_node n, const char *name, uint32_t count,
+                             uint32_t more, int64_t with)
+{
+    const ebb_attrs attrs = ebb_node_attrs(g, n);
+    uint32_t old = 0;
+    const int64_t *from = ebb_attr_ints(&attrs, name, &old);
+    if ((from == NULL && with == 0) || more == 0)
+        return NULL;
+    EBB_LOCAL_ARENA(scratch);
+    int64_t *list = EBB_NEW(scratch, int64_t, (size_t)count + more);
+    EBB_GOT(list);
+    for (uint32_t k = 0; k < count + more; k++)
+        list[k] = k >= count ? with : from != NULL && k < old ? from[k] : 0;
+    return ebb_node_set_ints(g, n, name, list, count + more);
+}
+
 bool ebb_scan_is_kept(const ebb_graph *g, ebb_node n)
 {
     const ebb_node_info *info = ebb_node_of(g, n);
@@ -102,11 +118,10 @@ bool ebb_draws_by_name(const ebb_node_info *node)
 {
     if (ebb_op_has(node->op, EBB_RANDOM) && !ebb_op_has(node->op, EBB_KEYED))
         return true;
-    for (uint32_t a = 0; a < node->attr_count; a++)
-        for (uint32_t k = 0; node->attr[a].graphs != NULL && k < node->attr[a].count; k++)
-            EBB_EACH_NODE(node->attr[a].graphs[k], n)
-                if (ebb_draws_by_name(ebb_node_of(node->attr[a].graphs[k], n)))
-                    return true;
+    EBB_EACH_BODY(node, body)
+        EBB_EACH_NODE(*body, n)
+            if (ebb_draws_by_name(ebb_node_of(*body, n)))
+                return true;
     return false;
 }
 

@@ -33,6 +33,11 @@ const char *ebb_scan_read(ebb_scan *s, const ebb_graph *g, ebb_node n);
 const char *ebb_scan_slices(ebb_slices *slices, const ebb_graph *g, ebb_node n, bool output,
                             uint32_t k);
 
+/* A list of the Scan, "scan_input_axes", say, that is for `count` operands becomes one for `more` behind them, with
+ * this number; one that is not there, and says 0 of all, stays away where that is to say 0. */
+ebb_status ebb_scan_lengthen(ebb_graph *g, ebb_node n, const char *name, uint32_t count,
+                             uint32_t more, int64_t with);
+
 /* Types of the outside into the body, through it, and out: out[] by output of the node. What is not
  * known yet is left as it is. */
 ebb_status ebb_scan_infer(const ebb_graph *g, ebb_node n, ebb_type *out);

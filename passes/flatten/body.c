@@ -20,14 +20,6 @@ ebb_status ebb_body_open(ebb_edit *e, ebb_body *body, const ebb_graph *graph)
 
 /* ---- bodies within ---- */
 
-/* A name that nothing has, so that two values can exchange theirs. */
-static ebb_status step_aside(ebb_graph *body, ebb_value v)
-{
-    ebb_str fresh = ebb_graph_fresh(body, "outer value");
-    EBB_GOT(fresh.i != 0);
-    return ebb_value_rename(body, v, ebb_text(body, fresh));
-}
-
 static ebb_status rename_outer(ebb_edit *e, ebb_graph *body, const ebb_value *map,
                                const ebb_graph *from)
 {
@@ -43,7 +35,7 @@ static ebb_status rename_outer(ebb_edit *e, ebb_graph *body, const ebb_value *ma
         if (with[v.i].i == 0)
             return ebb_error(EBB_REJECTED, "a body reads '%s', which is not there",
                              ebb_text(body, info->name));
-        EBB_TRY(step_aside(body, v));
+        EBB_TRY(ebb_value_step_aside(body, v, "outer value")); // so that two can exchange theirs
     }
     for (ebb_value v = {1}; v.i < count; v.i++) {
         if (with[v.i].i == 0)

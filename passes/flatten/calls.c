@@ -75,9 +75,8 @@ static ebb_status wait_for_calls(walk *w, const ebb_graph *body)
                                    sizeof *w->waiting));
             w->waiting[w->count++] = (uint32_t)to;
         }
-        for (uint32_t i = 0; i < info->attr_count; i++)
-            for (uint32_t k = 0; info->attr[i].graphs != NULL && k < info->attr[i].count; k++)
-                EBB_TRY(wait_for_calls(w, info->attr[i].graphs[k]));
+        EBB_EACH_BODY(info, within)
+            EBB_TRY(wait_for_calls(w, *within));
     }
     return NULL;
 }
@@ -90,9 +89,8 @@ static uint32_t unfolded(const walk *w, const ebb_graph *body)
         const ebb_node_info *info = ebb_node_of(body, n);
         size_t to = ebb_calls_find(w->calls, body, info);
         size = sum(w, size, to != 0 ? w->sizes[to - 1] : 1);
-        for (uint32_t i = 0; i < info->attr_count; i++)
-            for (uint32_t k = 0; info->attr[i].graphs != NULL && k < info->attr[i].count; k++)
-                size = sum(w, size, unfolded(w, info->attr[i].graphs[k]));
+        EBB_EACH_BODY(info, within)
+            size = sum(w, size, unfolded(w, *within));
     }
     return size;
 }

@@ -198,10 +198,9 @@ static bool find_reading(const counted *c, ebb_node n, reading *r)
     const ebb_graph *body = c->s.body, *g = c->u->g;
     const ebb_op op = ebb_node_of(body, n)->op;
     const ebb_value x = ebb_in(body, n, 0);
-    if ((op != EBB_OP_GATHER && op != EBB_OP_SLICE) ||
-        (ebb_value_of(body, x)->flags & EBB_IS_OUTER) == 0)
+    if (op != EBB_OP_GATHER && op != EBB_OP_SLICE)
         return false;
-    r->x = ebb_value_find(g, ebb_value_name(body, x));
+    r->x = ebb_body_outside(g, body, x);
     if (r->x.i == 0 || !ebb_type_is_static(ebb_value_of(g, r->x)->type) ||
         !ebb_type_is_static(ebb_value_of(body, x)->type) ||
         ebb_dtype_bits((ebb_dtype)ebb_value_of(g, r->x)->type->dtype) < 8)
@@ -225,21 +224,6 @@ static ebb_value part_of(ebb_build *b, const counted *c, const reading *r, int64
                     by == 1 ? EBB_NO_VALUE : ebb_const_ints(b, &by, 1));
 }
 
-/* One more for an input that is walked through. */
-static ebb_status lengthen(const counted *c, const char *name, int64_t last)
-{
-    ebb_graph *g = c->u->g;
-    const ebb_attrs attrs = ebb_node_attrs(g, c->scan);
-    uint32_t count = 0;
-    const int64_t *old = ebb_attr_ints(&attrs, name, &count);
-    int64_t *list = EBB_SCRATCH(c->u->e, int64_t, c->s.inputs + (size_t)1);
-    EBB_GOT(list);
-    for (uint32_t k = 0; old != NULL && k < count && k < c->s.inputs; k++)
-        list[k] = old[k];
-    list[c->s.inputs] = last;
-    return ebb_node_set_ints(g, c->scan, name, list, c->s.inputs + 1);
-}
-
 /* The body takes the slices of `whole`. */
 static ebb_status walk_through(counted *c, const reading *r, ebb_value whole, ebb_value *slice)
 {
@@ -253,8 +237,8 @@ static ebb_status walk_through(counted *c, const reading *r, ebb_value whole, eb
     EBB_TRY(ebb_value_add(c->s.body, slice, NULL, &type));
     EBB_TRY(ebb_graph_add_input(c->s.body, *slice));
     EBB_TRY(ebb_node_set_input(g, c->scan, c->s.states + c->s.inputs, whole));
-    EBB_TRY(lengthen(c, "scan_input_axes", r->axis));
-    EBB_TRY(lengthen(c, "scan_input_directions", r->at.by < 0));
+    EBB_TRY(ebb_scan_lengthen(g, c->scan, "scan_input_axes", c->s.inputs, 1, r->axis));
+    EBB_TRY(ebb_scan_lengthen(g, c->scan, "scan_input_directions", c->s.inputs, 1, r->at.by < 0));
     EBB_TRY(ebb_node_set_int(g, c->scan, "num_scan_inputs", c->s.inputs + (int64_t)1));
     c->s.inputs++;
     return NULL;

@@ -35,16 +35,10 @@ static int64_t imported(const ebb_graph *g, const ebb_function *f, const char *d
 /* A node in the bodies of n, of any depth, for which `is` holds. */
 static bool within(const ebb_graph *g, ebb_node n, bool (*is)(const ebb_graph *g, ebb_node n))
 {
-    const ebb_node_info *info = ebb_node_of(g, n);
-    for (uint32_t i = 0; i < info->attr_count; i++) {
-        const ebb_attr *a = &info->attr[i];
-        for (uint32_t k = 0; a->graphs != NULL && k < a->count; k++) {
-            const ebb_graph *body = a->graphs[k];
-            EBB_EACH_NODE(body, inner)
-                if (is(body, inner) || within(body, inner, is))
-                    return true;
-        }
-    }
+    EBB_EACH_BODY(ebb_node_of(g, n), body)
+        EBB_EACH_NODE(*body, inner)
+            if (is(*body, inner) || within(*body, inner, is))
+                return true;
     return false;
 }
 
@@ -166,32 +160,12 @@ static ebb_status put_node(ebb_edit *e, const ebb_function *f, ebb_node call, eb
     return ebb_props_set_all(g, &to->props, g, &caller->props);
 }
 
-/* The value that stands for output k of the call. What the function merely hands through needs a
- * node to be a value of its own. */
-static ebb_status give_output(ebb_edit *e, ebb_node call, uint32_t k, ebb_value inner)
-{
-    ebb_graph *g = e->g;
-    ebb_value y = ebb_out(g, call, k);
-    if (y.i == 0)
-        return NULL;
-    if (inner.i == 0)
-        return ebb_error(EBB_REJECTED, "%s: its function does not make output %u",
-                         ebb_node_label(g, call), (unsigned)k);
-    ebb_node maker = ebb_value_of(g, inner)->producer;
-    bool taken = (ebb_value_of(g, inner)->flags & EBB_IS_OUTPUT) != 0;
-    if (maker.i == 0 || taken) {
-        ebb_build b = ebb_edit_build(e, call, EBB_PHASE_NONE);
-        inner = ebb_emit(&b, EBB_OP_IDENTITY, inner);
-        EBB_TRY(b.status);
-    }
-    return ebb_edit_replace(e, y, inner);
-}
-
 /* *first: the body's first node here, or what followed the call where the body is empty. */
 static ebb_status put_body(ebb_edit *e, const ebb_function *f, ebb_node call, ebb_node *first)
 {
     ebb_graph *g = e->g;
     const ebb_graph *body = f->body;
+    const size_t before = g->value_count;
     ebb_value *map = EBB_SCRATCH(e, ebb_value, body->value_count);
     EBB_GOT(map);
     if (ebb_node_of(g, call)->in_count > body->input_count ||
@@ -207,37 +181,14 @@ static ebb_status put_body(ebb_edit *e, const ebb_function *f, ebb_node call, eb
         if (first->i == 0)
             *first = put;
     }
-    const ebb_node_info *info = ebb_node_of(g, call);
-    uint32_t count = info->out_count;
-    const char **names = EBB_SCRATCH(e, const char *, count);
-    ebb_value *given = EBB_SCRATCH(e, ebb_value, count);
-    EBB_GOT(names && given);
-    for (uint32_t k = 0; k < count; k++) {
-        ebb_value y = ebb_out(g, call, k);
-        ebb_value inner = map[body->outputs[k].i];
-        bool output = y.i != 0 && (ebb_value_of(g, y)->flags & EBB_IS_OUTPUT) != 0;
-        EBB_TRY(give_output(e, call, k, inner));
-        if (y.i != 0 && !output && inner.i != 0 && ebb_value_of(g, inner)->producer.i != 0) {
-            names[k] = ebb_value_name(g, y);
-            given[k] = inner;
-        }
-    }
-    ebb_node after = ebb_next(g, call);
-    ebb_edit_remove(e, call);
-    // The caller's names are those that users know.
-    for (uint32_t k = 0; k < count; k++) {
-        bool ours = given[k].i != 0 && ebb_value_find(g, names[k]).i == 0;
-        for (uint32_t j = 0; ours && j < k; j++)
-            ours = !ebb_same_value(given[j], given[k]);
-        // a value that was there before the call keeps its name
-        for (size_t i = 0; ours && i < body->input_count; i++)
-            ours = !ebb_same_value(given[k], map[body->inputs[i].i]);
-        if (ours)
-            EBB_TRY(ebb_value_rename(g, given[k], names[k]));
-    }
+    const uint32_t count = ebb_node_of(g, call)->out_count;
+    ebb_value *made = EBB_SCRATCH(e, ebb_value, count + 1u);
+    EBB_GOT(made);
+    for (uint32_t k = 0; k < count; k++)
+        made[k] = map[body->outputs[k].i];
     if (first->i == 0)
-        *first = after;
-    return NULL;
+        *first = ebb_next(g, call);
+    return ebb_body_stand_in(e, call, made, count, before);
 }
 
 ebb_status ebb_inline_call(ebb_edit *e, const ebb_function *f, ebb_node call)
@@ -258,19 +209,6 @@ typedef struct calls {
     size_t put;           // of those, how many went in this round
     bool last;            // nothing more comes: what stays is reported
 } calls;
-
-static ebb_status run_in(ebb_edit *e, ebb_graph *g, calls *c);
-
-/* The bodies of n are graphs that nodes can be put into like any other. */
-static ebb_status run_within(ebb_edit *e, ebb_graph *g, ebb_node n, calls *c)
-{
-    for (uint32_t i = 0; i < ebb_node_of(g, n)->attr_count; i++) {
-        const ebb_attr a = ebb_node_of(g, n)->attr[i];
-        for (uint32_t k = 0; a.graphs != NULL && k < a.count; k++)
-            EBB_TRY(run_in(e, a.graphs[k], c));
-    }
-    return NULL;
-}
 
 static bool has_foreign(const ebb_graph *g)
 {
@@ -302,7 +240,8 @@ static ebb_status run_in(ebb_edit *e, ebb_graph *g, calls *c)
     const ebb_model *m = g->model;
     for (ebb_node n = ebb_first(g), next; n.i != 0; n = next) {
         next = ebb_next(g, n);
-        EBB_TRY(run_within(e, g, n, c));
+        EBB_EACH_BODY(ebb_node_of(g, n), body) // a graph that nodes can be put into like any other
+            EBB_TRY(run_in(e, *body, c));
         e->g = g;
         size_t f = ebb_calls_find(&c->of, g, ebb_node_of(g, n));
         const bool has_body = f != 0 && !is_operator(g, &m->functions[f - 1]);

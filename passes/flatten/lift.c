@@ -21,11 +21,8 @@ static ebb_status read_outside(ebb_graph *body, ebb_value old, const char *outsi
                                const ebb_type *type)
 {
     ebb_value taken = ebb_value_find(body, outside), v;
-    if (taken.i != 0) {
-        ebb_str fresh = ebb_graph_fresh(body, outside);
-        EBB_GOT(fresh.i != 0);
-        EBB_TRY(ebb_value_rename(body, taken, ebb_text(body, fresh)));
-    }
+    if (taken.i != 0)
+        EBB_TRY(ebb_value_step_aside(body, taken, outside));
     EBB_TRY(ebb_value_add(body, &v, outside, type));
     ebb_value_of(body, v)->flags |= EBB_IS_OUTER;
     return ebb_value_replace(body, old, v);
@@ -144,21 +141,18 @@ static ebb_status lift_constants(ebb_unroll *u, ebb_edit *inner, ebb_node around
 
 static ebb_status lift_within(ebb_unroll *u, bool is_body)
 {
-    EBB_EACH_NODE(u->g, n) {
-        const ebb_node_info *info = ebb_node_of(u->g, n);
-        for (uint32_t a = 0; a < info->attr_count; a++)
-            for (uint32_t k = 0; info->attr[a].graphs != NULL && k < info->attr[a].count; k++) {
-                ebb_report unread;
-                ebb_edit inner = ebb_lift_edit(u, info->attr[a].graphs[k], &unread);
-                ebb_unroll v = {.e = &inner, .g = inner.g, .most = u->most};
-                EBB_TRY(lift_within(&v, true));
-                if (!is_body)
-                    continue;
-                EBB_TRY(ebb_constant_take_weights(&inner));
-                EBB_TRY(ebb_lift_weights(u, &inner));
-                EBB_TRY(lift_constants(u, &inner, n));
-            }
-    }
+    EBB_EACH_NODE(u->g, n)
+        EBB_EACH_BODY(ebb_node_of(u->g, n), body) {
+            ebb_report unread;
+            ebb_edit inner = ebb_lift_edit(u, *body, &unread);
+            ebb_unroll v = {.e = &inner, .g = inner.g, .most = u->most};
+            EBB_TRY(lift_within(&v, true));
+            if (!is_body)
+                continue;
+            EBB_TRY(ebb_constant_take_weights(&inner));
+            EBB_TRY(ebb_lift_weights(u, &inner));
+            EBB_TRY(lift_constants(u, &inner, n));
+        }
     ebb_captures_mark(u->g);
     return NULL;
 }

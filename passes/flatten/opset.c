@@ -275,10 +275,9 @@ static const char *refuses(const ebb_graph *g, int64_t from, ebb_node *which)
                     if (ebb_value_is_read(g, info->out[k]))
                         why = "its saved statistics are read, which opset 14 has no more";
         }
-        for (uint32_t i = 0; why == NULL && i < info->attr_count; i++)
-            for (uint32_t k = 0; info->attr[i].graphs != NULL && k < info->attr[i].count; k++)
-                if (why == NULL)
-                    why = refuses(info->attr[i].graphs[k], from, which);
+        EBB_EACH_BODY(info, body)
+            if (why == NULL)
+                why = refuses(*body, from, which);
         if (why != NULL) {
             *which = g->outer == NULL ? n : *which;
             return why;
@@ -317,11 +316,8 @@ static ebb_status raise_graph(ebb_edit *e, ebb_graph *g, int64_t from)
 {
     for (ebb_node n = ebb_first(g), next; n.i != 0; n = next) {
         next = ebb_next(g, n);
-        for (uint32_t i = 0; i < ebb_node_of(g, n)->attr_count; i++) {
-            const ebb_attr a = ebb_node_of(g, n)->attr[i];
-            for (uint32_t k = 0; a.graphs != NULL && k < a.count; k++)
-                EBB_TRY(raise_graph(e, a.graphs[k], from));
-        }
+        EBB_EACH_BODY(ebb_node_of(g, n), body)
+            EBB_TRY(raise_graph(e, *body, from));
         e->g = g;
         EBB_TRY(raise_node(e, n, from));
     }

@@ -37,10 +37,6 @@ ebb_status ebb_average_follow(ebb_edit *e, ebb_build *b, ebb_value w)
     change =
         ebb_emit(b, EBB_OP_MUL, change, ebb_const_like(b, average, 1 - ebb_option_float(e, "ema")));
     ebb_value next = ebb_emit(b, EBB_OP_ADD, average, change);
-    char *name = ebb_arena_printf(e->scratch, "%s_next", ebb_value_name(g, average));
-    EBB_GOT(name);
     EBB_TRY(b->status);
-    if (ebb_value_find(g, name).i == 0)
-        EBB_TRY(ebb_value_rename(g, next, name));
-    return ebb_graph_bind(g, average, next);
+    return ebb_bind_next(g, average, next);
 }

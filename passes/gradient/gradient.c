@@ -83,7 +83,7 @@ static ebb_status undo_scale(ebb_reverse *r, ebb_value *grad, ebb_value x, const
     char scaled[520];
     (void)snprintf(scaled, sizeof scaled, "%s.scaled", name);
     if (strcmp(ebb_value_name(r->g, *grad), name) == 0)
-        EBB_TRY(ebb_value_rename(r->g, *grad, ebb_text(r->g, ebb_graph_fresh(r->g, scaled))));
+        EBB_TRY(ebb_value_step_aside(r->g, *grad, scaled));
     r->b.name = ebb_value_name(r->g, x);
     ebb_with_name(&r->b, name);
     *grad = ebb_emit(&r->b, EBB_OP_MUL, *grad, unscale_of(r));

@@ -24,21 +24,6 @@ static ebb_status set_list(ebb_graph *g, ebb_node n, const char *name, const int
     return NULL;
 }
 
-/* A list that was given for the outputs gets zeros for the new ones. */
-static ebb_status lengthen(ebb_loop_back *l, const char *name, uint32_t more)
-{
-    ebb_graph *g = l->r->g;
-    ebb_attrs attrs = ebb_node_attrs(g, l->n);
-    uint32_t count;
-    const int64_t *old = ebb_attr_ints(&attrs, name, &count);
-    if (old == NULL || more == 0)
-        return NULL;
-    int64_t *list = EBB_SCRATCH(l->r->e, int64_t, l->s.outputs + more);
-    EBB_GOT(list);
-    memcpy(list, old, (count < l->s.outputs ? count : l->s.outputs) * sizeof *list);
-    return ebb_node_set_ints(g, l->n, name, list, l->s.outputs + more);
-}
-
 static ebb_type stacked_type(const ebb_loop_back *l, ebb_value v)
 {
     ebb_type type = *ebb_value_of(l->joint, v)->type;
@@ -88,8 +73,8 @@ static ebb_status extend_forward(ebb_loop_back *l, ebb_graph *forward, ebb_value
         ebb_scans_trim(forward)); // what loops within keep for a backward that has it made again
     for (size_t i = forward->input_count; i-- > l->s.states + l->s.inputs;)
         ebb_graph_remove_input(forward, forward->inputs[i]);
-    EBB_TRY(lengthen(l, "scan_output_axes", more));
-    EBB_TRY(lengthen(l, "scan_output_directions", more));
+    EBB_TRY(ebb_scan_lengthen(g, l->n, "scan_output_axes", l->s.outputs, more, 0));
+    EBB_TRY(ebb_scan_lengthen(g, l->n, "scan_output_directions", l->s.outputs, more, 0));
     return set_body(g, l->n, forward);
 }
 
@@ -106,9 +91,7 @@ static ebb_status name_apart(ebb_loop_back *l)
             continue;
         const char *name =
             ebb_arena_printf(l->r->e->scratch, "%s_Grad/%s", l->name, ebb_text(body, info->name));
-        ebb_str fresh = name != NULL ? ebb_graph_fresh(body, name) : (ebb_str){0};
-        EBB_GOT(fresh.i != 0);
-        EBB_TRY(ebb_value_rename(body, v, ebb_text(body, fresh)));
+        EBB_TRY(ebb_value_step_aside(body, v, name));
     }
     return NULL;
 }

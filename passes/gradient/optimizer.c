@@ -103,19 +103,14 @@ uint32_t ebb_update_state(ebb_update *u, const char *suffix, const ebb_type *typ
 static ebb_status bind(maker *r, ebb_value state, ebb_value next)
 {
     ebb_graph *g = r->all.e->g;
-    char *name = ebb_arena_printf(r->all.e->scratch, "%s_next", ebb_value_name(g, state));
-    EBB_GOT(name);
     if (r->good.i != 0) {
         char *tried = ebb_arena_printf(r->all.e->scratch, "%s_tried", ebb_value_name(g, state));
-        EBB_GOT(tried);
-        EBB_TRY(ebb_value_rename(g, next, ebb_text(g, ebb_graph_fresh(g, tried))));
+        EBB_TRY(ebb_value_step_aside(g, next, tried));
         r->all.b->name = ebb_value_name(g, state);
         next = ebb_emit(r->all.b, EBB_OP_WHERE, r->good, next, state);
         EBB_TRY(r->all.b->status);
     }
-    if (ebb_value_find(g, name).i == 0)
-        EBB_TRY(ebb_value_rename(g, next, name));
-    return ebb_graph_bind(g, state, next);
+    return ebb_bind_next(g, state, next);
 }
 
 /* ---- updates ---- */

@@ -25,8 +25,7 @@ static bool is_float(const ebb_graph *g, ebb_value v)
 /* The value that a body of If, Loop or Scan reads from outside as v; none: v is its own. */
 static ebb_value captured(const ebb_reverse *r, const ebb_graph *body, ebb_value v)
 {
-    bool outer = (ebb_value_of(body, v)->flags & EBB_IS_OUTER) != 0;
-    ebb_value found = outer ? ebb_value_find(r->g, ebb_value_name(body, v)) : EBB_NO_VALUE;
+    ebb_value found = ebb_body_outside(r->g, body, v);
     return found.i < r->value_count ? found : EBB_NO_VALUE;
 }
 
@@ -34,23 +33,18 @@ static ebb_value captured(const ebb_reverse *r, const ebb_graph *body, ebb_value
  * that, and that n is one more way there. */
 static bool body_wants(const ebb_reverse *r, ebb_node n, bool mark)
 {
-    const ebb_node_info *info = ebb_node_of(r->g, n);
     bool any = false;
-    for (uint32_t i = 0; i < info->attr_count; i++) {
-        const ebb_attr *a = &info->attr[i];
-        bool is_body = (a->type == EBB_ATTR_GRAPH || a->type == EBB_ATTR_GRAPHS) && a->graphs;
-        for (uint32_t k = 0; is_body && k < a->count; k++)
-            EBB_EACH_VALUE(a->graphs[k], v) {
-                ebb_value outside = captured(r, a->graphs[k], v);
-                if (outside.i == 0 || !r->wants[outside.i])
-                    continue;
-                any = true;
-                if (!mark)
-                    continue;
-                r->counts[outside.i] = true;
-                r->left[outside.i]++;
-            }
-    }
+    EBB_EACH_BODY(ebb_node_of(r->g, n), body)
+        EBB_EACH_VALUE(*body, v) {
+            ebb_value outside = captured(r, *body, v);
+            if (outside.i == 0 || !r->wants[outside.i])
+                continue;
+            any = true;
+            if (!mark)
+                continue;
+            r->counts[outside.i] = true;
+            r->left[outside.i]++;
+        }
     return any;
 }
 

@@ -315,10 +315,8 @@ static ebb_status add_to_loss(ebb_build *b, ebb_value part)
     ebb_graph *g = b->g;
     const ebb_value before = g->loss;
     if (is_sum_of_losses(g, before)) {
-        const ebb_str aside = ebb_graph_fresh(g, "loss_before");
-        EBB_GOT(aside.i != 0);
         ebb_graph_remove_output(g, before);
-        EBB_TRY(ebb_value_rename(g, before, ebb_text(g, aside)));
+        EBB_TRY(ebb_value_step_aside(g, before, "loss_before"));
     }
     ebb_with_name(b, "loss");
     const ebb_value sum = ebb_emit(b, EBB_OP_ADD, before, part);

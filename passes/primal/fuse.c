@@ -179,30 +179,13 @@ static ebb_value scaled(const ebb_graph *g, ebb_value v, double *factor)
     return EBB_NO_VALUE;
 }
 
-typedef struct product { /* alpha op(a) op(b) */
-    ebb_value a, b;
-    int64_t trans_a, trans_b;
-    double alpha;
-} product;
-
-static product product_of(const ebb_graph *g, ebb_node n)
-{
-    ebb_attrs attrs = ebb_node_attrs(g, n);
-    bool fused = ebb_node_of(g, n)->op == EBB_OP_FUSED_MATMUL;
-    return (product){.a = ebb_in(g, n, 0),
-                     .b = ebb_in(g, n, 1),
-                     .trans_a = fused ? ebb_attr_int(&attrs, "transA", 0) : 0,
-                     .trans_b = fused ? ebb_attr_int(&attrs, "transB", 0) : 0,
-                     .alpha = fused ? ebb_attr_float(&attrs, "alpha", 1) : 1};
-}
-
-static bool take_in_operand(const ebb_graph *g, ebb_value *v, int64_t *trans, double *alpha)
+static bool take_in_operand(const ebb_graph *g, ebb_value *v, bool *turned, double *alpha)
 {
     double factor;
     ebb_value inner = transposed(g, *v);
     if (inner.i != 0) {
         *v = inner;
-        *trans = !*trans;
+        *turned = !*turned;
         return true;
     }
     inner = scaled(g, *v, &factor);
@@ -223,18 +206,18 @@ static ebb_node named_of(const ebb_graph *g, ebb_node maker, ebb_node n)
 }
 
 /* The attributes of a product that is not the plainest. */
-static void put_product(ebb_build *b, const product *p)
+static void put_product(ebb_build *b, const ebb_product *p)
 {
     if (p->alpha != 1)
         ebb_with_float(b, "alpha", p->alpha);
-    if (p->trans_a)
+    if (p->turn_a)
         ebb_with_int(b, "transA", 1);
-    if (p->trans_b)
+    if (p->turn_b)
         ebb_with_int(b, "transB", 1);
 }
 
 /* Replaces node `last`, which made the product's value, by one FusedMatMul there. */
-static ebb_status emit_product(ebb_edit *e, ebb_node last, ebb_node named, const product *p)
+static ebb_status emit_product(ebb_edit *e, ebb_node last, ebb_node named, const ebb_product *p)
 {
     ebb_graph *g = e->g;
     ebb_build b = ebb_edit_build(e, last, EBB_PHASE_NONE);
@@ -251,12 +234,12 @@ static ebb_status emit_product(ebb_edit *e, ebb_node last, ebb_node named, const
 static ebb_status fuse_operands(ebb_edit *e, ebb_node n)
 {
     const ebb_graph *g = e->g;
-    product p = product_of(g, n);
-    if (rank_of(g, p.a) < 2 || rank_of(g, p.b) < 2)
+    ebb_product p;
+    if (!ebb_read_product(&p, g, n) || rank_of(g, p.a) < 2 || rank_of(g, p.b) < 2)
         return NULL;
     bool changed = false;
-    while (take_in_operand(g, &p.a, &p.trans_a, &p.alpha) ||
-           take_in_operand(g, &p.b, &p.trans_b, &p.alpha))
+    while (take_in_operand(g, &p.a, &p.turn_a, &p.alpha) ||
+           take_in_operand(g, &p.b, &p.turn_b, &p.alpha))
         changed = true;
     if (!changed)
         return NULL;
@@ -277,8 +260,8 @@ static ebb_status fuse_scale(ebb_edit *e, ebb_node n)
             s.i == 0 || !is_factor(g, s, &c) || rank_of(g, v) < 2 ||
             rank_of(g, s) > rank_of(g, v) || (op == EBB_OP_DIV && c == 0))
             continue;
-        product p = product_of(g, maker);
-        if (rank_of(g, p.a) < 2 || rank_of(g, p.b) < 2)
+        ebb_product p;
+        if (!ebb_read_product(&p, g, maker) || rank_of(g, p.a) < 2 || rank_of(g, p.b) < 2)
             continue;
         p.alpha *= op == EBB_OP_MUL ? c : 1 / c;
         ebb_found(e);
@@ -313,7 +296,7 @@ static ebb_value as_rows(ebb_build *b, ebb_value x, uint32_t old_nodes)
 }
 
 /* Is it a matrix times a matrix, or rows of any shape that is known times one? */
-static bool is_linear(const ebb_graph *g, const product *p, ebb_value y)
+static bool is_linear(const ebb_graph *g, const ebb_product *p, ebb_value y)
 {
     const ebb_type *a = ebb_value_of(g, p->a)->type;
     int64_t elements = 0;
@@ -321,15 +304,14 @@ static bool is_linear(const ebb_graph *g, const product *p, ebb_value y)
         return false;
     if (a->rank == 2)
         return true;
-    return !p->trans_a && ebb_type_is_static(a) &&
+    return !p->turn_a && ebb_type_is_static(a) &&
            ebb_type_elements(ebb_value_of(g, y)->type, &elements) && elements > 0;
 }
 
-static ebb_status emit_linear(ebb_edit *e, ebb_node n, ebb_node maker, ebb_value bias,
-                              uint32_t old_nodes)
+static ebb_status emit_linear(ebb_edit *e, ebb_node n, ebb_node maker, ebb_product p,
+                              ebb_value bias, uint32_t old_nodes)
 {
     ebb_graph *g = e->g;
-    product p = product_of(g, maker);
     const ebb_node named = named_of(g, maker, n);
     const ebb_value old = ebb_out(g, n, 0);
     const ebb_type y = *ebb_value_of(g, old)->type;
@@ -359,13 +341,13 @@ static ebb_status fuse_bias(ebb_edit *e, ebb_node n, uint32_t old_nodes)
         if (maker.i == 0 || !is_matmul(ebb_node_of(g, maker)->op) || ebb_only_user(g, v).i == 0 ||
             rank_of(g, bias) != 1 || rank_of(g, v) < 2)
             continue;
-        const product p = product_of(g, maker);
+        ebb_product p;
         const ebb_type *y = ebb_value_of(g, v)->type, *c = ebb_value_of(g, bias)->type;
-        if (!is_linear(g, &p, v) || y->dims[y->rank - 1] < 0 ||
+        if (!ebb_read_product(&p, g, maker) || !is_linear(g, &p, v) || y->dims[y->rank - 1] < 0 ||
             c->dims[0] != y->dims[y->rank - 1] || !ebb_dtype_is_float((ebb_dtype)y->dtype))
             continue;
         ebb_found(e);
-        return emit_linear(e, n, maker, bias, old_nodes);
+        return emit_linear(e, n, maker, p, bias, old_nodes);
     }
     return NULL;
 }

@@ -15,13 +15,9 @@ static ebb_status visit_graph(const ebb_graph *g, ebb_visits each, void *context
 {
     EBB_EACH_NODE(g, n) {
         EBB_TRY(each(context, g, n));
-        const ebb_node_info *info = ebb_node_of(g, n);
-        for (uint32_t i = 0; i < info->attr_count && depth < DEEPEST; i++) {
-            const ebb_attr *a = &info->attr[i];
-            bool body = a->type == EBB_ATTR_GRAPH || a->type == EBB_ATTR_GRAPHS;
-            for (uint32_t k = 0; body && a->graphs != NULL && k < a->count; k++)
-                EBB_TRY(visit_graph(a->graphs[k], each, context, depth + 1));
-        }
+        if (depth < DEEPEST)
+            EBB_EACH_BODY(ebb_node_of(g, n), body)
+                EBB_TRY(visit_graph(*body, each, context, depth + 1));
     }
     return NULL;
 }

@@ -12,21 +12,6 @@
 #include "onnx/graph/scan.h"
 #include "passes/common.h"
 
-/* One more 0 for an input that is walked through along its first axis, from the first on. */
-static ebb_status lengthen(ebb_graph *g, ebb_node n, const char *list_name, uint32_t count,
-                           ebb_arena *scratch)
-{
-    ebb_attrs attrs = ebb_node_attrs(g, n);
-    uint32_t old;
-    const int64_t *from = ebb_attr_ints(&attrs, list_name, &old);
-    int64_t *list = EBB_NEW(scratch, int64_t, count + (size_t)1);
-    EBB_GOT(list);
-    if (from == NULL)
-        return NULL;
-    memcpy(list, from, (old < count ? old : count) * sizeof *list);
-    return ebb_node_set_ints(g, n, list_name, list, count + 1);
-}
-
 /* Names within a loop are none of those around it. */
 static const char *name_at(ebb_edit *e, const char *name, const ebb_loop_place *at)
 {
@@ -65,8 +50,8 @@ static ebb_status add_steps(ebb_edit *e, const ebb_loop_place *at, const ebb_sca
     EBB_TRY(ebb_graph_add_initializer(around, &keys, name, &whole, list, EBB_ROLE_CONSTANT));
     EBB_TRY(ebb_node_set_input(around, n, s->states + s->inputs, keys));
     EBB_TRY(ebb_node_set_int(around, n, "num_scan_inputs", s->inputs + (int64_t)1));
-    EBB_TRY(lengthen(around, n, "scan_input_axes", s->inputs, e->scratch));
-    EBB_TRY(lengthen(around, n, "scan_input_directions", s->inputs, e->scratch));
+    EBB_TRY(ebb_scan_lengthen(around, n, "scan_input_axes", s->inputs, 1, 0));
+    EBB_TRY(ebb_scan_lengthen(around, n, "scan_input_directions", s->inputs, 1, 0));
     EBB_TRY(ebb_value_add(s->body, step, step_name, &slice));
     return ebb_graph_add_input(s->body, *step);
 }

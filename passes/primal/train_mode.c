@@ -134,13 +134,6 @@ static bool reads_statistics(const ebb_graph *g, ebb_node n)
     return false;
 }
 
-static ebb_status name_next(ebb_edit *e, ebb_value state, ebb_value next)
-{
-    char *name = ebb_arena_printf(e->scratch, "%s_next", ebb_value_name(e->g, state));
-    EBB_GOT(name);
-    return ebb_value_find(e->g, name).i == 0 ? ebb_value_rename(e->g, next, name) : NULL;
-}
-
 static ebb_status train_batch_norm(ebb_edit *e, ebb_node n)
 {
     ebb_graph *g = e->g;
@@ -166,10 +159,8 @@ static ebb_status train_batch_norm(ebb_edit *e, ebb_node n)
                   out, 3, 7);
     EBB_TRY(b.status);
     ebb_keep_name(g, b.last, n);
-    EBB_TRY(name_next(e, mean, out[1]));
-    EBB_TRY(name_next(e, var, out[2]));
-    EBB_TRY(ebb_graph_bind(g, mean, out[1]));
-    EBB_TRY(ebb_graph_bind(g, var, out[2]));
+    EBB_TRY(ebb_bind_next(g, mean, out[1]));
+    EBB_TRY(ebb_bind_next(g, var, out[2]));
     EBB_TRY(ebb_note(e, "%s normalises by the batch, and its running statistics are kept%s",
                      ebb_node_label(g, n),
                      was_training ? "" : "; the export had it in inference mode"));

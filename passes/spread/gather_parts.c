@@ -167,16 +167,11 @@ static ebb_status stand_for(ebb_edit *e, ebb_node n, ebb_value with)
 {
     ebb_graph *g = e->g;
     const ebb_value old = ebb_out(g, n, 0);
-    char name[560], aside[580];
-    (void)snprintf(name, sizeof name, "%.550s", ebb_value_name(g, old));
+    const char *name = ebb_value_name(g, old);
     const bool is_made = ebb_value_of(g, with)->producer.i != 0 &&
                          (ebb_value_of(g, with)->flags & EBB_IS_OUTPUT) == 0;
     EBB_TRY(ebb_edit_swap(e, n, with));
-    if (!is_made || ebb_value_find(g, name).i == 0)
-        return NULL;
-    (void)snprintf(aside, sizeof aside, "%s_before", name);
-    EBB_TRY(ebb_value_rename(g, old, ebb_text(g, ebb_graph_fresh(g, aside))));
-    return ebb_value_rename(g, with, name);
+    return is_made && ebb_value_find(g, name).i != 0 ? ebb_value_take_name(g, with, old) : NULL;
 }
 
 static ebb_status sum_whole(ebb_edit *e, ebb_node n)

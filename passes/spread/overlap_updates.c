@@ -42,9 +42,8 @@ static ebb_node maker_of(const ebb_graph *g, ebb_value v)
 static bool is_cut_or_update(const ebb_graph *g, ebb_node n)
 {
     const ebb_node_info *info = ebb_node_of(g, n);
-    for (uint32_t a = 0; a < info->attr_count; a++)
-        if (info->attr[a].type == EBB_ATTR_GRAPH || info->attr[a].type == EBB_ATTR_GRAPHS)
-            return false;
+    if (ebb_body_next(info, NULL) != NULL)
+        return false;
     if (ebb_op_moves(info->op))
         return ebb_ends_exchange(g, n);
     return info->op == EBB_OP_SLICE || info->op == EBB_OP_RESHAPE || info->phase == EBB_UPDATE;

@@ -229,12 +229,12 @@ static ebb_status gather(sharding *s, ebb_node n, ebb_value v, int64_t ranks)
 {
     ebb_graph *g = s->g;
     const ebb_value state = replaced_by(g, v);
-    char name[560], aside[580];
+    const char *name = ebb_value_name(g, v);
+    char aside[580];
     if (state.i == 0 || ebb_same_value(s->part[state.i], state))
         return NULL;
-    (void)snprintf(name, sizeof name, "%.550s", ebb_value_name(g, v));
-    (void)snprintf(aside, sizeof aside, "%s/part", name);
-    EBB_TRY(ebb_value_rename(g, v, ebb_text(g, ebb_graph_fresh(g, aside))));
+    (void)snprintf(aside, sizeof aside, "%.550s/part", name);
+    EBB_TRY(ebb_value_step_aside(g, v, aside));
     s->b.before = ebb_next(g, n);
     s->b.name = ebb_value_name(g, state);
     ebb_with_int(&s->b, "ranks", ranks);

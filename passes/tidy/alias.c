@@ -62,21 +62,12 @@ static void read_until(sharing *s, ebb_value v, uint32_t position)
 /* What subgraphs of node n read from outside counts as read by n. */
 static void read_by_subgraphs(sharing *s, ebb_node n)
 {
-    const ebb_node_info *info = ebb_node_of(s->g, n);
-    for (uint32_t a = 0; a < info->attr_count; a++) {
-        if (info->attr[a].type != EBB_ATTR_GRAPH && info->attr[a].type != EBB_ATTR_GRAPHS)
-            continue;
-        for (uint32_t k = 0; k < info->attr[a].count; k++) {
-            const ebb_graph *inner = info->attr[a].graphs[k];
-            EBB_EACH_VALUE(inner, v) {
-                if ((ebb_value_of(inner, v)->flags & EBB_IS_OUTER) == 0)
-                    continue;
-                ebb_value outside = ebb_value_find(s->g, ebb_value_name(inner, v));
-                if (outside.i != 0)
-                    read_until(s, outside, s->at[n.i]);
-            }
+    EBB_EACH_BODY(ebb_node_of(s->g, n), body)
+        EBB_EACH_VALUE(*body, v) {
+            ebb_value outside = ebb_body_outside(s->g, *body, v);
+            if (outside.i != 0)
+                read_until(s, outside, s->at[n.i]);
         }
-    }
 }
 
 /* Of what is read in tiles, the codes are read. */

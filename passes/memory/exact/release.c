@@ -115,8 +115,7 @@ static void find_early(releaser *r, uint32_t p)
         stays += !writes_over(r, node, k) || (ebb_value_of(g, state)->flags & EBB_IS_CAPTURED) != 0;
         wait_for(&early, r->last[state.i]);
     }
-    for (uint32_t a = 0; a < node->attr_count; a++)
-        stays += node->attr[a].type == EBB_ATTR_GRAPH || node->attr[a].type == EBB_ATTR_GRAPHS;
+    stays += ebb_body_next(node, NULL) != NULL;
     r->own[p] = states > 0 && r->gradient[p] != 0;
     if (stays > 0 || (r->own[p] && r->gradient[p] == MANY))
         early = p;

@@ -236,8 +236,6 @@ static ebb_status make_codes(const coder *c, state *s)
 
 static ebb_status bind(const coder *c, ebb_value good, ebb_value v, ebb_value next)
 {
-    char *name = ebb_arena_printf(c->e->scratch, "%s_next", ebb_value_name(c->e->g, v));
-    EBB_GOT(name);
     if (good.i != 0) {
         ebb_node made = ebb_value_of(c->e->g, next)->producer;
         ebb_build b = ebb_edit_build(c->e, ebb_next(c->e->g, made), EBB_UPDATE);
@@ -245,9 +243,7 @@ static ebb_status bind(const coder *c, ebb_value good, ebb_value v, ebb_value ne
         next = ebb_emit(&b, EBB_OP_WHERE, good, next, v);
         EBB_TRY(b.status);
     }
-    if (ebb_value_find(c->e->g, name).i == 0)
-        EBB_TRY(ebb_value_rename(c->e->g, next, name));
-    return ebb_graph_bind(c->e->g, v, next);
+    return ebb_bind_next(c->e->g, v, next);
 }
 
 /* ---- sites ---- */

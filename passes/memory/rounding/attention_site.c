@@ -5,40 +5,6 @@
 
 typedef ebb_attention_site site;
 
-/* ---- a product ---- */
-
-typedef struct product { /* alpha op(a) op(b) */
-    ebb_value a, b, out;
-    bool turn_a, turn_b;
-    double alpha;
-} product;
-
-static bool read_product(product *p, const ebb_graph *g, ebb_node n)
-{
-    const ebb_node_info *info = ebb_node_of(g, n);
-    ebb_attrs attrs = ebb_node_attrs(g, n);
-    *p = (product){ebb_in(g, n, 0), ebb_in(g, n, 1), ebb_out(g, n, 0), false, false, 1.0};
-    switch (n.i == 0 ? EBB_OP_UNKNOWN : info->op) {
-    case EBB_OP_MATMUL:
-        return true;
-    case EBB_OP_FUSED_MATMUL:
-        if (ebb_attr_int(&attrs, "transBatchA", 0) != 0 ||
-            ebb_attr_int(&attrs, "transBatchB", 0) != 0)
-            return false;
-        break;
-    case EBB_OP_GEMM:
-        if (ebb_in(g, n, 2).i != 0)
-            return false;
-        break;
-    default:
-        return false;
-    }
-    p->turn_a = ebb_attr_int(&attrs, "transA", 0) != 0;
-    p->turn_b = ebb_attr_int(&attrs, "transB", 0) != 0;
-    p->alpha = ebb_attr_float(&attrs, "alpha", 1.0);
-    return true;
-}
-
 static bool add_node(site *s, ebb_node n)
 {
     if (n.i == 0 || s->count == EBB_ATTENTION_NODES)
@@ -69,10 +35,10 @@ static bool is_last_axis(const ebb_graph *g, ebb_node n)
 static bool find_scores(site *s, const ebb_graph *g, ebb_value v, uint32_t depth)
 {
     ebb_node n = ebb_value_of(g, v)->producer;
-    product p;
+    ebb_product p;
     if (n.i == 0)
         return false;
-    if (read_product(&p, g, n)) {
+    if (ebb_read_product(&p, g, n)) {
         s->scores = v;
         s->step_count = depth;
         return true;
@@ -122,9 +88,9 @@ static const char *read_step(site *s, const ebb_graph *g, ebb_node n, ebb_value 
 static const char *read_steps(site *s, const ebb_graph *g)
 {
     ebb_value x = s->scores;
-    product p;
+    ebb_product p;
     ebb_node n = ebb_value_of(g, x)->producer;
-    (void)read_product(&p, g, n);
+    (void)ebb_read_product(&p, g, n);
     if (p.turn_a)
         return "its queries are read transposed";
     s->q = p.a;
@@ -176,7 +142,7 @@ static bool find_product(site *s, const ebb_graph *g, const char **why)
 {
     ebb_node reader[2] = {EBB_NO_NODE, EBB_NO_NODE};
     ebb_value v = s->p = ebb_out(g, s->softmax, 0);
-    product p;
+    ebb_product p;
     uint32_t count = forward_readers(g, v, reader);
     if (count == 2 && ebb_node_of(g, reader[0])->op == EBB_OP_WHERE) {
         ebb_node swap = reader[0];
@@ -197,7 +163,7 @@ static bool find_product(site *s, const ebb_graph *g, const char **why)
         v = ebb_out(g, s->dropout, 0);
         count = forward_readers(g, v, reader);
     }
-    if (count != 1 || !read_product(&p, g, reader[0]) || !ebb_same_value(p.a, v))
+    if (count != 1 || !ebb_read_product(&p, g, reader[0]) || !ebb_same_value(p.a, v))
         return false;
     if (*why == NULL && (p.turn_a || p.turn_b || p.alpha != 1.0))
         *why = "its values are read transposed or scaled";
@@ -271,14 +237,14 @@ static bool undoes_dropout(const site *s, const ebb_graph *g, ebb_node n)
 static bool climb_to_dy(site *s, const ebb_graph *g, ebb_value d)
 {
     ebb_node n = ebb_value_of(g, d)->producer;
-    product p;
+    ebb_product p;
     if (s->dropout.i != 0) {
         if (!undoes_dropout(s, g, n) || !add_node(s, n))
             return false;
         d = ebb_in(g, n, 0);
         n = ebb_value_of(g, d)->producer;
     }
-    if (!read_product(&p, g, n) || p.turn_a || !p.turn_b || p.alpha != 1.0 ||
+    if (!ebb_read_product(&p, g, n) || p.turn_a || !p.turn_b || p.alpha != 1.0 ||
         !ebb_same_value(p.b, s->v) || !add_node(s, n))
         return false;
     s->dy = p.a;
@@ -309,8 +275,8 @@ static bool find_dq_and_dk(site *s, const ebb_graph *g, ebb_value ds, double alp
     const ebb_value_info *info = ebb_value_of(g, ds);
     for (size_t i = 0; i < info->use_count; i++) {
         ebb_node n = info->uses[i].node;
-        product p;
-        if (!read_product(&p, g, n) || p.alpha != alpha || !add_node(s, n))
+        ebb_product p;
+        if (!ebb_read_product(&p, g, n) || p.alpha != alpha || !add_node(s, n))
             return false;
         bool of_q = ebb_same_value(p.a, ds) && ebb_same_value(p.b, s->k) && !p.turn_a &&
                     p.turn_b == !s->k_turned && info->uses[i].slot == 0;
@@ -329,12 +295,12 @@ static const char *find_backward(site *s, const ebb_graph *g)
 {
     static const char other[] = "its backward is not the one that the gradient pass makes";
     const char *none = NULL;
-    product p;
+    ebb_product p;
     const ebb_value kept = s->guard.i != 0 ? ebb_out(g, s->guard, 0) : s->p;
     ebb_node grad = backward_reader(g, kept, EBB_OP_SOFTMAX_GRAD, 1);
     if (grad.i != 0) {
         ebb_value d = ebb_out(g, grad, 0);
-        (void)read_product(&p, g, ebb_value_of(g, s->scores)->producer);
+        (void)ebb_read_product(&p, g, ebb_value_of(g, s->scores)->producer);
         if (!is_last_axis(g, grad) || !add_node(s, grad) ||
             !climb_to_dy(s, g, ebb_in(g, grad, 0)) || !descend_steps(s, g, &d) ||
             !find_dq_and_dk(s, g, d, p.alpha))
@@ -345,9 +311,9 @@ static const char *find_backward(site *s, const ebb_graph *g)
         ebb_node n = weights->uses[i].node;
         if (!ebb_is_backward(g, n) || ebb_attention_has(s, n))
             continue;
-        if (s->dv.i != 0 || !read_product(&p, g, n) || weights->uses[i].slot != 0 || !p.turn_a ||
-            p.turn_b || p.alpha != 1.0 || (s->dy.i != 0 && !ebb_same_value(p.b, s->dy)) ||
-            !add_node(s, n))
+        if (s->dv.i != 0 || !ebb_read_product(&p, g, n) || weights->uses[i].slot != 0 ||
+            !p.turn_a || p.turn_b || p.alpha != 1.0 ||
+            (s->dy.i != 0 && !ebb_same_value(p.b, s->dy)) || !add_node(s, n))
             return other;
         s->dy = p.b;
         s->dv = p.out;

@@ -10,23 +10,11 @@ typedef ebb_batch_split splitting;
 
 /* ---- names ---- */
 
-static ebb_status rename_value(splitting *s, ebb_value v, const char *base)
-{
-    ebb_str fresh = ebb_graph_fresh(s->g, base);
-    EBB_GOT(fresh.i != 0);
-    return ebb_value_rename(s->g, v, ebb_text(s->g, fresh));
-}
-
 /* `with` stands for `old` from now on, under its name. */
 static ebb_status put(splitting *s, ebb_value old, ebb_value with)
 {
-    char name[512], aside[540];
-    (void)snprintf(name, sizeof name, "%.511s", ebb_value_name(s->g, old));
-    if ((ebb_value_of(s->g, old)->flags & EBB_IS_OUTPUT) == 0) {
-        (void)snprintf(aside, sizeof aside, "%s_before", name);
-        EBB_TRY(rename_value(s, old, aside));
-        EBB_TRY(rename_value(s, with, name));
-    }
+    if ((ebb_value_of(s->g, old)->flags & EBB_IS_OUTPUT) == 0)
+        EBB_TRY(ebb_value_take_name(s->g, with, old));
     return ebb_edit_replace(s->e, old, with);
 }
 

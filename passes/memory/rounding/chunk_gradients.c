@@ -90,33 +90,13 @@ static bool take(const ebb_chunk_site *s, ebb_value *place, ebb_value v)
     return true;
 }
 
-typedef struct product { /* alpha a b, either one turned */
-    ebb_value a, b, out;
-    bool turn_a, turn_b;
-    double alpha;
-} product;
-
-static bool read_product(const ebb_graph *g, ebb_node n, product *p)
-{
-    ebb_attrs attrs = ebb_node_attrs(g, n);
-    const ebb_op op = ebb_node_of(g, n)->op;
-    const bool plain = op == EBB_OP_MATMUL;
-    *p = (product){.a = ebb_in(g, n, 0), .b = ebb_in(g, n, 1), .out = ebb_out(g, n, 0), .alpha = 1};
-    if (!plain) {
-        p->turn_a = ebb_attr_int(&attrs, "transA", 0) != 0;
-        p->turn_b = ebb_attr_int(&attrs, "transB", 0) != 0;
-        p->alpha = ebb_attr_float(&attrs, "alpha", 1);
-    }
-    return op != EBB_OP_GEMM || ebb_in(g, n, 2).i == 0;
-}
-
 /* n is a product with the gradient: dx = alpha g w', or dw = alpha x' g, or its transpose; the same of an
  * adapter, whose matrix is turned. */
 static bool take_product(ebb_chunk_site *s, ebb_node n, const spot *at)
 {
-    product p;
+    ebb_product p;
     const int rank = type_of(s, at->v)->rank;
-    if (at->cut != s->cut_count || at->axis != rank - 1 || !read_product(s->g, n, &p))
+    if (at->cut != s->cut_count || at->axis != rank - 1 || !ebb_read_product(&p, s->g, n))
         return false;
     const bool of_layer = p.alpha == s->alpha && !s->frozen;
     const bool of_adapter = s->low.i != 0 && p.alpha == s->low_alpha;

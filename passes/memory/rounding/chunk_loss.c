@@ -96,15 +96,8 @@ static const char *choose_block(ebb_chunk_site *s, ebb_offer *offer)
 static ebb_status put(ebb_chunk_site *s, ebb_value old, ebb_value with)
 {
     ebb_graph *g = s->g;
-    if (!ebb_value_is_held(g, old) && (ebb_value_of(g, with)->flags & EBB_IS_OUTPUT) == 0) {
-        char *name = ebb_arena_strdup(s->e->scratch, ebb_value_name(g, old));
-        char *aside = name != NULL ? ebb_arena_printf(s->e->scratch, "%s_before", name) : NULL;
-        EBB_GOT(aside);
-        ebb_str fresh = ebb_graph_fresh(g, aside);
-        EBB_GOT(fresh.i != 0);
-        EBB_TRY(ebb_value_rename(g, old, ebb_text(g, fresh)));
-        EBB_TRY(ebb_value_rename(g, with, name));
-    }
+    if (!ebb_value_is_held(g, old) && (ebb_value_of(g, with)->flags & EBB_IS_OUTPUT) == 0)
+        EBB_TRY(ebb_value_take_name(g, with, old));
     return ebb_edit_replace(s->e, old, with);
 }
 

@@ -136,10 +136,7 @@ ebb_status ebb_weights_settle(ebb_images *s)
         if (ebb_value_of(g, v)->use_count > 0)
             EBB_TRY(turn_back(s, v, last));
         ebb_str name = ebb_value_of(g, v)->name;
-        ebb_str fresh = ebb_graph_fresh(g, "before");
-        EBB_GOT(fresh.i != 0);
-        EBB_TRY(ebb_value_rename(g, v, ebb_text(g, fresh)));
-        EBB_TRY(ebb_value_rename(g, last, ebb_text(g, name)));
+        EBB_TRY(ebb_value_take_name(g, last, v));
         ebb_graph_remove_initializer(g, v);
         EBB_TRY(turn_draw(g->model, name));
     }
