@@ -127,45 +127,55 @@ static bool is_there(const ebb_edit *e, ebb_body *body, ebb_node n)
     return body->map[y.i].i != 0;
 }
 
-static ebb_status put_node(ebb_edit *e, ebb_body *body, ebb_node before, const char *place,
-                           ebb_node n)
+ebb_status ebb_body_put_node(ebb_edit *e, ebb_node *put, const ebb_graph *from, ebb_node n,
+                             ebb_node before, const char *place, ebb_value *map, bool hints)
 {
     ebb_graph *g = e->g;
-    const ebb_graph *from = body->graph;
     const ebb_node_info info = *ebb_node_of(from, n);
     ebb_value *in = EBB_SCRATCH(e, ebb_value, info.in_count + 1u);
     ebb_value *out = EBB_SCRATCH(e, ebb_value, info.out_count + 1u);
-    ebb_node put;
     EBB_GOT(in && out);
     for (uint32_t i = 0; i < info.in_count; i++)
-        in[i] = info.in[i].i != 0 ? body->map[info.in[i].i] : EBB_NO_VALUE;
+        in[i] = info.in[i].i != 0 ? map[info.in[i].i] : EBB_NO_VALUE;
     for (uint32_t k = 0; k < info.out_count; k++) {
         if (info.out[k].i == 0)
             continue;
         const char *name = join(e, place, ebb_value_name(from, info.out[k]));
-        ebb_type hint = hint_of(from, n, info.out[k]);
+        ebb_type type =
+            hints ? *ebb_value_of(from, info.out[k])->type : hint_of(from, n, info.out[k]);
         EBB_GOT(name);
-        EBB_TRY(ebb_value_add(g, &out[k], name, &hint));
-        body->map[info.out[k].i] = out[k];
-        if (info.op == EBB_OP_CONSTANT)
-            body->weights[info.out[k].i] = out[k];
+        EBB_TRY(ebb_value_add(g, &out[k], name, &type));
+        map[info.out[k].i] = out[k];
     }
-    EBB_TRY(ebb_node_add(g, &put, before, ebb_text(from, info.domain), ebb_text(from, info.op_name),
+    EBB_TRY(ebb_node_add(g, put, before, ebb_text(from, info.domain), ebb_text(from, info.op_name),
                          in, info.in_count, out, info.out_count));
-    for (uint32_t i = 0; i < info.attr_count; i++) {
-        ebb_attr attr = info.attr[i];
-        EBB_TRY(ebb_body_copy_graphs(e, &attr, body->map, from));
-        EBB_TRY(ebb_node_set_attr(g, put, &attr));
-    }
-    ebb_node_info *to = ebb_node_of(g, put);
+    ebb_node_info *to = ebb_node_of(g, *put);
     to->overload = info.overload;
-    to->doc = info.doc;
     to->phase = ebb_node_of(g, before)->phase;
     if (info.name.i != 0) {
         const char *name = join(e, place, ebb_text(from, info.name));
         to->name = name != NULL ? ebb_graph_intern(g, name) : (ebb_str){0};
         EBB_GOT(to->name.i != 0);
     }
+    return NULL;
+}
+
+static ebb_status put_node(ebb_edit *e, ebb_body *body, ebb_node before, const char *place,
+                           ebb_node n)
+{
+    ebb_graph *g = e->g;
+    const ebb_graph *from = body->graph;
+    const ebb_node_info info = *ebb_node_of(from, n);
+    ebb_node put;
+    EBB_TRY(ebb_body_put_node(e, &put, from, n, before, place, body->map, false));
+    for (uint32_t k = 0; k < info.out_count && info.op == EBB_OP_CONSTANT; k++)
+        body->weights[info.out[k].i] = body->map[info.out[k].i];
+    for (uint32_t i = 0; i < info.attr_count; i++) {
+        ebb_attr attr = info.attr[i];
+        EBB_TRY(ebb_body_copy_graphs(e, &attr, body->map, from));
+        EBB_TRY(ebb_node_set_attr(g, put, &attr));
+    }
+    ebb_node_of(g, put)->doc = info.doc;
     EBB_TRY(ebb_props_set_all(g, &ebb_node_of(g, put)->props, from, &info.props));
     EBB_TRY(ebb_props_set(g, &ebb_node_of(g, put)->props, "ebb.pass", e->pass->name));
     return ebb_infer_node(g, put);

@@ -21,6 +21,11 @@ ebb_status ebb_body_open(ebb_edit *e, ebb_body *body, const ebb_graph *graph);
 ebb_status ebb_body_put(ebb_edit *e, ebb_body *body, ebb_node before, const char *place,
                         const ebb_value *in, size_t given, size_t *nodes);
 
+/* Node n of `from` before `before`, without its attributes: its inputs are map's, its outputs are entered there; names
+ * under `place`, phase and words of `before`. hints: what the file says of its outputs holds. */
+ebb_status ebb_body_put_node(ebb_edit *e, ebb_node *put, const ebb_graph *from, ebb_node n,
+                             ebb_node before, const char *place, ebb_value *map, bool hints);
+
 /* The body's output k in this copy; a value of e->g where the body hands one through. */
 ebb_value ebb_body_output(const ebb_body *body, size_t k);
 

@@ -127,36 +127,14 @@ static ebb_status put_node(ebb_edit *e, const ebb_function *f, ebb_node call, eb
     const char *domain = ebb_text(g, from.domain);
     const char *place = ebb_node_of(g, call)->name.i != 0 ? ebb_text(g, ebb_node_of(g, call)->name)
                                                           : ebb_text(g, f->name);
-    ebb_value *in = EBB_SCRATCH(e, ebb_value, from.in_count);
-    ebb_value *out = EBB_SCRATCH(e, ebb_value, from.out_count);
-    EBB_GOT(in && out);
-    for (uint32_t i = 0; i < from.in_count; i++)
-        in[i] = from.in[i].i != 0 ? map[from.in[i].i] : EBB_NO_VALUE;
-    for (uint32_t k = 0; k < from.out_count; k++) {
-        if (from.out[k].i == 0)
-            continue;
-        const char *name =
-            ebb_arena_printf(e->scratch, "%s/%s", place, ebb_value_name(body, from.out[k]));
-        EBB_GOT(name);
-        EBB_TRY(ebb_value_add(g, &out[k], name, ebb_value_of(body, from.out[k])->type));
-        map[from.out[k].i] = out[k];
-    }
     int64_t version = imported(g, f, domain);
     EBB_TRY(ebb_model_import(g->model, domain, version > 0 ? version : 1));
-    EBB_TRY(ebb_node_add(g, put, call, domain, ebb_text(g, from.op_name), in, from.in_count, out,
-                         from.out_count));
+    EBB_TRY(ebb_body_put_node(e, put, body, n, call, place, map, true));
     ebb_attrs attrs = ebb_node_attrs(g, call);
     EBB_TRY(copy_attributes(e, *put, &from, &attrs, f, map));
     EBB_TRY(check_bodies(g, *put));
     ebb_node_info *to = ebb_node_of(g, *put), *caller = ebb_node_of(g, call);
-    to->overload = from.overload;
     to->doc = caller->doc;
-    to->phase = caller->phase;
-    if (from.name.i != 0) {
-        const char *name = ebb_arena_printf(e->scratch, "%s/%s", place, ebb_text(g, from.name));
-        to->name = name != NULL ? ebb_graph_intern(g, name) : (ebb_str){0};
-        EBB_GOT(to->name.i != 0);
-    }
     return ebb_props_set_all(g, &to->props, g, &caller->props);
 }
 

@@ -19,7 +19,6 @@ typedef struct ebb_attention_site {
         [EBB_ATTENTION_STEPS]; /* from the scores' product to the softmax, the product excluded */
     uint32_t step_count;
     ebb_node not_a_number, guard, dropout;
-    ebb_node first_backward;
     ebb_value dy, dq, dk, dv;
 } ebb_attention_site;
 
