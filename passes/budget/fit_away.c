@@ -113,7 +113,7 @@ static uint64_t least_state(const ebb_graph *g, const base *b)
 {
     const ebb_place place = b->places.place[b->places.count - 1];
     const double nodes_ns = 4 * ebb_roofline_ns(g, 0, 0);
-    const double bytes = nodes_ns / ebb_move_time_of(g, 1, place, true).beside;
+    const double bytes = fmin(nodes_ns / ebb_move_time_of(g, 1, place, true).beside, 1e18);
     return b->lasts == STATES_AWAY && bytes > LEAST_BYTES ? (uint64_t)bytes : LEAST_BYTES;
 }
 
