@@ -210,11 +210,23 @@ static ebb_status tell_mended(ebb_doctor *d, const ebb_graph *g, const struct me
     return NULL;
 }
 
+/* As a step begins: an operator of another runtime may hold a convolution. */
+static ebb_status open_calls(ebb_doctor *d, ebb_model *copy)
+{
+    const size_t known = d->count;
+    ebb_report r;
+    ebb_status status = d->tidy != NULL ? ebb_doctor_pass(d, copy, "inline", &r) : NULL;
+    d->count = known; // told of the tidied copy
+    return status;
+}
+
 static ebb_status tell_losses(ebb_doctor *d)
 {
     ebb_model *copy;
     EBB_TRY(ebb_model_copy(&copy, d->raw));
-    ebb_status status = ebb_merged_part(copy->graph, &d->arena);
+    ebb_status status = open_calls(d, copy);
+    if (status == NULL)
+        status = ebb_merged_part(copy->graph, &d->arena);
     if (status == NULL)
         status = tell_losses_of(d, copy->graph);
     for (size_t i = 0; status == NULL && i < sizeof mended / sizeof *mended; i++)

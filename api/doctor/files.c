@@ -167,9 +167,10 @@ static ebb_status find_parameters(ebb_doctor *d)
         count += trains[g->initializers[i].i];
         shared += trains[g->initializers[i].i] && info->type->rank > 1 && info->use_count > 1;
     }
-    ebb_finding *f = ebb_doctor_add(d, count > 0 ? EBB_REMARK : EBB_WARNING, "parameters");
+    ebb_finding *f = ebb_doctor_add(d, count > 0 ? EBB_REMARK : EBB_PROBLEM, "parameters");
     EBB_GOT(f);
     f->count = count;
+    f->code = count > 0 ? EBB_OK : EBB_USAGE; // as gradient ends
     ebb_value input = ebb_input_as_weight(g);
     f->what = count > 0 ? ebb_arena_printf(&d->arena, "%zu initializers would be trained, %s",
                                            count, ebb_trainable_words(source))
@@ -182,7 +183,8 @@ static ebb_status find_parameters(ebb_doctor *d)
     f->help = count > 0      ? "--train 'PATTERN' and --freeze 'PATTERN' choose others; no export "
                                "tells what requires_grad=False holds fixed"
               : input.i != 0 ? EBB_INPUT_AS_WEIGHT_HELP
-                             : "name the weights with --train 'PATTERN'";
+                             : "name them with --train 'PATTERN', or put adapters beside products "
+                               "with --pass lora";
     EBB_GOT(f->what);
     if (source == EBB_TRAINABLE_SLOTS) // else somebody has told
         EBB_TRY(ebb_doctor_buffers(d, g, trains));

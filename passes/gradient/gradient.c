@@ -42,8 +42,9 @@ static ebb_status no_weights(const ebb_graph *g)
                                   "stands where a weight does",
                                   ebb_value_name(g, input)),
                         EBB_INPUT_AS_WEIGHT_HELP);
-    return ebb_hint(ebb_error(EBB_USAGE, "gradient: the model has no weights to train"),
-                    "name them with --train 'PATTERN'");
+    return ebb_hint(
+        ebb_error(EBB_USAGE, "gradient: the model has no weights to train"),
+        "name them with --train 'PATTERN', or put adapters beside products with --pass lora");
 }
 
 static ebb_status choose_parameters(ebb_reverse *r, bool again)

@@ -32,6 +32,13 @@ static bool is_named(const ebb_graph *g, ebb_value v, const char *begin)
     return v.i != 0 && strncmp(ebb_value_name(g, v), begin, strlen(begin)) == 0;
 }
 
+/* "conv.weight_bias", as PyTorch's optimiser names what is left of the norm. */
+static bool is_bias_of_norm(const ebb_graph *g, ebb_value weight, ebb_value bias)
+{
+    return is_named(g, bias, ebb_value_name(g, weight)) &&
+           ebb_ends_in(ebb_value_name(g, bias), ".weight_bias");
+}
+
 bool ebb_holds_norm(const ebb_graph *g, ebb_node n)
 {
     const ebb_node_info *info = ebb_node_of(g, n);
@@ -43,7 +50,7 @@ bool ebb_holds_norm(const ebb_graph *g, ebb_node n)
     if (call != NULL)
         return (norm = strstr(call, "batch_norm")) != NULL && norm < strchr(call, '(');
     ebb_value weight = ebb_in(g, n, 1), bias = ebb_in(g, n, 2);
-    return is_named(g, weight, "ConvBnFusion_") ||
+    return is_named(g, weight, "ConvBnFusion_") || is_bias_of_norm(g, weight, bias) ||
            (g->model->torchscript && is_named(g, weight, "onnx::") && is_named(g, bias, "onnx::"));
 }
 

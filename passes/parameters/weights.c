@@ -167,6 +167,8 @@ static ebb_weight judge_slot(const ebb_judge *j, ebb_value v, const ebb_readers 
     if (look == EBB_LOOK_EQUAL && r->norm && is_zero_or_one(info->tensor) &&
         !ebb_is_folded_state(j->g, v))
         return no_weight(); // what a norm without scale and bias is given
+    if (info->type->rank == 0)
+        return no_weight(); // what a layer without bias is filled with
     if (is_first_state(j, v, r, look))
         return no_weight();
     bool folded = r->noted && !r->parameter;

@@ -51,6 +51,20 @@ TEST(a_token_that_is_repeated_and_joined_is_a_weight)
     assert_true(trains[ebb_value_find(m->graph, "val_1").i]);
 }
 
+/* A layer without bias, written with one, for a size that is known in the run. */
+TEST(a_number_that_fills_a_bias_is_no_weight)
+{
+    OWNED_MODEL *m = parsed(
+        HEAD "g (float[1,2,4] x) => (float[1,3,4] y) <int64[1] dims = {3}, float val_1 = {0},"
+             "float[3,2,1] w = {1,2,3,4,5,6}>"
+             "{ b = Expand (val_1, dims) y = Conv (x, w, b) }");
+    ebb_trainable_source source;
+    bool trains[64] = {false};
+    good(ebb_trainable_find(trains, &source, m->graph));
+    assert_true(trains[ebb_value_find(m->graph, "w").i]);
+    assert_false(trains[ebb_value_find(m->graph, "val_1").i]);
+}
+
 TEST(states_of_a_cell_are_no_weights)
 {
     ARE(EBB_NO_WEIGHT, true, {"LSTM", "1x2x8", 5, zero, NULL, NULL},
