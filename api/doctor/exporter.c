@@ -11,6 +11,7 @@
 #include "passes/mended/merged.h"
 #include "passes/mended/unfolded.h"
 #include "passes/mended/zeros.h"
+#include "passes/parameters/values.h"
 #include "passes/passes.h"
 #include "passes/pipeline.h"
 #include "passes/pipeline_text.h"
@@ -210,6 +211,30 @@ static ebb_status tell_mended(ebb_doctor *d, const ebb_graph *g, const struct me
     return NULL;
 }
 
+/* PyTorch's exporters write no such numbers into nodes: a tool behind them computed these of what the file had. */
+static ebb_status look_into_constant(void *context, const ebb_graph *g, ebb_node n)
+{
+    enum { ENOUGH = 32 }; // different numbers, as nobody writes down
+    ebb_doctor *d = context;
+    const ebb_tensor *t =
+        ebb_node_of(g, n)->op == EBB_OP_CONSTANT ? ebb_value_constant(g, ebb_out(g, n, 0)) : NULL;
+    ebb_look look;
+    int64_t different;
+    if (t == NULL)
+        return NULL;
+    EBB_TRY(ebb_values_look(&look, &different, t, &d->arena));
+    if ((look != EBB_LOOK_DRAWN && look != EBB_LOOK_ONE_SIGN) || different < ENOUGH ||
+        ebb_is_table_of_sines(t))
+        return NULL;
+    ebb_finding *f = ebb_doctor_add(d, EBB_WARNING, "lost-weight");
+    EBB_GOT(f);
+    f->what = ebb_arena_printf(
+        &d->arena, "the constant '%.200s' holds numbers as a parameter does, and is not trained",
+        ebb_value_name(g, ebb_out(g, n, 0)));
+    f->help = "give ebb the file as it was exported, before another tool simplified it";
+    return f->what != NULL ? NULL : ebb_error_memory();
+}
+
 /* As a step begins: an operator of another runtime may hold a convolution. */
 static ebb_status open_calls(ebb_doctor *d, ebb_model *copy)
 {
@@ -232,7 +257,8 @@ static ebb_status tell_losses(ebb_doctor *d)
     for (size_t i = 0; status == NULL && i < sizeof mended / sizeof *mended; i++)
         status = tell_mended(d, copy->graph, &mended[i]);
     ebb_model_free(copy);
-    return status;
+    EBB_TRY(status);
+    return ebb_visit_nodes(d->raw, look_into_constant, d);
 }
 
 ebb_status ebb_doctor_exporter(ebb_doctor *d)

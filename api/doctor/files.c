@@ -167,7 +167,12 @@ static ebb_status find_parameters(ebb_doctor *d)
         count += trains[g->initializers[i].i];
         shared += trains[g->initializers[i].i] && info->type->rank > 1 && info->use_count > 1;
     }
-    ebb_finding *f = ebb_doctor_add(d, count > 0 ? EBB_REMARK : EBB_PROBLEM, "parameters");
+    const bool hindered = ebb_doctor_code(d) != EBB_OK; // and weights may be in what is not read
+    ebb_finding *f = ebb_doctor_add(d,
+                                    count > 0  ? EBB_REMARK
+                                    : hindered ? EBB_WARNING
+                                               : EBB_PROBLEM,
+                                    "parameters");
     EBB_GOT(f);
     f->count = count;
     f->code = count > 0 ? EBB_OK : EBB_USAGE; // as gradient ends

@@ -178,12 +178,13 @@ static ebb_status leave_padding(ebb_reverse *r, ebb_node n, uint32_t i, ebb_valu
     int64_t dims[EBB_MAX_RANK] = {count};
     for (int k = 1; k < of->rank - axis; k++)
         dims[k] = 1;
-    ebb_type type = ebb_type_tensor(EBB_F32, of->rank - axis, dims);
-    float *ones = EBB_SCRATCH(r->e, float, (size_t)count);
+    double *ones = EBB_SCRATCH(r->e, double, (size_t)count);
     EBB_GOT(ones);
     for (int64_t k = 0; k < count; k++)
-        ones[k] = k == row ? 0.0f : 1.0f;
-    *dw = ebb_emit(&r->b, EBB_OP_MUL, *dw, ebb_const_tensor(&r->b, &type, ones));
+        ones[k] = k == row ? 0 : 1;
+    const ebb_dtype dtype = (ebb_dtype)ebb_value_of(g, *dw)->type->dtype;
+    *dw = ebb_emit(&r->b, EBB_OP_MUL, *dw,
+                   ebb_const_floats(&r->b, dtype, of->rank - axis, dims, ones));
     EBB_TRY(r->b.status);
     return ebb_note(r->e, "row %lld of '%s' is one of padding, and stays as it is", (long long)row,
                     ebb_value_name(g, w));

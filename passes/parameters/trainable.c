@@ -24,10 +24,10 @@ bool ebb_name_is_anonymous(const char *name)
     if (strncmp(name, "onnx::", 6) == 0 || strstr(name, "Constant") != NULL ||
         strncmp(name, "_to_copy", 8) == 0)
         return true;
-    if (strncmp(name, "val_", 4) != 0)
+    if (strncmp(name, "val_", 4) != 0 && strncmp(name, "_v_", 3) != 0) // PyTorch's, onnxsim's
         return false;
-    const char *end = name + 4 + strspn(name + 4, "0123456789");
-    return end > name + 4 && (*end == '\0' || (*end == '_' && strchr(end, '.') == NULL));
+    const char *begin = name + (name[0] == 'v' ? 4 : 3), *end = begin + strspn(begin, "0123456789");
+    return end > begin && (*end == '\0' || (*end == '_' && strchr(end, '.') == NULL));
 }
 
 /* ---- names ---- */

@@ -294,8 +294,8 @@ static bool is_fixed_by_use(const ebb_graph *g, ebb_value v, const ebb_readers *
 {
     const ebb_value_info *info = ebb_value_of(g, v);
     int64_t elements;
-    bool scale = info->use_count > 0;
-    for (size_t i = 0; scale && i < info->use_count; i++)
+    bool scale = false; // a bias may be scaled by the product of two of them
+    for (size_t i = 0; !scale && i < info->use_count; i++)
         scale = ebb_use_of(g, info->uses[i]) == EBB_SLOT_SCALE;
     return scale ||
            (r->input && !r->weight && ebb_type_elements(info->type, &elements) && elements <= 4);

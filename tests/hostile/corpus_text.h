@@ -11,11 +11,11 @@
 
 static const hostile_file corpus_text[] = {
     /* shapes */
-    {"shape", "reshape_scalar.onnx", "check %", EBB_OK, "every operator has a kernel", MODEL("float[4] x", "float[4] y", "int64 s = {4}", "y = Reshape(x, s)")},
+    {"shape", "reshape_scalar.onnx", "check %", EBB_OK, "every operator has a kernel", MODEL("float[4] x", "float[4] y", "int64 s = {4}, float[4] w = {1,2,3,4}", "a = Reshape(x, s) y = Mul(a, w)")},
     PLANNED("shape", "expand_rank_huge", EBB_REJECTED, "Expand 'y'", MODEL("float[4] x, int64[1000000000] s", "float[] y", "", "y = Expand(x, s)")),
     PLANNED("shape", "constant_of_shape_rank_huge", EBB_REJECTED, "ConstantOfShape 'y'", MODEL("int64[1000000000] s", "float[] y", "", "y = ConstantOfShape(s)")),
     REFUSED("shape", "unsqueeze_rank_13", "Unsqueeze 'y': rank 13 is above the limit of 12", MODEL("float[1,1,1,1,1,1,1,1,1,1,1,1] x", "float[] y", "int64[1] a = {0}", "y = Unsqueeze(x, a)")),
-    {"shape", "output_rank_lies.onnx", "check %", EBB_OK, "every operator has a kernel", MODEL("float[4] x", "float[4,1,1] y", "", "y = Relu(x)")},
+    {"shape", "output_rank_lies.onnx", "check %", EBB_OK, "every operator has a kernel", MODEL("float[4] x", "float[4,1,1] y", "float[4] w = {1,2,3,4}", "a = Mul(x, w) y = Relu(a)")},
     REFUSED("shape", "output_dtype_lies", "output 'y' is declared int64, but it is float32", MODEL("float[4] x", "int64[4] y", "", "y = Relu(x)")),
     REFUSED("shape", "broadcast_wrong", "cannot be broadcast together", MODEL("float[4] x, float[3] z", "float[4] y", "", "y = Add(x, z)")),
     REFUSED("shape", "transpose_repeats", "Transpose 'y': perm is not a permutation of 0..1", MODEL("float[2,3] x", "float[] y", "", "y = Transpose <perm = [0, 0]> (x)")),
@@ -60,7 +60,7 @@ static const hostile_file corpus_text[] = {
     PLANNED("work", "eye_large", EBB_REJECTED, "EyeLike 'y': takes 8.59e+10 bytes of memory, and the", MODEL("", "float[] y", "int64[2] s = {131072, 131072}", "a = ConstantOfShape <value = int8[1] {0}> (s) y = EyeLike <dtype = 1> (a)")),
     PLANNED("work", "random_large", EBB_REJECTED, "RandomUniform 'y': takes 6.87e+10 bytes of memory, and the", MODEL("", "float[] y", "", "y = RandomUniform <shape = [131072, 131072]> ()")),
     PLANNED("work", "resize_large", EBB_REJECTED, "Resize 'y': takes 4e+10 bytes of memory, and the", MODEL("float[1,1,1,1] x", "float[] y", "float[4] s = {1.0, 1.0, 100000.0, 100000.0}", "y = Resize(x, , s)")),
-    {"work", "many_large_constants.onnx", "check %", EBB_OK, "every operator has a kernel", MODEL("", "int64[] y", "int64[1] s = {8388608}", "a = ConstantOfShape <value = int64[1] {1}> (s) b = Add(a, a) c = Add(b, b) d = Add(c, c) e = Add(d, d) f = Add(e, e) g = Add(f, f) h = Add(g, g) i = Add(h, h) j = Add(i, i) k = Add(j, j) y = Add(k, k)")},
+    {"work", "many_large_constants.onnx", "check %", EBB_OK, "every operator has a kernel", MODEL("float[4] x", "int64[] y, float[4] z", "int64[1] s = {8388608}, float[4] w = {1,2,3,4}", "z = Mul(x, w) a = ConstantOfShape <value = int64[1] {1}> (s) b = Add(a, a) c = Add(b, b) d = Add(c, c) e = Add(d, d) f = Add(e, e) g = Add(f, f) h = Add(g, g) i = Add(h, h) j = Add(i, i) k = Add(j, j) y = Add(k, k)")},
     {"work", "trusted.onnx", "plan % --trust", EBB_OK, "peak   64.00 GiB", MODEL("", "float[] y", "int64[2] s = {131072, 131072}", "y = ConstantOfShape(s)")},
 
     /* attributes and divisions by zero */

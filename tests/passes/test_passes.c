@@ -321,6 +321,10 @@ TEST(an_embeddings_row_of_zeros_is_a_padding_row)
     grad = ebb_value_find(model->graph, "e_grad");
     assert_int_equal(ebb_producer_op(model->graph, grad), EBB_OP_GATHER_GRAD);
     ebb_model_free(model);
+    ebb_model_free(step(HEADER
+                        "g (int64[4] x) => (float16[4,2] y) <float16[3,2] e = {0,0, 1,2, 3,4}>"
+                        "{ y = Gather (e, x) }",
+                        "loss:mse,gradient")); // the row is zeroed in 16 bits, too
 }
 
 /* "aten.embedding.default](args = (%p_e, %x, 1)": a row of any numbers. */
