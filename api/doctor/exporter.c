@@ -211,16 +211,24 @@ static ebb_status tell_mended(ebb_doctor *d, const ebb_graph *g, const struct me
     return NULL;
 }
 
+/* Where all weights stand in nodes, fold makes initializers of them. */
+static bool is_taken(const ebb_graph *tidy, const char *name)
+{
+    const ebb_value v = ebb_value_find(tidy, name);
+    return v.i != 0 && ebb_value_of(tidy, v)->role != EBB_ROLE_CONSTANT;
+}
+
 /* PyTorch's exporters write no such numbers into nodes: a tool behind them computed these of what the file had. */
 static ebb_status look_into_constant(void *context, const ebb_graph *g, ebb_node n)
 {
     enum { ENOUGH = 32 }; // different numbers, as nobody writes down
     ebb_doctor *d = context;
-    const ebb_tensor *t =
-        ebb_node_of(g, n)->op == EBB_OP_CONSTANT ? ebb_value_constant(g, ebb_out(g, n, 0)) : NULL;
+    const ebb_value y = ebb_out(g, n, 0);
+    const bool here = g == d->raw->graph && ebb_node_of(g, n)->op == EBB_OP_CONSTANT && y.i != 0;
+    const ebb_tensor *t = here ? ebb_value_constant(g, y) : NULL;
     ebb_look look;
     int64_t different;
-    if (t == NULL)
+    if (t == NULL || is_taken(d->tidy->graph, ebb_value_name(g, y)))
         return NULL;
     EBB_TRY(ebb_values_look(&look, &different, t, &d->arena));
     if ((look != EBB_LOOK_DRAWN && look != EBB_LOOK_ONE_SIGN) || different < ENOUGH ||
@@ -230,7 +238,7 @@ static ebb_status look_into_constant(void *context, const ebb_graph *g, ebb_node
     EBB_GOT(f);
     f->what = ebb_arena_printf(
         &d->arena, "the constant '%.200s' holds numbers as a parameter does, and is not trained",
-        ebb_value_name(g, ebb_out(g, n, 0)));
+        ebb_value_name(g, y));
     f->help = "give ebb the file as it was exported, before another tool simplified it";
     return f->what != NULL ? NULL : ebb_error_memory();
 }
@@ -258,7 +266,7 @@ static ebb_status tell_losses(ebb_doctor *d)
         status = tell_mended(d, copy->graph, &mended[i]);
     ebb_model_free(copy);
     EBB_TRY(status);
-    return ebb_visit_nodes(d->raw, look_into_constant, d);
+    return d->tidy != NULL ? ebb_visit_nodes(d->raw, look_into_constant, d) : NULL;
 }
 
 ebb_status ebb_doctor_exporter(ebb_doctor *d)

@@ -21,7 +21,7 @@ const char *ebb_trainable_words(ebb_trainable_source source)
 
 bool ebb_name_is_anonymous(const char *name)
 {
-    if (strncmp(name, "onnx::", 6) == 0 || strstr(name, "Constant") != NULL ||
+    if (strncmp(name, "onnx::", 6) == 0 || name[0] == '/' || strstr(name, "Constant") != NULL ||
         strncmp(name, "_to_copy", 8) == 0)
         return true;
     if (strncmp(name, "val_", 4) != 0 && strncmp(name, "_v_", 3) != 0) // PyTorch's, onnxsim's
@@ -171,8 +171,10 @@ bool ebb_trainable_candidate(const ebb_graph *g, ebb_value v)
 
 bool ebb_is_folded_state(const ebb_graph *g, ebb_value v)
 {
+    const char *name = ebb_value_name(g, v); // "/m/Expand_output_0": by a tool behind PyTorch
     return g->model->torchscript && (ebb_value_of(g, v)->flags & EBB_IS_INITIALIZER) != 0 &&
-           strncmp(ebb_value_name(g, v), "onnx::", 6) == 0;
+           (strncmp(name, "onnx::", 6) == 0 ||
+            (name[0] == '/' && strstr(name, "Constant") == NULL));
 }
 
 bool ebb_feeds_weight_slot(const ebb_graph *g, ebb_value v)

@@ -187,6 +187,23 @@ TEST(a_module_s_parameters_stand_before_its_buffers)
     }
 }
 
+/* Simplifiers behind the exporter make initializers of what nodes computed, and call them by the nodes. */
+TEST(what_a_tool_named_is_of_no_module)
+{
+    static const struct {
+        given given;
+        ebb_weight_kind kind;
+    } cases[] = {
+        {{"LSTM", "1x2x8", 5, zero, "/m/l/Expand_output_0", NULL}, EBB_NO_WEIGHT},
+        {{"PRelu", "8x1", 1, drawn, "_v_73", NULL}, EBB_SURE_WEIGHT},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        OWNED_MODEL *m = model_with(&cases[i].given, false);
+        m->torchscript = true;
+        assert_int_equal(judged_in(m, cases[i].given.name).kind, cases[i].kind);
+    }
+}
+
 /* A product of what layers read is no layer: queries, tokens. */
 TEST(a_matrix_that_a_layer_reads_is_taken_for_a_parameter)
 {
