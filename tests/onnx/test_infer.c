@@ -57,6 +57,7 @@ static const infer_case cases[] = {
     {"float[4,5,6] x, int64[7,2] i", "", "y = GatherND(x, i)", "y float32[7,6]", 0},
     {"float[4,5,6] x, int64[4,1] i", "", "y = GatherND<batch_dims = 1>(x, i)", "y float32[4,6]", 0},
     {"float[4,5] x, int64[7,3] i", "", "y = GatherND(x, i)", "!do not fit rank 2", 0},
+    {"float[4,5] x, int64 i", "", "y = GatherND<batch_dims = 1>(x, i)", "!indices are a scalar", 0},
     {"float[4,5] x, int64[2,5] i, float[2,5] u", "", "y = ScatterElements(x, i, u)", "y float32[4,5]", 0},
     {"float[batch,3,4] x", "", "y = Shape(x) z = Shape<start = -2, end = -1>(x)", "y int64[3] z int64[1]", 0},
     {"float[2,3] x", "", "y = Size(x)", "y int64[]", 0},

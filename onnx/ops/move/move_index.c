@@ -55,7 +55,9 @@ ebb_status ebb_infer_gather_nd(ebb_infer *c)
 {
     const ebb_type *x = c->in[0], *index = c->in[1];
     c->out[0] = ebb_type_unranked((ebb_dtype)x->dtype);
-    if (x->rank < 0 || index->rank < 1 || index->dims[index->rank - 1] < 0)
+    if (index->rank == 0)
+        return ebb_infer_error(c, "indices are a scalar");
+    if (x->rank < 0 || index->rank < 0 || index->dims[index->rank - 1] < 0)
         return NULL;
     int64_t batch = ebb_attr_int(&c->attrs, "batch_dims", 0), k = index->dims[index->rank - 1];
     if (batch < 0 || batch >= index->rank || k < 1 || k > x->rank - batch)
