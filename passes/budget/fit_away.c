@@ -387,17 +387,22 @@ static bool is_lowest(const plans *all, const plan *p)
     return p->plan.peak_bytes > p->plan.aim && p->plan.all && has_room(all, p);
 }
 
-/* All that can be moved of each point, where nothing else keeps to the budget. */
+/* All that can be moved of each point, where no other plan keeps to the budget or this one promises to be faster: of
+ * points whose plans packed badly some were not packed. */
 static ebb_status take_lowest(plans *all, uint64_t budget, ebb_fit_away *best, const plan **taken)
 {
-    for (int tight = 0; tight < 2; tight++)
-        for (size_t i = 0; i < all->count && *taken == NULL; i++) {
+    const int ways = *taken == NULL ? 2 : 1; // and tight, where nothing else does
+    const double before = best->ns;
+    for (int tight = 0; tight < ways && best->ns == before; tight++)
+        for (size_t i = 0; i < all->count && best->ns == before; i++) {
             plan *p = &all->list[i];
+            if (p->ns >= before * (1 - SAME))
+                break;
             if (p->plan.peak_bytes > budget || !is_lowest(all, p))
                 continue;
             p->plan.tight = tight != 0;
             EBB_TRY(try_plan(all, p, budget, best));
-            if (best->chosen != NULL)
+            if (best->ns < before)
                 *taken = p;
         }
     return NULL;
@@ -469,7 +474,7 @@ static ebb_status look_at_all(plans *all, uint64_t budget, ebb_fit_away *best)
     if (all->count > 1)
         qsort(all->list, all->count, sizeof *all->list, fastest_first);
     EBB_TRY(take_fastest(all, budget, best, &taken));
-    if (taken == NULL && all->chosen == NULL)
+    if (all->chosen == NULL)
         EBB_TRY(take_lowest(all, budget, best, &taken));
     if (taken == NULL && all->chosen == NULL)
         return find_least(all, best);

@@ -17,8 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 here = os.path.dirname(os.path.abspath(__file__))
 samples = os.path.join(here, "..", "..", "samples")
 MODELS = [
-    ("digits/cnn.onnx", ["--dim", "batch=32", "--loss", "cross-entropy", "--optimizer", "sgd"]),
     ("digits/mlp.onnx", ["--dim", "batch=256", "--loss", "cross-entropy", "--optimizer", "momentum"]),
+    ("digits/cnn.onnx", ["--dim", "batch=32", "--loss", "cross-entropy", "--optimizer", "sgd"]),
     ("digits/transformer.onnx", ["--dim", "batch=32", "--loss", "cross-entropy", "--optimizer", "sgd"]),
     ("digits/cnn.onnx", ["--dim", "batch=512", "--loss", "cross-entropy", "--optimizer", "adamw"]),
     ("digits/transformer.onnx", ["--dim", "batch=128", "--loss", "cross-entropy", "--optimizer", "adamw"]),
@@ -79,8 +79,8 @@ def check(ebb, number, rows, columns, pool):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--ebb", required=True)
-    parser.add_argument("--rows", type=int, default=4)
-    parser.add_argument("--columns", type=int, default=3)
+    parser.add_argument("--rows", type=int, default=13)
+    parser.add_argument("--columns", type=int, default=8)
     parser.add_argument("--models", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
