@@ -219,13 +219,13 @@ static bool is_taken(const ebb_graph *tidy, const char *name)
 }
 
 /* PyTorch's exporters write no such numbers into nodes: a tool behind them computed these of what the file had. */
-static ebb_status look_into_constant(void *context, const ebb_graph *g, ebb_node n)
+static ebb_status look_into_constant(ebb_doctor *d, ebb_node n)
 {
     enum { ENOUGH = 32 }; // different numbers, as nobody writes down
-    ebb_doctor *d = context;
+    const ebb_graph *g = d->raw->graph;
     const ebb_value y = ebb_out(g, n, 0);
-    const bool here = g == d->raw->graph && ebb_node_of(g, n)->op == EBB_OP_CONSTANT && y.i != 0;
-    const ebb_tensor *t = here ? ebb_value_constant(g, y) : NULL;
+    const bool made = ebb_node_of(g, n)->op == EBB_OP_CONSTANT && y.i != 0;
+    const ebb_tensor *t = made ? ebb_value_constant(g, y) : NULL;
     ebb_look look;
     int64_t different;
     if (t == NULL || is_taken(d->tidy->graph, ebb_value_name(g, y)))
@@ -266,7 +266,10 @@ static ebb_status tell_losses(ebb_doctor *d)
         status = tell_mended(d, copy->graph, &mended[i]);
     ebb_model_free(copy);
     EBB_TRY(status);
-    return d->tidy != NULL ? ebb_visit_nodes(d->raw, look_into_constant, d) : NULL;
+    if (d->tidy != NULL)
+        EBB_EACH_NODE(d->raw->graph, n)
+            EBB_TRY(look_into_constant(d, n));
+    return NULL;
 }
 
 ebb_status ebb_doctor_exporter(ebb_doctor *d)

@@ -213,10 +213,13 @@ ebb_status ebb_states_move(ebb_edit *e, ebb_away_states *wish)
 
 const char *ebb_states_text(const ebb_edit *e, const ebb_away_states *away)
 {
-    const char *cut = away->cut_count > 0 ? "; large weights updated some rows at a time: " : "";
-    return ebb_arena_printf(e->scratch, "%zu states, %s, lie on the %s from step to step%s%.0zu",
-                            away->count, ebb_bytes(away->bytes).text, ebb_place_name(away->place),
-                            cut, away->cut_count);
+    const char *text =
+        ebb_arena_printf(e->scratch, "%zu states, %s, lie on the %s from step to step", away->count,
+                         ebb_bytes(away->bytes).text, ebb_place_name(away->place));
+    if (text == NULL || away->cut_count == 0)
+        return text;
+    return ebb_arena_printf(e->scratch, "%s; large weights updated some rows at a time: %zu", text,
+                            away->cut_count);
 }
 
 /* Moves as early, and as late, as they take beside the step, as far as the arena is no larger for it. */

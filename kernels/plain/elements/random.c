@@ -146,10 +146,7 @@ static ebb_status run_dropout_grad(const ebb_call *c)
     if (ratio != 1.0)
         EBB_TRY(ebb_dropout_check(c, ratio));
     float scale = ratio == 1.0 ? 0.0f : (float)(1.0 / (1.0 - ratio));
-    if (dy->type.dtype == EBB_F64)
-        dropout_grad_f64(&c->out[0], dy, c->in[1].data, (double)scale);
-    else
-        dropout_grad_f32(&c->out[0], dy, c->in[1].data, scale);
+    EBB_BY_FLOAT(*dy, dropout_grad, &c->out[0], dy, c->in[1].data, scale);
     return NULL;
 }
 

@@ -124,12 +124,11 @@ static ebb_status run(const ebb_call *call)
     EBB_MUST_FIT(call, ebb_recurrent_read(&s, call));
     job j = job_of(call, &s);
     EBB_TRY(check_lengths(&j));
-    for (; j.d < s.directions; j.d++) {
-        if (call->in[0].type.dtype == EBB_F64)
-            s.backward ? grad_direction_f64(&j) : direction_f64(&j);
+    for (; j.d < s.directions; j.d++)
+        if (s.backward)
+            EBB_BY_FLOAT(call->in[0], grad_direction, &j);
         else
-            s.backward ? grad_direction_f32(&j) : direction_f32(&j);
-    }
+            EBB_BY_FLOAT(call->in[0], direction, &j);
     return NULL;
 }
 
